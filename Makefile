@@ -1,0 +1,39 @@
+# Every target works from a bare clone with Python 3.11 and make; everything is installed into .venv.
+PYTHON ?= python3
+BIN    := .venv/bin
+EXTRAS := hf,science,shards,optim,ode,onnx,tracking
+
+.PHONY: help setup lint format test test-all demo bench clean
+help:            ## this list
+	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+
+# The stamp is newer than what decides its content, so that a second call costs nothing.
+.venv/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]' \
+	  pytest pytest-timeout hypothesis ruff mypy faiss-cpu playwright
+	touch $@
+
+setup: .venv/.installed            ## create .venv with every extra except timm
+
+lint: setup      ## ruff (format and rules) and mypy
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: setup    ## rewrite the code in the house style
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: setup      ## the fast tests
+	$(BIN)/pytest
+
+test-all: setup  ## every test, the slow tier included
+	$(BIN)/pytest -m "slow or not slow"
+
+bench: setup     ## the side-by-side measurements; each prints a ratio and writes JSON
+	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+clean:           ## remove the environment and every cache
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,39 @@
+"""The idea: x_{l+1} = alpha_l * x_l + f_l(x_l). Imports torch and nothing of ours, so it can be lifted anywhere."""
+
+from echoless.shortcuts.residual import (
+    VARIANTS,
+    Faded,
+    Learnable,
+    NoShortcut,
+    Scaled,
+    Shortcut,
+    magnitude_preserving,
+    make_shortcut,
+    residual,
+)
+from echoless.shortcuts.schedule import (
+    AlphaChoice,
+    alpha_min_for,
+    alphas,
+    choose_alpha_min,
+    contributions,
+    effective_alpha,
+)
+
+__all__ = [
+    "VARIANTS",
+    "AlphaChoice",
+    "Faded",
+    "Learnable",
+    "NoShortcut",
+    "Scaled",
+    "Shortcut",
+    "alpha_min_for",
+    "alphas",
+    "choose_alpha_min",
+    "contributions",
+    "effective_alpha",
+    "magnitude_preserving",
+    "make_shortcut",
+    "residual",
+]
