@@ -1,0 +1,19 @@
+"""Architectures: no losses, no files."""
+
+from echoless.models.features import POOLINGS, Features
+from echoless.models.layers import count_parameters, patchify, sincos_positions, unpatchify
+from echoless.models.mae import MAE, Masking, tap_blocks
+from echoless.models.vit import ViT
+
+__all__ = [
+    "MAE",
+    "POOLINGS",
+    "Features",
+    "Masking",
+    "ViT",
+    "count_parameters",
+    "patchify",
+    "sincos_positions",
+    "tap_blocks",
+    "unpatchify",
+]

@@ -1,5 +1,14 @@
 """The idea: x_{l+1} = alpha_l * x_l + f_l(x_l). Imports torch and nothing of ours, so it can be lifted anywhere."""
 
+from echoless.shortcuts.fold import (
+    PreNormBranch,
+    PreNormNetwork,
+    fold,
+    reschedule,
+    shortcut_record,
+    stream_factors,
+    unfold,
+)
 from echoless.shortcuts.residual import (
     VARIANTS,
     Faded,
@@ -26,6 +35,8 @@ __all__ = [
     "Faded",
     "Learnable",
     "NoShortcut",
+    "PreNormBranch",
+    "PreNormNetwork",
     "Scaled",
     "Shortcut",
     "alpha_min_for",
@@ -33,7 +44,12 @@ __all__ = [
     "choose_alpha_min",
     "contributions",
     "effective_alpha",
+    "fold",
     "magnitude_preserving",
     "make_shortcut",
+    "reschedule",
     "residual",
+    "shortcut_record",
+    "stream_factors",
+    "unfold",
 ]

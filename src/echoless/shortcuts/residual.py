@@ -35,6 +35,8 @@ class Shortcut(nn.Module):
 class Faded(Shortcut):
     """Eq. (3), arXiv:2404.10947: alpha * x + f(x). With alpha 1 it is the identity shortcut of Eq. (2), bit for bit."""
 
+    alpha: float
+
     def __init__(self, alpha: float = 1.0) -> None:
         super().__init__()
         self.alpha = alpha
@@ -61,6 +63,8 @@ class Learnable(Shortcut):
 
 class Scaled(Shortcut):
     """Table 3b, arXiv:2404.10947: constant factors on the stream and on the branch."""
+
+    alpha: float
 
     def __init__(self, alpha: float, branch: float) -> None:
         super().__init__()

@@ -1,0 +1,98 @@
+"""What is a model made of? Frozen values, checked when they are made; no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from echoless.config.checks import require, require_number, require_one_of, require_whole
+
+Variant = Literal["faded", "identity", "scale_both", "scale_branch", "learnable", "magnitude_preserving", "none"]
+Schedule = Literal["linear", "cosine", "constant"]
+Per = Literal["sublayer", "block"]
+Fade = Literal["both", "attention", "mlp"]
+Decoder = Literal["long_skips", "plain"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShortcutConfig:
+    """How the stream passes each shortcut: x <- alpha_l * x + f_l(x) for "faded", or a named baseline."""
+
+    variant: Variant = "faded"
+    alpha_min: float | Literal["auto"] = "auto"  # alpha of the last shortcut; 1 is a standard residual network
+    schedule: Schedule = "linear"
+    per: Per = "sublayer"  # "sublayer": evenly over all shortcuts; "block": one alpha for both shortcuts of a block
+    fade: Fade = "both"
+
+    def __post_init__(self) -> None:
+        require_one_of("variant", self.variant, get_args(Variant))
+        if self.alpha_min != "auto":
+            number = isinstance(self.alpha_min, int | float) and not isinstance(self.alpha_min, bool)
+            good = number and 0.0 <= float(self.alpha_min) <= 1.0
+            require(good, "alpha_min", self.alpha_min, "a number in [0, 1], or 'auto'")
+        require_one_of("schedule", self.schedule, get_args(Schedule))
+        require_one_of("per", self.per, get_args(Per))
+        require_one_of("fade", self.fade, get_args(Fade))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ViTConfig:
+    """A pre-norm vision transformer with a class token."""
+
+    image_size: tuple[int, int] = (224, 224)  # height, width
+    patch_size: int = 16
+    channels: int = 3
+    width: int = 768
+    depth: int = 12
+    heads: int = 12
+    mlp_ratio: float = 4.0
+    norm_eps: float = 1e-6
+    final_norm: bool = False  # a LayerNorm after the last block (He et al. 2022); the faded encoder has none
+    zero_init: bool = True  # the last linear of every branch starts at zero
+    shortcuts: ShortcutConfig = field(default_factory=ShortcutConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("patch_size", "channels", "width", "depth", "heads"):
+            require_whole(name, getattr(self, name), 1)
+        require_number("mlp_ratio", self.mlp_ratio, 0, 64, ends="(]")
+        require_number("norm_eps", self.norm_eps, 0, 1, ends="(]")
+        _require_transformer("width", self.width, "heads", self.heads)
+        good = len(self.image_size) == 2
+        require(good, "image_size", self.image_size, "a height and a width")
+        for name, side in zip(("height", "width"), self.image_size):
+            require_whole(f"image {name}", side, 1)
+            require(
+                side % self.patch_size == 0, f"image {name}", side, f"a multiple of the patch size {self.patch_size}"
+            )
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        return self.image_size[0] // self.patch_size, self.image_size[1] // self.patch_size
+
+    @property
+    def patch_values(self) -> int:
+        return self.channels * self.patch_size**2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MAEConfig:
+    """A masked autoencoder: a ViT encoder, and a decoder fed by long skips (the paper) or by the bottleneck alone."""
+
+    encoder: ViTConfig = field(default_factory=ViTConfig)
+    decoder: Decoder = "long_skips"
+    decoder_width: int = 512
+    decoder_depth: int = 8
+    decoder_heads: int = 16
+
+    def __post_init__(self) -> None:
+        require_one_of("decoder", self.decoder, get_args(Decoder))
+        for name in ("decoder_width", "decoder_depth", "decoder_heads"):
+            require_whole(name, getattr(self, name), 1)
+        _require_transformer("decoder_width", self.decoder_width, "decoder_heads", self.decoder_heads)
+
+
+def _require_transformer(width_name: str, width: int, heads_name: str, heads: int) -> None:
+    require(width % heads == 0, heads_name, heads, f"a divisor of {width_name} {width}")
+    # Positions are sines and cosines of two coordinates: four equal parts.
+    require(width % 4 == 0, width_name, width, "a multiple of 4")

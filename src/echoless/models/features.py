@@ -1,0 +1,56 @@
+"""Which tensor is the feature? Every intermediate has a name, and pooling is said, never implied.
+
+Names, in the order of the stream: `embed`, then for block 03 `block03/attn` (the branch), `block03/+attn` (the stream
+after it), `block03/mlp`, `block03/+mlp`, and `norm` where the model ends in one. Token 0 is the class token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Literal, get_args
+
+from torch import Tensor
+
+Pooling = Literal["mean", "cls", "patch_mean"]
+POOLINGS: tuple[str, ...] = get_args(Pooling)
+
+
+class Features(Mapping[str, Tensor]):
+    """An ordered mapping from the name of an intermediate to its tokens (B, T, D)."""
+
+    def __init__(self, only: Collection[str] | None = None) -> None:
+        self._only = only
+        self._values: dict[str, Tensor] = {}
+
+    def note(self, name: str, value: Tensor) -> Tensor:
+        """Keep a value that was asked for; hand it back unchanged."""
+        if self._only is None or name in self._only:
+            self._values[name] = value
+        return value
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._values:
+            raise KeyError(f"feature is {name!r}; allowed: {', '.join(self._values)}")
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def last_block(self) -> str:
+        """The name of the last block's output, before any norm: the frozen feature of the paper."""
+        return [name for name in self._values if name.endswith("/+mlp")][-1]
+
+    def pool(self, name: str | None = None, how: Pooling = "mean") -> Tensor:
+        """One vector per image (B, D). The default is the paper's: the mean over all tokens of the last block."""
+        tokens_BTD = self[name or self.last_block]
+        if how == "mean":
+            return tokens_BTD.mean(dim=1)
+        if how == "cls":
+            return tokens_BTD[:, 0]
+        if how == "patch_mean":
+            return tokens_BTD[:, 1:].mean(dim=1)
+        raise ValueError(f"pooling is {how!r}; allowed: {', '.join(POOLINGS)}")

@@ -1,0 +1,160 @@
+"""What are the parts of a transformer here?
+
+Shape suffixes, used in all of `models`:
+  B batch   C channels   H, W height and width   N patches of an image   P values in a patch, p * p * C
+  T tokens (the class token and the patches present)   D width   K visible patches   M hidden patches (N - K)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from echoless.config import ShortcutConfig
+from echoless.shortcuts import Shortcut, alphas, make_shortcut
+
+# Called with the name of every intermediate and its value; returns the value. See models/features.py.
+Note = Callable[[str, Tensor], Tensor]
+
+
+def ignore(name: str, value: Tensor) -> Tensor:
+    """The note-taker of training: keeps nothing."""
+    return value
+
+
+def patchify(images_BCHW: Tensor, patch: int) -> Tensor:
+    """Cut images into patches (B, N, P), row by row; the values of a patch run over rows, columns, channels."""
+    B, C, H, W = images_BCHW.shape
+    if H % patch or W % patch:
+        raise ValueError(f"image size is {H} x {W}; allowed: multiples of the patch size {patch}")
+    cut = images_BCHW.reshape(B, C, H // patch, patch, W // patch, patch)
+    return cut.permute(0, 2, 4, 3, 5, 1).reshape(B, (H // patch) * (W // patch), patch * patch * C)
+
+
+def unpatchify(patches_BNP: Tensor, patch: int, grid: tuple[int, int]) -> Tensor:
+    """The inverse of `patchify`, for a grid of rows x columns."""
+    (B, _, P), (rows, columns) = patches_BNP.shape, grid
+    cut = patches_BNP.reshape(B, rows, columns, patch, patch, P // patch**2)
+    return cut.permute(0, 5, 1, 3, 2, 4).reshape(B, -1, rows * patch, columns * patch)
+
+
+def sincos_positions(grid: tuple[int, int], width: int) -> Tensor:
+    """Fixed 2-d positions (N, D): sin and cos of the column, then sin and cos of the row (He et al. 2022)."""
+    rows, columns = (torch.arange(side, dtype=torch.float64) for side in grid)
+    frequencies = 10000.0 ** -(torch.arange(width // 4, dtype=torch.float64) / (width // 4))
+    y_N, x_N = (axis.flatten() for axis in torch.meshgrid(rows, columns, indexing="ij"))
+    angles = [coordinate[:, None] * frequencies for coordinate in (x_N, y_N)]
+    return torch.cat([wave(angle) for angle in angles for wave in (torch.sin, torch.cos)], dim=1).float()
+
+
+def resample_positions(positions_ND: Tensor, grid: tuple[int, int], new_grid: tuple[int, int]) -> Tensor:
+    """A table made for one grid, read at another: bicubic, so that an encoder takes images of any size."""
+    if grid == new_grid:
+        return positions_ND
+    table = positions_ND.T.reshape(1, -1, *grid)
+    table = F.interpolate(table, size=new_grid, mode="bicubic", align_corners=False, antialias=True)
+    return table.flatten(2)[0].T
+
+
+def linear(inputs: int, outputs: int, bias: bool = True) -> nn.Linear:
+    """A linear layer without weights yet: `initialise` draws them, from a generator."""
+    return nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias)
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention."""
+
+    def __init__(self, width: int, heads: int, qkv_bias: bool = True) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = linear(width, 3 * width, bias=qkv_bias)
+        self.proj = linear(width, width)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        B, T, D = x_BTD.shape
+        qkv = self.qkv(x_BTD).view(B, T, 3, self.heads, D // self.heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each (B, heads, T, D / heads)
+        mixed = F.scaled_dot_product_attention(q, k, v)
+        return self.proj(mixed.transpose(1, 2).reshape(B, T, D))
+
+
+class MLP(nn.Module):
+    """Two linear layers with a GELU between them."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.fc1 = linear(width, hidden)
+        self.fc2 = linear(hidden, width)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        return self.fc2(F.gelu(self.fc1(x_BTD)))
+
+
+class Block(nn.Module):
+    """A pre-norm transformer block; how its two branches join the stream is given from outside."""
+
+    def __init__(
+        self, width: int, heads: int, mlp_ratio: float, norm_eps: float, shortcuts: Sequence[Shortcut]
+    ) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(width, eps=norm_eps)
+        self.attn = Attention(width, heads)
+        self.attn_shortcut = shortcuts[0]
+        self.norm2 = nn.LayerNorm(width, eps=norm_eps)
+        self.mlp = MLP(width, int(width * mlp_ratio))
+        self.mlp_shortcut = shortcuts[1]
+
+    def forward(self, x_BTD: Tensor, note: Note = ignore, name: str = "block") -> Tensor:
+        branch = note(f"{name}/attn", self.attn(self.norm1(x_BTD)))
+        x_BTD = note(f"{name}/+attn", self.attn_shortcut(x_BTD, branch))
+        branch = note(f"{name}/mlp", self.mlp(self.norm2(x_BTD)))
+        return note(f"{name}/+mlp", self.mlp_shortcut(x_BTD, branch))
+
+
+def build_blocks(
+    *, width: int, depth: int, heads: int, mlp_ratio: float, norm_eps: float, shortcuts: ShortcutConfig
+) -> nn.ModuleList:
+    """`depth` blocks whose 2 * depth shortcuts follow the schedule."""
+    schedule = alphas(
+        depth,
+        alpha_min=shortcuts.alpha_min,
+        schedule=shortcuts.schedule,
+        per=shortcuts.per,
+        fade=shortcuts.fade,
+    )
+    joins = [make_shortcut(shortcuts.variant, alpha) for alpha in schedule]
+    pairs = zip(joins[0::2], joins[1::2])
+    return nn.ModuleList(Block(width, heads, mlp_ratio, norm_eps, pair) for pair in pairs)
+
+
+def initialise(module: nn.Module, *, zero_branches: bool, generator: torch.Generator | None) -> None:
+    """Xavier-uniform linears with zero biases (He et al. 2022).
+
+    zero_branches: section 3.2, arXiv:2404.10947. The last linear of every branch starts at zero, which keeps the
+    feature norms from growing when alpha is small.
+    """
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear):
+            nn.init.xavier_uniform_(layer.weight, generator=generator)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+    if zero_branches:
+        for block in module.modules():
+            if isinstance(block, Block):
+                nn.init.zeros_(block.attn.proj.weight)
+                nn.init.zeros_(block.mlp.fc2.weight)
+
+
+def take_rows(x_BND: Tensor, ids_BK: Tensor) -> Tensor:
+    """For every sample its own rows: (B, K, D). One copy per row, where `gather` would copy value by value."""
+    B, N, D = x_BND.shape
+    offsets = torch.arange(0, B * N, N, device=x_BND.device)[:, None]
+    return x_BND.reshape(B * N, D).index_select(0, (ids_BK + offsets).flatten()).view(B, -1, D)
+
+
+def count_parameters(module: nn.Module) -> int:
+    return sum(math.prod(parameter.shape) for parameter in module.parameters())

@@ -1,0 +1,108 @@
+"""How does an image become features? A pre-norm ViT whose shortcuts fade with depth. (Legend: models/layers.py.)"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from echoless.config import ViTConfig
+from echoless.models.features import Features
+from echoless.models.layers import (
+    Block,
+    Note,
+    build_blocks,
+    ignore,
+    initialise,
+    linear,
+    patchify,
+    resample_positions,
+    sincos_positions,
+    take_rows,
+)
+from echoless.shortcuts import PreNormBranch, shortcut_record
+
+
+class ViT(nn.Module):
+    """Patches and a class token through pre-norm blocks: x <- alpha_l * x + f_l(x)."""
+
+    positions: Tensor
+
+    def __init__(self, config: ViTConfig, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.patch_embed = linear(config.patch_values, config.width)
+        self.cls_token = nn.Parameter(torch.empty(config.width))
+        # Fixed, yet part of the state: imported encoders bring tables of their own, and folding rescales them.
+        self.register_buffer("positions", sincos_positions(config.grid, config.width))
+        self.blocks = build_blocks(
+            width=config.width,
+            depth=config.depth,
+            heads=config.heads,
+            mlp_ratio=config.mlp_ratio,
+            norm_eps=config.norm_eps,
+            shortcuts=config.shortcuts,
+        )
+        self.norm = nn.LayerNorm(config.width, eps=config.norm_eps) if config.final_norm else nn.Identity()
+        initialise(self, zero_branches=config.zero_init, generator=generator)
+        nn.init.normal_(self.cls_token, std=0.02, generator=generator)
+
+    def embed(self, images_BCHW: Tensor, keep_BK: Tensor | None = None) -> Tensor:
+        """The class token and the embedded patches; only those in `keep`, in that order, where it is given."""
+        H, W = images_BCHW.shape[-2:]
+        patch = self.config.patch_size
+        patches = patchify(images_BCHW, patch)
+        positions = resample_positions(self.positions, self.config.grid, (H // patch, W // patch))
+        if keep_BK is not None:
+            patches = take_rows(patches, keep_BK)
+            positions = F.embedding(keep_BK, positions)
+        tokens = self.patch_embed(patches) + positions
+        return torch.cat([self.cls_token.to(tokens.dtype).expand(len(tokens), 1, -1), tokens], dim=1)
+
+    def forward(self, images_BCHW: Tensor, keep_BK: Tensor | None = None, note: Note = ignore) -> Tensor:
+        """Tokens (B, T, D) of the last block, normalised where the config asks for a final norm."""
+        self.check_images(images_BCHW)
+        x_BTD = note("embed", self.embed(images_BCHW, keep_BK))
+        for index, block in enumerate(self.blocks):
+            x_BTD = block(x_BTD, note, f"block{index:02d}")
+        return note("norm", self.norm(x_BTD)) if self.config.final_norm else x_BTD
+
+    @torch.no_grad()
+    def features(self, images_BCHW: Tensor, only: Collection[str] | None = None) -> Features:
+        """Every named intermediate, or those in `only`. Nothing is masked and nothing is random, in any mode."""
+        features = Features(only)
+        training = self.training
+        self.eval()
+        try:
+            self(images_BCHW, note=features.note)
+        finally:
+            self.train(training)
+        return features
+
+    def check_images(self, images_BCHW: Tensor) -> None:
+        if images_BCHW.ndim != 4 or images_BCHW.shape[1] != self.config.channels:
+            shape = tuple(images_BCHW.shape)
+            raise ValueError(f"images have the shape {shape}; allowed: (batch, {self.config.channels}, height, width)")
+
+    @property
+    def shortcut_record(self) -> dict[str, Any]:
+        """What travels with the weights, so that they are never used under another schedule."""
+        return shortcut_record(self.config.shortcuts.variant, [branch.shortcut for branch in self.branches()])
+
+    # What shortcuts/fold.py needs to know of a network.
+
+    def embeddings(self) -> list[Tensor]:
+        """All that is added up to the stream's first value."""
+        return [self.patch_embed.weight, self.patch_embed.bias, self.cls_token, self.positions]
+
+    def branches(self) -> list[PreNormBranch]:
+        """The 2 * depth branches in the order of the stream."""
+        branches = []
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            branches.append(PreNormBranch(block.norm1, block.attn.proj, block, "attn_shortcut"))
+            branches.append(PreNormBranch(block.norm2, block.mlp.fc2, block, "mlp_shortcut"))
+        return branches

@@ -1,0 +1,45 @@
+"""What does a masked autoencoder minimise? The squared error on the hidden patches. (Legend: models/layers.py.)"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from echoless.config import MaskedConfig
+from echoless.models.layers import patchify, take_rows
+from echoless.models.mae import MAE, Masking
+
+
+# Section 3 of arXiv:2111.06377: a uniform random subset of patches, drawn for each sample.
+def random_masking(batch: int, patches: int, ratio: float, generator: torch.Generator) -> Masking:
+    """Hide `ratio` of the patches of every sample."""
+    return masking_from_noise(torch.rand(batch, patches, generator=generator), ratio)
+
+
+def masking_from_noise(noise_BN: Tensor, ratio: float) -> Masking:
+    """The patches with the smallest noise are visible, int(N * (1 - ratio)) of them."""
+    if not 0.0 < ratio < 1.0:
+        raise ValueError(f"mask_ratio is {ratio!r}; allowed: a number in (0, 1)")
+    patches = noise_BN.shape[1]
+    visible = int(patches * (1.0 - ratio))
+    if visible == 0:
+        raise ValueError(f"mask_ratio is {ratio!r} for {patches} patches; allowed: less, so that one stays visible")
+    return Masking(noise_BN.argsort(dim=1), visible)
+
+
+# Section 3 of arXiv:2111.06377, "Reconstruction target".
+def patch_targets(patches_BMP: Tensor, normalize: bool) -> Tensor:
+    """The pixels themselves, or each patch brought to zero mean and unit variance."""
+    if not normalize:
+        return patches_BMP
+    variance, mean = torch.var_mean(patches_BMP, dim=-1, keepdim=True)
+    return (patches_BMP - mean) / (variance + 1e-6).sqrt()
+
+
+# Section 3 of arXiv:2111.06377: mean squared error, on the hidden patches only.
+def masked_loss(model: MAE, images_BCHW: Tensor, masking: Masking, config: MaskedConfig) -> Tensor:
+    """A scalar: the mean over hidden patches of every sample."""
+    predicted = model(images_BCHW, masking)
+    hidden = take_rows(patchify(images_BCHW, model.config.encoder.patch_size), masking.hidden_BM)
+    return F.mse_loss(predicted.float(), patch_targets(hidden, config.normalize_pixels))

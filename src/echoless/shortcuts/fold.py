@@ -1,0 +1,121 @@
+"""How does a faded encoder become a plain one, and back? By rescaling its weights; the function does not change.
+
+In a pre-norm network x_l = a_l x_{l-1} + f_l(LN(x_{l-1})), let y_l = r_l x_l. LayerNorm ignores scale, so
+
+    y_l = (a_l r_l / r_{l-1}) y_{l-1} + r_l f_l(LN(y_{l-1})):
+
+the same function under other alphas b_l = a_l r_l / r_{l-1}, with branch l multiplied by r_l and the embeddings by r_0.
+LayerNorm's eps scales with the square of its input's factor, and then the identity is exact.
+
+One factor is free. We hold the output (r_L = 1), so the final features are equal before any norm, and folding
+(b = 1) multiplies the embeddings and each branch by its weight in Eq. (4): weights only shrink, nothing overflows.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from echoless.shortcuts.residual import Faded, Shortcut
+
+
+class PreNormBranch(NamedTuple):
+    """One f_l(LN(x)): its norm, the linear that ends it, and the attribute that joins it to the stream."""
+
+    norm: nn.Module
+    output: nn.Linear
+    owner: nn.Module
+    name: str
+
+    @property
+    def shortcut(self) -> Shortcut:
+        shortcut = getattr(self.owner, self.name)
+        assert isinstance(shortcut, Shortcut)
+        return shortcut
+
+
+class PreNormNetwork(Protocol):
+    """What a network must tell to be folded."""
+
+    def embeddings(self) -> list[Tensor]: ...
+
+    def branches(self) -> list[PreNormBranch]: ...
+
+
+Network = TypeVar("Network", bound=PreNormNetwork)
+
+
+def fold(network: Network) -> Network:
+    """A copy with plain residual shortcuts that computes the same function."""
+    return reschedule(network, [1.0] * len(network.branches()))
+
+
+def unfold(network: Network, alphas: Sequence[float]) -> Network:
+    """The inverse of `fold`: a copy under these alphas that computes the same function."""
+    return reschedule(network, alphas)
+
+
+def reschedule(network: Network, alphas: Sequence[float]) -> Network:
+    """A copy under other alphas that computes the same function, exactly up to rounding."""
+    branches = network.branches()
+    factors = stream_factors([_fixed_alpha(branch.shortcut) for branch in branches], alphas)
+    _refuse_overflow(branches, factors)
+    network = copy.deepcopy(network)
+    with torch.no_grad():
+        for tensor in network.embeddings():
+            tensor.mul_(factors[0])
+        for branch, before, after, alpha in zip(network.branches(), factors, factors[1:], alphas):
+            branch.output.weight.mul_(after)
+            if branch.output.bias is not None:
+                branch.output.bias.mul_(after)
+            if isinstance(branch.norm, nn.LayerNorm):
+                branch.norm.eps *= before**2
+            setattr(branch.owner, branch.name, Faded(float(alpha)))
+    return network
+
+
+# r_0 .. r_L of the identity above, with r_L = 1.
+def stream_factors(old: Sequence[float], new: Sequence[float]) -> tuple[float, ...]:
+    """By what the stream is multiplied, before the first branch and after each, when `old` alphas become `new`."""
+    if len(old) != len(new):
+        raise ValueError(f"{len(new)} alphas were given; allowed: {len(old)}, one per shortcut")
+    if not all(alpha > 0 for alpha in (*old, *new)):
+        raise ValueError(
+            "an alpha is 0; allowed: alphas above 0, because what a shortcut dropped cannot be folded back"
+        )
+    factors = [1.0]
+    for a, b in zip(reversed(old), reversed(new)):
+        factors.append(factors[-1] * a / b)
+    return tuple(reversed(factors))
+
+
+def shortcut_record(variant: str, shortcuts: Sequence[Shortcut]) -> dict[str, Any]:
+    """What must be equal before weights may be loaded: the variant, and each fixed alpha (None where it is learned)."""
+    fixed = [shortcut.alpha if isinstance(shortcut.alpha, float) else None for shortcut in shortcuts]
+    # A standard residual network is one thing, whichever name it was given.
+    if variant == "faded" and all(alpha == 1.0 for alpha in fixed):
+        variant = "identity"
+    return {"variant": variant, "alphas": fixed}
+
+
+def _fixed_alpha(shortcut: Shortcut) -> float:
+    if isinstance(shortcut, Faded):
+        return float(shortcut.alpha)
+    kind = type(shortcut).__name__
+    raise ValueError(f"a shortcut is {kind}; allowed: Faded, because only alpha * x + f(x) with a fixed alpha folds")
+
+
+def _refuse_overflow(branches: Sequence[PreNormBranch], factors: Sequence[float]) -> None:
+    for index, (branch, factor) in enumerate(zip(branches, factors[1:])):
+        weight = branch.output.weight
+        largest = float(weight.detach().abs().max()) * factor
+        limits = torch.finfo(weight.dtype)
+        if largest > limits.max or (weight.dtype == torch.float16 and 0 < largest < limits.smallest_normal):
+            raise ValueError(
+                f"branch {index} would reach {largest:.1e} in {weight.dtype}; allowed: {limits.smallest_normal:.1e} "
+                f"to {limits.max:.1e}; convert the encoder to float32 first"
+            )
