@@ -1,0 +1,38 @@
+"""echoless: fade the identity shortcuts of a network with depth, and measure what its features gain.
+
+Names are loaded when they are first used (PEP 562), so that `import echoless` is instant.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "alphas": "shortcuts",
+    "alpha_min_for": "shortcuts",
+    "contributions": "shortcuts",
+    "effective_alpha": "shortcuts",
+    "fold": "shortcuts",
+    "residual": "shortcuts",
+    "unfold": "shortcuts",
+    "MAE": "models",
+    "ViT": "models",
+    "mae_preset": "config",
+    "masked_loss": "objectives",
+    "random_masking": "objectives",
+    "generator_for": "randomness",
+}
+__all__ = ["__version__", *_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'echoless' has no attribute {name!r}")
+    return getattr(import_module(f"echoless.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
