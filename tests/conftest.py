@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+# Decoded images go where nobody else looks, and go away.
+if "ECHOLESS_CACHE" not in os.environ:
+    os.environ["ECHOLESS_CACHE"] = tempfile.mkdtemp(prefix="echoless-tests-")
+    atexit.register(shutil.rmtree, os.environ["ECHOLESS_CACHE"], ignore_errors=True)
 
 import pytest
 import torch

@@ -1,0 +1,35 @@
+"""Images from disk to normalised batches.
+
+The order to read it in: `opening` (what DATA may be), `sources` and its kinds (`parquet`, `shards`, `arrays`), `decode`
+(bytes to pixels), `cache` (pixels that stay), `order` (which samples a step sees), `augment` and `resample` (pixels to
+model input), `loader` (batches ahead of time), `synthetic` (the built-in set).
+"""
+
+from echoless.data.augment import AugmentConfig, augment, resize_and_crop
+from echoless.data.cache import default_cache_dir
+from echoless.data.images import BadSample, Images, Shape
+from echoless.data.loader import Batch, Loader, evaluation_batches
+from echoless.data.opening import open_images
+from echoless.data.order import batch_indices, epoch_order, rank_slice
+from echoless.data.statistics import Statistics, measure_statistics
+from echoless.data.synthetic import Shapes
+
+__all__ = [
+    "AugmentConfig",
+    "BadSample",
+    "Batch",
+    "Images",
+    "Loader",
+    "Shape",
+    "Shapes",
+    "Statistics",
+    "augment",
+    "batch_indices",
+    "default_cache_dir",
+    "epoch_order",
+    "evaluation_batches",
+    "measure_statistics",
+    "open_images",
+    "rank_slice",
+    "resize_and_crop",
+]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from echoless.config import MaskedConfig
 from echoless.models.layers import patchify, take_rows
 from echoless.models.mae import MAE, Masking
+from echoless.objectives.objective import Draws
+from echoless.randomness import generator_for
 
 
 # Section 3 of arXiv:2111.06377: a uniform random subset of patches, drawn for each sample.
@@ -43,3 +45,19 @@ def masked_loss(model: MAE, images_BCHW: Tensor, masking: Masking, config: Maske
     predicted = model(images_BCHW, masking)
     hidden = take_rows(patchify(images_BCHW, model.config.encoder.patch_size), masking.hidden_BM)
     return F.mse_loss(predicted.float(), patch_targets(hidden, config.normalize_pixels))
+
+
+# Section 3 of arXiv:2111.06377, as an objective that can be trained.
+class MaskedObjective:
+    """`masked_loss` with the mask of each sample drawn from (seed, step)."""
+
+    def __init__(self, config: MaskedConfig, patches: int) -> None:
+        masking_from_noise(torch.zeros(1, patches), config.mask_ratio)  # refuses a ratio that hides everything
+        self.config, self.patches = config, patches
+
+    def draw(self, batch_size: int, seed: int, step: int) -> Draws:
+        return {"mask": torch.rand(batch_size, self.patches, generator=generator_for(seed, "mask", step))}
+
+    def loss(self, model: nn.Module, images_BCHW: Tensor, labels_B: Tensor | None, draws: Draws) -> Tensor:
+        assert isinstance(model, MAE)
+        return masked_loss(model, images_BCHW, masking_from_noise(draws["mask"], self.config.mask_ratio), self.config)

@@ -1,0 +1,1 @@
+"""Functions that return a config, and the verbs that run them."""

@@ -1,0 +1,44 @@
+"""What is on the disk for a run, and how it is read and written so that no instant can lose work."""
+
+from echoless.runs.atomic import clear_leftovers, new_folder, write_bytes
+from echoless.runs.checkpoint import (
+    Checkpoint,
+    Found,
+    Skipped,
+    checkpoint_folders,
+    find_latest_valid,
+    load_checkpoint,
+    save_checkpoint,
+    verify_checkpoint,
+)
+from echoless.runs.folder import RunFolder, open_run
+from echoless.runs.jsonfile import read_json, read_json_object, write_json
+from echoless.runs.optim_state import flatten_state, unflatten_state
+from echoless.runs.tensorfile import read_tensors
+from echoless.runs.weights import Weights, load_weights, require_same_shortcuts, save_weights
+
+__all__ = [
+    "Checkpoint",
+    "Found",
+    "RunFolder",
+    "Skipped",
+    "Weights",
+    "checkpoint_folders",
+    "clear_leftovers",
+    "find_latest_valid",
+    "flatten_state",
+    "load_checkpoint",
+    "load_weights",
+    "new_folder",
+    "open_run",
+    "read_json",
+    "read_json_object",
+    "read_tensors",
+    "require_same_shortcuts",
+    "save_checkpoint",
+    "save_weights",
+    "unflatten_state",
+    "verify_checkpoint",
+    "write_bytes",
+    "write_json",
+]

@@ -9,6 +9,8 @@ from echoless.shortcuts.fold import (
     stream_factors,
     unfold,
 )
+from echoless.shortcuts.patch import apply_saved, decay_shortcuts, undo
+from echoless.shortcuts.report import FadedShortcut, LeftAlone, PatchReport
 from echoless.shortcuts.residual import (
     VARIANTS,
     Faded,
@@ -33,16 +35,21 @@ __all__ = [
     "VARIANTS",
     "AlphaChoice",
     "Faded",
+    "FadedShortcut",
     "Learnable",
+    "LeftAlone",
     "NoShortcut",
+    "PatchReport",
     "PreNormBranch",
     "PreNormNetwork",
     "Scaled",
     "Shortcut",
     "alpha_min_for",
     "alphas",
+    "apply_saved",
     "choose_alpha_min",
     "contributions",
+    "decay_shortcuts",
     "effective_alpha",
     "fold",
     "magnitude_preserving",
@@ -51,5 +58,6 @@ __all__ = [
     "residual",
     "shortcut_record",
     "stream_factors",
+    "undo",
     "unfold",
 ]

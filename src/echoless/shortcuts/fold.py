@@ -94,8 +94,8 @@ def stream_factors(old: Sequence[float], new: Sequence[float]) -> tuple[float, .
 
 
 def shortcut_record(variant: str, shortcuts: Sequence[Shortcut]) -> dict[str, Any]:
-    """What must be equal before weights may be loaded: the variant, and each fixed alpha (None where it is learned)."""
-    fixed = [shortcut.alpha if isinstance(shortcut.alpha, float) else None for shortcut in shortcuts]
+    """What must be equal before weights may be loaded: the variant and every alpha (none where they are learned)."""
+    fixed = [shortcut.alpha for shortcut in shortcuts if isinstance(shortcut.alpha, float)]
     # A standard residual network is one thing, whichever name it was given.
     if variant == "faded" and all(alpha == 1.0 for alpha in fixed):
         variant = "identity"

@@ -1,0 +1,109 @@
+"""What is a run? Everything that decides its numbers, in one frozen value; no torch.
+
+`RUN/config.json` is this value with every "auto" resolved, so that a run can be repeated from it alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from echoless.config.checks import require, require_number, require_one_of, require_whole
+from echoless.config.model import MAEConfig
+from echoless.config.objective import MaskedConfig
+
+Precision = Literal["fp32", "bf16"]
+Optimizer = Literal["adamw", "soap", "muon"]
+Decay = Literal["cosine", "constant"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataConfig:
+    """Which images, and how they reach the model."""
+
+    path: str = ""
+    labels: str | None = None
+    fingerprint: str = ""  # of the content; another one means other images
+    count: int = 1
+    mean: tuple[float, ...] = ()  # per channel, measured once
+    std: tuple[float, ...] = ()
+    crop_scale: tuple[float, float] = (0.2, 1.0)  # share of the area that a random crop keeps
+    flip: float = 0.5
+
+    def __post_init__(self) -> None:
+        require_whole("count", self.count, 1)
+        low, high = self.crop_scale
+        require(0 < low <= high <= 1, "crop_scale", self.crop_scale, "two numbers, 0 < low <= high <= 1")
+        require_number("flip", self.flip, 0, 1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OptimConfig:
+    """How the weights move. The learning rate is base_lr * batch_size / 256, warmed up, then decayed."""
+
+    name: Optimizer = "adamw"
+    base_lr: float = 1.5e-4
+    betas: tuple[float, float] = (0.9, 0.95)
+    weight_decay: float = 0.05  # on matrices only
+    warmup: float = 0.05  # share of the run
+    decay: Decay = "cosine"
+    clip: float | None = 1.0  # largest norm of the whole gradient
+    ema: float | None = None  # decay of an exponential moving average of the weights
+
+    def __post_init__(self) -> None:
+        require_one_of("optimizer", self.name, get_args(Optimizer))
+        require_number("base_lr", self.base_lr, 0, 1e3)
+        for beta in self.betas:
+            require_number("betas", beta, 0, 1, ends="[)")
+        require_number("weight_decay", self.weight_decay, 0, 1e3)
+        require_number("warmup", self.warmup, 0, 1)
+        require_one_of("decay", self.decay, get_args(Decay))
+        if self.clip is not None:
+            require_number("clip", self.clip, 0, 1e9, ends="(]")
+        if self.ema is not None:
+            require_number("ema", self.ema, 0, 1, ends="()")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunConfig:
+    """A whole run."""
+
+    recipe: str = "mae-tiny"
+    model: MAEConfig = field(default_factory=MAEConfig)
+    objective: MaskedConfig = field(default_factory=MaskedConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    steps: int = 1000
+    batch_size: int = 128  # over all processes and accumulated pieces
+    accumulate: int = 1  # pieces into which a process cuts its part of a batch
+    seed: int = 0
+    precision: Precision = "fp32"
+    compile: bool = False
+
+    def __post_init__(self) -> None:
+        require_whole("steps", self.steps, 1, 99_999_999)
+        require_whole("batch_size", self.batch_size, 1)
+        require_whole("accumulate", self.accumulate, 1, self.batch_size)
+        require_whole("seed", self.seed, 0)
+        require_one_of("precision", self.precision, get_args(Precision))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RuntimeConfig:
+    """What may differ between two equal runs: where and how comfortably it runs, not what it computes."""
+
+    workers: int = 2
+    device: str = "auto"
+    checkpoint_every: int | None = None  # steps; default: every 5 % of the run, at most 1000
+    snapshot_every: int | None = None  # steps between encoder-only snapshots that are kept; default: none
+    log_every: int | None = None  # steps between lines of metrics.jsonl; default: about 500 lines a run
+    keep: int = 2
+    strict: bool = False  # refuse to resume where a guarantee would be lost
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        require_whole("workers", self.workers, 0, 64)
+        for name in ("checkpoint_every", "snapshot_every", "log_every"):
+            if getattr(self, name) is not None:
+                require_whole(name, getattr(self, name), 1)
+        require_whole("keep", self.keep, 2)

@@ -1,0 +1,212 @@
+"""Where do decoded pixels stay between epochs and runs, and why can no crash spoil them?
+
+A cache is a folder named by its key: `pixels.bin` (every image, CHW, end to end), `index.npy` (offset, height, width of
+each; height 0 for a bad one) and `about.json`. It is written beside its place, flushed, and renamed: a folder with the
+right name is complete. Two builders may work at once; the one that comes second throws its copy away. Each builder
+holds a lock that dies with it, so that the next one knows debris from work in progress.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import numpy as np
+
+from echoless.data.images import BadSample, Fetched
+from echoless.data.resample import Array
+
+VERSION = 1
+_SETTLING_SECONDS = 60  # a folder this young may not have its lock yet
+_BUILDING = ".building-"
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def default_cache_dir() -> Path:
+    """$ECHOLESS_CACHE, else `echoless` in the user's cache folder."""
+    if chosen := os.environ.get("ECHOLESS_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "echoless"
+
+
+class CachedPixels:
+    """A finished cache, memory-mapped: the operating system holds what is used, this process holds nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.about: dict[str, Any] = json.loads((folder / "about.json").read_text())
+        self.index: Array = np.load(folder / "index.npy", allow_pickle=False)
+        self.bad = [BadSample(**entry) for entry in self.about["bad"]]
+        self._channels: int = self.about["channels"]
+        dtype = np.dtype(np.uint8 if self.about["bits"] == 8 else np.uint16)
+        size = (folder / "pixels.bin").stat().st_size
+        if self.about["version"] != VERSION or size != self.about["bytes"] or len(self.index) != self.about["count"]:
+            raise ValueError(f"{folder} is not a complete cache")
+        # An empty file cannot be mapped.
+        self._pixels: Array = np.asarray(np.memmap(folder / "pixels.bin", dtype, "r")) if size else np.empty(0, dtype)
+        self._stacked = self._stack()
+
+    def fetch(self, ids: Array) -> Fetched:
+        if self._stacked is not None and (self.index[ids, 1] > 0).all():
+            return self._stacked[self.index[ids, 0] // self._stacked[0].size]
+        return [self._one(int(index)) for index in ids]
+
+    def _one(self, index: int) -> Array | BadSample:
+        offset, height, width = self.index[index]
+        if height == 0:
+            return next(sample for sample in self.bad if sample.index == index)
+        size = self._channels * height * width
+        return self._pixels[offset : offset + size].reshape(self._channels, height, width)
+
+    def _stack(self) -> Array | None:
+        """All images as one array, if they have one size."""
+        shapes = np.unique(self.index[self.index[:, 1] > 0, 1:], axis=0)
+        return self._pixels.reshape(-1, self._channels, *shapes[0]) if len(shapes) == 1 else None
+
+
+def open_cache(root: Path, key: str) -> CachedPixels | None:
+    """The finished cache of this key, or None."""
+    try:
+        return CachedPixels(root / key)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def build_cache(
+    root: Path, key: str, about: dict[str, Any], produced: Iterable[list[Array | BadSample]]
+) -> CachedPixels:
+    """Write what `produced` yields, in order, and open it. `about` holds at least `channels` and `bits`."""
+    root.mkdir(parents=True, exist_ok=True)
+    remove_debris(root)
+    with _building(root, key) as folder:
+        index, bad = _write_pixels(folder / "pixels.bin", produced)
+        np.save(folder / "index.npy", index, allow_pickle=False)
+        size = (folder / "pixels.bin").stat().st_size
+        facts = {"version": VERSION, "count": len(index), "bytes": size, "bad": [_as_dict(sample) for sample in bad]}
+        (folder / "about.json").write_text(json.dumps({**about, **facts}))
+        _flush(folder)
+        _move_into_place(folder, root / key)
+    return CachedPixels(root / key)
+
+
+def remove_debris(root: Path) -> None:
+    """Delete what dead builders left."""
+    for folder in root.glob(f"{_BUILDING}*"):
+        if not _is_alive(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def in_parallel(function: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
+    """`map` over threads: results in order, and never more than a few items read ahead."""
+    if workers == 0:
+        yield from map(function, items)
+        return
+    pool = ThreadPoolExecutor(workers)
+    pending: list[Future[Result]] = []
+    try:
+        for item in items:
+            pending.append(pool.submit(function, item))
+            if len(pending) > 2 * workers:
+                yield pending.pop(0).result()
+        while pending:
+            yield pending.pop(0).result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _write_pixels(path: Path, produced: Iterable[list[Array | BadSample]]) -> tuple[Array, list[BadSample]]:
+    rows: list[tuple[int, int, int]] = []
+    bad: list[BadSample] = []
+    offset = 0
+    with path.open("wb") as file:
+        for images in produced:
+            for image in images:
+                if isinstance(image, BadSample):
+                    bad.append(image)
+                    rows.append((offset, 0, 0))
+                    continue
+                file.write(np.ascontiguousarray(image).data)
+                rows.append((offset, *image.shape[1:]))
+                offset += image.size
+    return np.array(rows, dtype=np.int64).reshape(-1, 3), bad
+
+
+@contextmanager
+def _building(root: Path, key: str) -> Iterator[Path]:
+    folder = root / f"{_BUILDING}{key[:16]}-{uuid4().hex[:12]}"
+    folder.mkdir()
+    try:
+        with (folder / "lock").open("wb") as lock:
+            _lock(lock.fileno())
+            yield folder
+    finally:
+        # Gone already where the build succeeded.
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _move_into_place(folder: Path, target: Path) -> None:
+    if _is_complete(target):
+        return  # another builder was first, and its copy is as good
+    # Only a folder that is no cache can be here: something was deleted from it by hand.
+    shutil.rmtree(target, ignore_errors=True)
+    with suppress(FileExistsError, OSError):
+        folder.rename(target)
+    if not _is_complete(target):
+        raise OSError(f"{folder.name} could not be moved to {target}")
+    (target / "lock").unlink(missing_ok=True)
+    _sync(target.parent)
+
+
+def _is_complete(folder: Path) -> bool:
+    return open_cache(folder.parent, folder.name) is not None
+
+
+def _is_alive(folder: Path) -> bool:
+    try:
+        with (folder / "lock").open("rb") as lock:
+            return not _lock(lock.fileno())
+    except OSError:
+        pass
+    try:
+        return time.time() - folder.stat().st_mtime < _SETTLING_SECONDS
+    except OSError:
+        return True  # it went away while we looked
+
+
+def _lock(descriptor: int) -> bool:
+    """Whether the lock was free. Where there is no flock, every lock counts as held: debris stays, work is safe."""
+    try:
+        import fcntl
+    except ImportError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _flush(folder: Path) -> None:
+    for path in (*folder.iterdir(), folder):
+        _sync(path)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _as_dict(sample: BadSample) -> dict[str, Any]:
+    return {"index": sample.index, "path": sample.path, "reason": sample.reason}

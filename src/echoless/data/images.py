@@ -1,0 +1,118 @@
+"""What is a set of images to the rest of the package?
+
+`Images`: pixels by integer id, with paths, labels and the list of what cannot be used. Where the pixels come from (the
+decoded cache, an array, a drawing, or a file decoded now) is behind `PixelStore` and shows nowhere else.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from echoless.data.resample import Array
+from echoless.errors import DataError
+
+
+@dataclass(frozen=True, slots=True)
+class BadSample:
+    """An image that cannot be used, and why."""
+
+    index: int
+    path: str
+    reason: str
+
+
+Fetched = Array | list[Array | BadSample]  # BCHW where all sizes are equal, else one CHW per image
+
+
+class PixelStore(Protocol):
+    """Pixels by id."""
+
+    def fetch(self, ids: Array) -> Fetched:
+        """uint8 or uint16 pixels of these images; a `BadSample` in the place of one that cannot be decoded."""
+
+
+class Raw(NamedTuple):
+    """kept_B: which of the ids asked for are there. pixels: theirs, BCHW, or a list of CHW where sizes differ."""
+
+    kept_B: Array
+    pixels: Array | list[Array]
+
+
+class Shape(NamedTuple):
+    """The typical image of a set."""
+
+    channels: int
+    height: int
+    width: int
+
+
+@dataclass(kw_only=True)
+class Images:
+    """A set of images. `excluded` is fixed once the set is open; `bad` may grow where there is no cache."""
+
+    pixels: PixelStore
+    paths: Sequence[str]
+    shape: Shape
+    bits: int  # 8 or 16
+    fingerprint: str  # SHA-256 of what the content is, the same wherever the files lie
+    labels: Tensor | None = None
+    class_names: tuple[str, ...] | None = None
+    bad: list[BadSample] = field(default_factory=list)
+    max_bad_fraction: float = 0.01
+    cache_note: str = ""  # one sentence: what became of the cache, and why
+    mask_of: Callable[[int], Array] | None = None
+
+    def __post_init__(self) -> None:
+        self.excluded: frozenset[int] = frozenset(sample.index for sample in self.bad)
+        self._bad_ids = set(self.excluded)
+        self._lock = threading.Lock()
+        self._refuse_if_too_bad()
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @property
+    def usable(self) -> int:
+        """How many images an epoch has."""
+        return len(self) - len(self.excluded)
+
+    def get(self, ids: Tensor | Sequence[int] | Array) -> Raw:
+        """Pixels of these images, without those that turn out to be bad, which are recorded once."""
+        wanted = np.asarray(ids, dtype=np.int64)
+        fetched = self.pixels.fetch(wanted)
+        if isinstance(fetched, np.ndarray):
+            return Raw(np.arange(len(wanted)), fetched)
+        kept = [i for i, item in enumerate(fetched) if not isinstance(item, BadSample)]
+        self._record([item for item in fetched if isinstance(item, BadSample)])
+        return Raw(np.array(kept, dtype=np.int64), [item for item in fetched if not isinstance(item, BadSample)])
+
+    def masks(self, index: int) -> Tensor | None:
+        """The foreground mask (H, W), bool, where the set has masks."""
+        return None if self.mask_of is None else torch.from_numpy(np.array(self.mask_of(index), dtype=bool))
+
+    def labels_of(self, ids: Tensor) -> Tensor | None:
+        return None if self.labels is None else self.labels[ids]
+
+    def _record(self, samples: list[BadSample]) -> None:
+        with self._lock:
+            new = [sample for sample in samples if sample.index not in self._bad_ids]
+            self.bad.extend(new)
+            self._bad_ids.update(sample.index for sample in new)
+        if new:
+            self._refuse_if_too_bad()
+
+    def _refuse_if_too_bad(self) -> None:
+        if len(self.bad) <= self.max_bad_fraction * len(self):
+            return
+        first = "; ".join(f"{sample.path} ({sample.reason})" for sample in self.bad[:3])
+        raise DataError(
+            f"{len(self.bad)} of {len(self)} images cannot be used, more than max_bad_fraction "
+            f"{self.max_bad_fraction:g}; first: {first}"
+        )

@@ -1,0 +1,143 @@
+"""How do batches reach the model without it waiting?
+
+Threads prepare the next batches while the model works on this one. They are threads because the work is done by code
+that releases the interpreter lock, and because threads leave nothing behind in shared memory and get no signals. A
+batch is a pure function of its step, so that the number of threads, a resumed run and another world size show
+nowhere in it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from echoless.data.augment import AugmentConfig, augment, draw, resize_and_crop
+from echoless.data.cache import in_parallel
+from echoless.data.images import Images
+from echoless.data.order import batch_indices, rank_slice
+from echoless.errors import ConfigError
+from echoless.randomness import generator_for
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One rank's part of a global batch."""
+
+    step: int
+    images_BCHW: Tensor
+    ids_B: Tensor
+    places_B: Tensor  # where each sample stands in the global batch
+    labels_B: Tensor | None
+    waited: float  # seconds that the consumer stood still for it
+
+
+class Loader:
+    """Training batches: shuffled, augmented, normalised. augment=None: the transform of evaluation instead."""
+
+    def __init__(
+        self,
+        images: Images,
+        *,
+        size: tuple[int, int],
+        batch_size: int,
+        seed: int,
+        mean: Sequence[float],
+        std: Sequence[float],
+        augment: AugmentConfig | None = None,
+        workers: int = 2,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        _check(size, batch_size, workers)
+        if batch_size < world:
+            raise ConfigError(f"batch_size is {batch_size}; allowed: at least one sample for each of {world} processes")
+        self.images, self.size, self.batch_size, self.seed = images, size, batch_size, seed
+        self.mean, self.std, self.augment, self.workers = mean, std, augment, workers
+        self._slice = rank_slice(batch_size, rank, world)
+
+    def batch(self, step: int) -> Batch:
+        """The batch of a step, computed now."""
+        images = self.images
+        ids_B = batch_indices(self.seed, step, self.batch_size, len(images), images.excluded)[self._slice]
+        kept_B, pixels = images.get(ids_B)
+        if self.augment is None:
+            transformed = _evaluation_input(images, pixels, self.size, self.mean, self.std)
+        else:
+            # Drawn by position in the global batch, so that a dropped sample moves nobody's crop.
+            uniform_BN = draw(self.batch_size, generator_for(self.seed, "augment", step))[self._slice][kept_B]
+            transformed = (
+                augment(pixels, uniform_BN, size=self.size, config=self.augment, mean=self.mean, std=self.std)
+                if len(pixels)
+                else _nothing(images, self.size)
+            )
+        kept = torch.from_numpy(kept_B)
+        ids_B, places_B = ids_B[kept], torch.arange(self.batch_size)[self._slice][kept]
+        return Batch(step, transformed, ids_B, places_B, images.labels_of(ids_B), 0.0)
+
+    def batches(self, first_step: int, last_step: int) -> Iterator[Batch]:
+        """The batches of steps first_step .. last_step - 1, prepared ahead by `workers` threads (0: when asked for)."""
+        return _timed(self.batch, range(first_step, last_step), self.workers)
+
+
+def evaluation_batches(
+    images: Images,
+    *,
+    size: tuple[int, int],
+    batch_size: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+    first: int = 0,
+    ids: Sequence[int] | None = None,
+    workers: int = 2,
+) -> Iterator[Batch]:
+    """Every usable image once, in order, not augmented; from number `first` of them on, or of `ids` if given."""
+    _check(size, batch_size, workers)
+    wanted = [i for i in (range(len(images)) if ids is None else ids) if i not in images.excluded][first:]
+
+    def batch(step: int) -> Batch:
+        ids_B = torch.tensor(wanted[step * batch_size : (step + 1) * batch_size], dtype=torch.int64)
+        kept_B, pixels = images.get(ids_B)
+        kept = torch.from_numpy(kept_B)
+        ids_B = ids_B[kept]
+        transformed = _evaluation_input(images, pixels, size, mean, std)
+        return Batch(step, transformed, ids_B, kept, images.labels_of(ids_B), 0.0)
+
+    return _timed(batch, range(-(-len(wanted) // batch_size)), workers)
+
+
+def _evaluation_input(
+    images: Images, pixels: object, size: tuple[int, int], mean: Sequence[float], std: Sequence[float]
+) -> Tensor:
+    if not len(pixels):  # type: ignore[arg-type]
+        return _nothing(images, size)
+    return resize_and_crop(pixels, size=size, mean=mean, std=std)  # type: ignore[arg-type]
+
+
+def _nothing(images: Images, size: tuple[int, int]) -> Tensor:
+    return torch.empty(0, images.shape.channels, *size)
+
+
+def _timed(make: Callable[[int], Batch], steps: Iterable[int], workers: int) -> Iterator[Batch]:
+    prepared = in_parallel(make, steps, workers)
+    try:
+        while True:
+            asked = time.perf_counter()
+            batch = next(prepared, None)
+            if batch is None:
+                return
+            yield replace(batch, waited=time.perf_counter() - asked)
+    finally:
+        prepared.close()  # type: ignore[attr-defined]
+
+
+def _check(size: tuple[int, int], batch_size: int, workers: int) -> None:
+    if min(size) < 1:
+        raise ConfigError(f"size is {size}; allowed: a height and a width of 1 or more")
+    if batch_size < 1:
+        raise ConfigError(f"batch_size is {batch_size}; allowed: 1 or more")
+    if workers < 0:
+        raise ConfigError(f"workers is {workers}; allowed: 0 or more")

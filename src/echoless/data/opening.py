@@ -1,0 +1,305 @@
+"""How does DATA, a path or a name, become an `Images`?
+
+Recognise the kind, look at a few images to learn the set's channels and depth, then decode everything once into the
+cache (which also finds every bad file before the first step), or decode on demand where a cache does not pay.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from echoless.data.arrays import ArrayFile
+from echoless.data.cache import CachedPixels, build_cache, default_cache_dir, in_parallel, open_cache
+from echoless.data.decode import SHORT_SIDE, DecodeSettings, Undecodable, decode
+from echoless.data.images import BadSample, Fetched, Images, Shape
+from echoless.data.labels import encode_labels, read_label_file
+from echoless.data.parquet import ParquetSource
+from echoless.data.resample import Array
+from echoless.data.shards import TarSource, expand
+from echoless.data.sources import FolderSource, Source, digest
+from echoless.data.synthetic import CLASS_NAMES, Shapes, parse_shapes
+from echoless.errors import ConfigError, DataError
+
+CacheChoice = Literal["auto", "on", "off"]
+Progress = Callable[[int, int], None]  # (images done, images in all)
+
+_LOOKED_AT = 64
+_DECODING_THREADS = 4
+_CHUNK = 64
+
+
+def open_images(
+    data: str | Path,
+    *,
+    labels: Path | None = None,
+    cache: CacheChoice = "auto",
+    cache_dir: Path | None = None,
+    channels: int | None = None,
+    max_bad_fraction: float = 0.01,
+    short_side: int = SHORT_SIDE,
+    progress: Progress | None = None,
+) -> Images:
+    """A folder, parquet, tar shards, .npz or `shapes` as a set of images; see `echoless.data` for the rules.
+
+    channels: what every image is converted to (default: what most images have). max_bad_fraction: above this share of
+    unusable images the set is refused. short_side: larger images are kept at this short side.
+    """
+    _check(cache, channels, max_bad_fraction, short_side)
+    place = _Place(cache, cache_dir or default_cache_dir(), progress)
+    shapes = parse_shapes(str(data))
+    if shapes is not None:
+        images = _open_shapes(shapes, place)
+    elif Path(data).suffix == ".npz" and Path(data).is_file():
+        images = _open_arrays(ArrayFile(Path(data)), place, max_bad_fraction)
+    else:
+        wanted = DecodeSettings(channels=channels, short_side=short_side)
+        images = _open_encoded(find_source(str(data)), wanted, place, max_bad_fraction)
+    if labels is not None:
+        images.labels, images.class_names = encode_labels(read_label_file(labels, images.paths), None)
+    return images
+
+
+class _Place(NamedTuple):
+    choice: CacheChoice
+    root: Path
+    progress: Progress | None
+
+
+def find_source(data: str) -> Source:
+    """The source of encoded images that `data` names."""
+    path = Path(data)
+    if path.is_dir():
+        for suffix, kind in ((".parquet", ParquetSource), (".tar", TarSource)):
+            files = sorted(file for file in path.iterdir() if file.suffix == suffix and not file.name.startswith("."))
+            if files:
+                return kind(files)
+        return FolderSource(path)
+    files = [path] if path.is_file() else expand(data)
+    for suffix, kind in ((".parquet", ParquetSource), (".tar", TarSource)):
+        if files and all(file.suffix == suffix for file in files):
+            return kind(files)
+    found = "does not exist" if not files else "is no data set"
+    raise DataError(
+        f"data {data!r} {found}; allowed: a folder of images, .parquet, .tar, .npz, or shapes[:COUNT][@SPLIT]"
+    )
+
+
+class OnDemand:
+    """Pixels decoded when they are asked for."""
+
+    def __init__(self, source: Source, settings: DecodeSettings) -> None:
+        self._source, self._settings = source, settings
+
+    def fetch(self, ids: Array) -> Fetched:
+        return [self._one(int(index)) for index in ids]
+
+    def _one(self, index: int) -> Array | BadSample:
+        try:
+            data: bytes | OSError = self._source.read(index)
+        except OSError as error:
+            data = error
+        return _decode_or_bad(self._source, self._settings, index, data)
+
+
+def _open_encoded(source: Source, wanted: DecodeSettings, place: _Place, max_bad_fraction: float) -> Images:
+    fingerprint = digest(source.identity())
+    key = digest(iter([fingerprint, *source.freshness(), repr(sorted(asdict(wanted).items()))]))
+    labels, class_names = encode_labels(source.labels, source.class_names)
+    common: dict[str, Any] = {
+        "paths": source.paths,
+        "fingerprint": fingerprint,
+        "labels": labels,
+        "class_names": class_names,
+        "max_bad_fraction": max_bad_fraction,
+    }
+    pixels = open_cache(place.root, key) if place.choice != "off" else None
+    if pixels is None:
+        survey = _look(source, wanted)
+        settings = DecodeSettings(
+            channels=survey.shape.channels,
+            bits=survey.bits,
+            short_side=wanted.short_side,
+            pixel_limit=wanted.pixel_limit,
+        )
+
+        def produce() -> Iterator[list[Array | BadSample]]:
+            return in_parallel(lambda chunk: _decode_chunk(source, settings, chunk), source.chunks(), _DECODING_THREADS)
+
+        pixels, note = _cached(place, key, survey, len(source.paths), produce)
+        if pixels is None:
+            store = OnDemand(source, settings)
+            return Images(pixels=store, shape=survey.shape, bits=survey.bits, cache_note=note, **common)
+    return _from_cache(pixels, place.root / key, common)
+
+
+def _open_shapes(shapes: Shapes, place: _Place) -> Images:
+    fingerprint = digest(iter(["shapes", repr(shapes)]))
+    survey = _Survey(Shape(3, shapes.size, shapes.size), 8, 3.0 * shapes.size**2)
+    labels, _ = encode_labels(shapes.labels().tolist(), CLASS_NAMES)
+    paths = [f"shapes/{shapes.split}/{index:08d}" for index in range(len(shapes))]
+    common: dict[str, Any] = {"paths": paths, "fingerprint": fingerprint, "labels": labels, "class_names": CLASS_NAMES}
+    common["mask_of"] = shapes.mask
+
+    def produce() -> Iterator[list[Array | BadSample]]:
+        chunks = (np.arange(start, min(start + _CHUNK, len(shapes))) for start in range(0, len(shapes), _CHUNK))
+        return in_parallel(lambda ids: list(shapes.fetch(ids)), chunks, _DECODING_THREADS)
+
+    pixels, note = _cached(place, digest(iter([fingerprint, "drawn"])), survey, len(shapes), produce)
+    if pixels is None:
+        return Images(pixels=shapes, shape=survey.shape, bits=8, cache_note=note, **common)
+    return _from_cache(pixels, place.root, common)
+
+
+def _open_arrays(file: ArrayFile, place: _Place, max_bad_fraction: float) -> Images:
+    fingerprint = digest(file.identity())
+    height, width = file.header.shape[1:3]
+    survey = _Survey(Shape(file.channels, height, width), file.bits, file.header.bytes / len(file))
+    labels, class_names = encode_labels(None if file.labels is None else file.labels.tolist(), None)
+    common: dict[str, Any] = {
+        "paths": [f"{file.path.name}/{index:08d}" for index in range(len(file))],
+        "fingerprint": fingerprint,
+        "labels": labels,
+        "class_names": class_names,
+        "max_bad_fraction": max_bad_fraction,
+        "mask_of": None if file.masks is None else file.masks.__getitem__,
+    }
+    if file.mapped is None:
+        key = digest(iter([fingerprint, *file.freshness(), "npz"]))
+        pixels, note = _cached(place, key, survey, len(file), file.stream)
+        if pixels is not None:
+            return _from_cache(pixels, place.root / key, common)
+        raise DataError(
+            f"{file.path} is compressed and {note}; allowed: a usable cache, or np.savez instead of savez_compressed"
+        )
+    note = "no cache: the file holds decoded pixels already"
+    return Images(pixels=file, shape=survey.shape, bits=survey.bits, cache_note=note, **common)
+
+
+def _from_cache(pixels: CachedPixels, folder: Path, common: dict[str, Any]) -> Images:
+    shape = Shape(*pixels.about["shape"])
+    note = f"decoded pixels are cached in {folder}"
+    return Images(
+        pixels=pixels, shape=shape, bits=pixels.about["bits"], bad=list(pixels.bad), cache_note=note, **common
+    )
+
+
+def _cached(
+    place: _Place, key: str, survey: _Survey, count: int, produce: Callable[[], Iterator[list[Array | BadSample]]]
+) -> tuple[CachedPixels | None, str]:
+    """The cache, built if need be; or None and the reason."""
+    if place.choice == "off":
+        return None, "no cache: it was turned off"
+    found = open_cache(place.root, key)
+    if found is not None:
+        return found, ""
+    needed = int(survey.bytes_per_image * count)
+    free = shutil.disk_usage(_existing(place.root)).free
+    if place.choice == "auto" and needed > free / 2:
+        return None, f"no cache: {needed:,} bytes would take more than half of the {free:,} free at {place.root}"
+    about = {"channels": survey.shape.channels, "bits": survey.bits, "shape": list(survey.shape)}
+    try:
+        return build_cache(place.root, key, about, _reporting(produce(), count, place.progress)), ""
+    except OSError as error:
+        room = f"about {needed:,} bytes needed, {free:,} free"
+        reason = f"no cache: {place.root} cannot be written ({error.strerror or error}), {room}"
+        if place.choice == "on":
+            raise DataError(
+                f"cache is 'on' but {reason}; allowed: cache_dir on a disk with room, or cache='off'"
+            ) from None
+        return None, reason
+
+
+def _reporting(
+    chunks: Iterator[list[Array | BadSample]], count: int, progress: Progress | None
+) -> Iterator[list[Array | BadSample]]:
+    done = 0
+    for chunk in chunks:
+        yield chunk
+        done += len(chunk)
+        if progress is not None:
+            progress(done, count)
+
+
+def _existing(path: Path) -> Path:
+    return next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+
+
+class _Survey(NamedTuple):
+    shape: Shape
+    bits: int
+    bytes_per_image: float
+
+
+def _look(source: Source, wanted: DecodeSettings) -> _Survey:
+    """Channels, depth and size of the set, from a few images decoded as they are."""
+    found: list[Array] = []
+    reason = ""
+    for index in _spread(len(source.paths)):
+        try:
+            found.append(decode(source.read(index), wanted))
+        except (Undecodable, OSError) as error:
+            reason = reason or f"{source.paths[index]} ({error})"
+    if not found:
+        raise DataError(f"none of the images that were tried can be decoded; first: {reason}")
+    channels = _most_common(len(image) for image in found)
+    bits = _most_common(image.dtype.itemsize * 8 for image in found)
+    height, width = _typical([image.shape[1:] for image in found])
+    mean_pixels = float(np.mean([image[0].size for image in found]))
+    return _Survey(Shape(channels, height, width), bits, mean_pixels * channels * bits / 8)
+
+
+def _spread(count: int) -> list[int]:
+    """Up to 64 numbers: eight runs of eight, because neighbours are cheap to read together."""
+    if count <= _LOOKED_AT:
+        return list(range(count))
+    run = 8
+    starts = np.linspace(0, count - run, _LOOKED_AT // run).astype(int)
+    return sorted({int(start) + i for start in starts for i in range(run)})
+
+
+def _typical(sizes: list[tuple[int, ...]]) -> tuple[int, int]:
+    """The size of most images, or the median of each side if there is no such size."""
+    size, votes = Counter(sizes).most_common(1)[0]
+    if 2 * votes > len(sizes):
+        return size[0], size[1]
+    heights, widths = zip(*sizes)
+    return int(np.median(heights)), int(np.median(widths))
+
+
+def _most_common(values: Iterator[int]) -> int:
+    counts = Counter(values)
+    return max(counts, key=lambda value: (counts[value], value))
+
+
+def _decode_chunk(
+    source: Source, settings: DecodeSettings, chunk: tuple[int, list[bytes | OSError]]
+) -> list[Array | BadSample]:
+    first, blobs = chunk
+    return [_decode_or_bad(source, settings, first + i, data) for i, data in enumerate(blobs)]
+
+
+def _decode_or_bad(source: Source, settings: DecodeSettings, index: int, data: bytes | OSError) -> Array | BadSample:
+    if isinstance(data, OSError):
+        return BadSample(index, source.paths[index], str(data.strerror or data))
+    try:
+        return decode(data, settings)
+    except Undecodable as error:
+        return BadSample(index, source.paths[index], str(error))
+
+
+def _check(cache: str, channels: int | None, max_bad_fraction: float, short_side: int) -> None:
+    if cache not in ("auto", "on", "off"):
+        raise ConfigError(f"cache is {cache!r}; allowed: auto, on, off")
+    if channels is not None and channels < 1:
+        raise ConfigError(f"channels is {channels}; allowed: 1 or more")
+    if not 0 <= max_bad_fraction <= 1:
+        raise ConfigError(f"max_bad_fraction is {max_bad_fraction}; allowed: 0 to 1")
+    if short_side < 1:
+        raise ConfigError(f"short_side is {short_side}; allowed: 1 or more")

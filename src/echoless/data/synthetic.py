@@ -1,0 +1,200 @@
+"""What is the built-in set `shapes`, and how is image i of it drawn?
+
+Ten classes that differ in the shape alone: position, size, rotation, the colours and textures of shape and ground, and
+the noise are drawn independently of the class. Image i depends on (seed, split, i) and on nothing else. A shape is the
+set of points where its distance function is negative, so that masks come with the images.
+
+`shapes`, `shapes:5000` (a count) and `shapes:2000@test` (a stream that shares no image with the others) name it.
+
+Letters: B images, C = 3 channels, S side in pixels; u, v: coordinates in the frame of the shape, which fits [-1, 1].
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from echoless.data.images import Fetched
+from echoless.data.resample import Array
+from echoless.errors import DataError
+from echoless.randomness import generator_for
+
+SPLITS = ("train", "validation", "test")
+DEFAULT_COUNT = 20_000
+SIZE = 32
+
+# Half the side of the frame of a shape, as a share of half the image.
+_LARGEST, _SMALLEST = 0.7, 0.45
+_LEAST_CONTRAST = 0.5  # distance between the two colours in the unit cube
+_TEXTURE = 0.12  # largest amplitude of a texture, in [0, 1]
+_NOISE = 0.03
+_COLOUR_DRAWS = 8
+_PARAMETERS = 4 + 3 * (1 + _COLOUR_DRAWS) + 2 * 5
+
+Frame = Callable[[Array, Array], Array]
+
+
+def _disc(u: Array, v: Array) -> Array:
+    return np.hypot(u, v) - 0.8
+
+
+def _ring(u: Array, v: Array) -> Array:
+    return np.abs(np.hypot(u, v) - 0.72) - 0.2
+
+
+def _triangle(u: Array, v: Array) -> Array:
+    return np.maximum(np.abs(u) * (math.sqrt(3) / 2) + v / 2, -v) - 0.48
+
+
+def _square(u: Array, v: Array) -> Array:
+    return np.maximum(np.abs(u), np.abs(v)) - 0.68
+
+
+def _star(u: Array, v: Array) -> Array:
+    # Five points are ten mirrored edges: fold the plane onto one of them, from the tip (1, 0) to the notch.
+    sector = math.pi / 5
+    angle = np.abs(np.mod(np.arctan2(v, u) + sector, 2 * sector) - sector)
+    radius = np.hypot(u, v)
+    notch = 0.42 * np.array([math.cos(sector), math.sin(sector)])
+    edge = (notch - [1, 0]) / np.linalg.norm(notch - [1, 0])
+    normal = np.array([edge[1], -edge[0]], dtype=np.float32)
+    return normal[0] * (radius * np.cos(angle) - 1) + normal[1] * radius * np.sin(angle)
+
+
+def _cross(u: Array, v: Array) -> Array:
+    x, y = np.abs(u), np.abs(v)
+    return np.minimum(np.maximum(x - 0.92, y - 0.26), np.maximum(x - 0.26, y - 0.92))
+
+
+def _crescent(u: Array, v: Array) -> Array:
+    return np.maximum(np.hypot(u, v) - 0.92, 0.72 - np.hypot(u - 0.45, v))
+
+
+def _bow_tie(u: Array, v: Array) -> Array:
+    return np.maximum(np.abs(u) - 0.9, (np.abs(v) - 0.8 * np.abs(u)) / math.hypot(1, 0.8))
+
+
+def _bar(u: Array, v: Array) -> Array:
+    return np.maximum(np.abs(u) - 0.98, np.abs(v) - 0.24)
+
+
+def _cog(u: Array, v: Array) -> Array:
+    teeth = np.clip(2.5 * np.cos(6 * np.arctan2(v, u)), -1, 1)
+    return np.hypot(u, v) - 0.76 - 0.18 * teeth
+
+
+_DISTANCES: dict[str, Frame] = {
+    "disc": _disc,
+    "ring": _ring,
+    "triangle": _triangle,
+    "square": _square,
+    "star": _star,
+    "cross": _cross,
+    "crescent": _crescent,
+    "bow-tie": _bow_tie,
+    "bar": _bar,
+    "cog": _cog,
+}
+CLASS_NAMES = tuple(_DISTANCES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shapes:
+    """The set as images by number; draws what is asked for, keeps nothing."""
+
+    count: int = DEFAULT_COUNT
+    split: str = "train"
+    seed: int = 0
+    size: int = SIZE
+
+    def __len__(self) -> int:
+        return self.count
+
+    def fetch(self, ids: Array) -> Fetched:
+        return self.draw(ids)[0]
+
+    def mask(self, index: int) -> Array:
+        return self.draw(np.array([index]))[1][0]
+
+    def labels(self) -> Array:
+        """Classes take turns, so that every prefix of the set is balanced."""
+        return np.arange(self.count) % len(CLASS_NAMES)
+
+    def draw(self, ids: Array) -> tuple[Array, Array]:
+        """images_BCSS, uint8, and masks_BSS, bool."""
+        parameters, noise = zip(*(self._random(int(index)) for index in ids))
+        uniform_BP = np.stack(parameters)
+        distance_BSS = _distances(uniform_BP[:, :4], ids % len(CLASS_NAMES), self.size)
+        ground, figure = _colours(uniform_BP[:, 4:-10])
+        textures = [_texture(uniform_BP[:, -10:-5], self.size), _texture(uniform_BP[:, -5:], self.size)]
+        # A pixel that the outline cuts belongs to both in proportion: no jagged edge gives the class away.
+        cover = np.clip(0.5 - distance_BSS, 0, 1)[:, None]
+        back = ground[:, :, None, None] + textures[0][:, None]
+        front = figure[:, :, None, None] + textures[1][:, None]
+        images = back + cover * (front - back) + np.float32(_NOISE) * np.stack(noise)
+        return np.rint(np.clip(images, 0, 1) * 255).astype(np.uint8), distance_BSS < 0
+
+    def _random(self, index: int) -> tuple[Array, Array]:
+        # Streams of different splits lie 2**40 images apart.
+        generator = generator_for(self.seed, "synthetic", (SPLITS.index(self.split) << 40) + index)
+        uniform = torch.rand(_PARAMETERS, generator=generator)
+        return uniform.numpy(), torch.randn(3, self.size, self.size, generator=generator).numpy()
+
+
+def parse_shapes(name: str) -> Shapes | None:
+    """`shapes[:COUNT][@SPLIT]`, or None if the name is not of this set."""
+    if name != "shapes" and not name.startswith(("shapes:", "shapes@")):
+        return None
+    match = re.fullmatch(r"shapes(?::(\d+))?(?:@(\w+))?", name)
+    count = int(match[1]) if match and match[1] else DEFAULT_COUNT
+    split = match[2] if match and match[2] else "train"
+    if match is None or count < 1 or split not in SPLITS:
+        raise DataError(f"data is {name!r}; allowed: shapes[:COUNT][@SPLIT] with SPLIT one of {', '.join(SPLITS)}")
+    return Shapes(count=count, split=split)
+
+
+def _distances(uniform_B4: Array, labels_B: Array, size: int) -> Array:
+    """distance_BSS from the outline in pixels, negative inside."""
+    radius = _SMALLEST + (_LARGEST - _SMALLEST) * uniform_B4[:, 0]
+    # The frame stays inside the image.
+    centre_x = (2 * uniform_B4[:, 1] - 1) * (1 - radius)
+    centre_y = (2 * uniform_B4[:, 2] - 1) * (1 - radius)
+    turn = 2 * np.float32(np.pi) * uniform_B4[:, 3]
+    axis = (np.arange(size, dtype=np.float32) + 0.5) * (2 / size) - 1
+    x = ((axis[None, None, :] - centre_x[:, None, None]) / radius[:, None, None]).astype(np.float32)
+    y = ((axis[None, :, None] - centre_y[:, None, None]) / radius[:, None, None]).astype(np.float32)
+    cos, sin = np.cos(turn)[:, None, None], np.sin(turn)[:, None, None]
+    u, v = cos * x + sin * y, cos * y - sin * x
+    distance = np.empty(u.shape, dtype=np.float32)
+    for label in np.unique(labels_B):
+        chosen = labels_B == label
+        distance[chosen] = _DISTANCES[CLASS_NAMES[label]](u[chosen], v[chosen])
+    return distance * (radius * (size / 2))[:, None, None]
+
+
+def _colours(uniform: Array) -> tuple[Array, Array]:
+    """ground_BC, and figure_BC: of eight draws the first that can be told from the ground, else the last."""
+    colours = uniform.reshape(len(uniform), 1 + _COLOUR_DRAWS, 3)
+    ground, candidates = colours[:, 0], colours[:, 1:]
+    far = np.linalg.norm(candidates - ground[:, None], axis=2) >= _LEAST_CONTRAST
+    far[:, -1] = True
+    return ground, candidates[np.arange(len(uniform)), far.argmax(axis=1)]
+
+
+def _texture(uniform_B5: Array, size: int) -> Array:
+    """texture_BSS: waves in one direction (stripes), or their product with waves across (checks)."""
+    amplitude, frequency, direction, phase, kind = (uniform_B5[:, i, None, None] for i in range(5))
+    axis = np.arange(size, dtype=np.float32) / size
+    wave = 2 * np.float32(np.pi) * (2 + 6 * frequency)
+    angle = 2 * np.float32(np.pi) * direction
+    along = np.cos(angle) * axis[None, None, :] + np.sin(angle) * axis[None, :, None]
+    across = np.cos(angle) * axis[None, :, None] - np.sin(angle) * axis[None, None, :]
+    shift = 2 * np.float32(np.pi) * phase
+    stripes = np.sin(wave * along + shift)
+    checks = stripes * np.sin(wave * across + shift)
+    return np.float32(_TEXTURE) * amplitude * np.where(kind < 0.5, stripes, checks)

@@ -1,0 +1,98 @@
+"""How sure is a number? Bootstrap intervals, and a test of a difference over a few seeds.
+
+Resampling N right-or-wrong answers with replacement gives a binomial count, so its bootstrap distribution is drawn
+directly and costs nothing: no N x resamples matrix exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from echoless.errors import ConfigError, DataError
+from echoless.measures.inputs import check_count
+
+MOST_SEEDS = 20  # 2^20 sign patterns
+
+
+class Interval(NamedTuple):
+    """A value and the percentile interval around it."""
+
+    value: float
+    low: float
+    high: float
+
+
+def accuracy_interval(
+    correct_N: Tensor, *, generator: torch.Generator, level: float = 0.95, resamples: int = 10_000
+) -> Interval:
+    """Percentile bootstrap interval of an accuracy, from which samples were right."""
+    _check("correct", correct_N)
+    n = len(correct_N)
+    share = correct_N.double().mean()
+    counts = _binomial(n, share.expand(resamples), generator)
+    return _percentiles(float(share), counts / n, level)
+
+
+def difference_interval(
+    correct_N: Tensor, baseline_N: Tensor, *, generator: torch.Generator, level: float = 0.95, resamples: int = 10_000
+) -> Interval:
+    """Percentile bootstrap interval of accuracy minus baseline accuracy, both on the same samples (paired)."""
+    _check("correct", correct_N)
+    _check("baseline", baseline_N)
+    if correct_N.shape != baseline_N.shape:
+        raise DataError(f"correct has {len(correct_N)} samples and baseline {len(baseline_N)}; allowed: the same samples")
+    n = len(correct_N)
+    gained = (correct_N & ~baseline_N).double().mean()
+    lost = (baseline_N & ~correct_N).double().mean()
+    # A multinomial over (gained, lost, equal), drawn as one binomial after another.
+    gains = _binomial(n, gained.expand(resamples), generator)
+    losses = _binomial(n - gains, (lost / (1 - gained).clamp(min=1e-300)).clamp(max=1.0).expand(resamples), generator)
+    return _percentiles(float(gained - lost), (gains - losses) / n, level)
+
+
+def bootstrap_interval(
+    statistic: Callable[[Tensor], float], n: int, *, generator: torch.Generator, level: float = 0.95, resamples: int = 200
+) -> Interval:
+    """Percentile bootstrap interval of any statistic, a function of the indices of the samples drawn."""
+    check_count("n", n)
+    check_count("resamples", resamples)
+    draws = [statistic(torch.randint(n, (n,), generator=generator)) for _ in range(resamples)]
+    return _percentiles(statistic(torch.arange(n)), torch.tensor(draws, dtype=torch.float64), level)
+
+
+def sign_flip_test(differences: Sequence[float] | Tensor) -> float:
+    """Exact two-sided p-value of paired differences (one per seed) having mean zero.
+
+    The share of all sign patterns whose mean is at least as far from 0 as the one seen; 3 seeds cannot go below 0.25.
+    """
+    values = torch.as_tensor(differences, dtype=torch.float64)
+    if values.ndim != 1 or not 1 <= len(values) <= MOST_SEEDS or not values.isfinite().all():
+        raise DataError(f"differences is {values.tolist()}; allowed: 1 to {MOST_SEEDS} finite numbers, one per seed")
+    patterns = torch.arange(2 ** len(values)).unsqueeze(1) >> torch.arange(len(values)) & 1
+    sums = ((1 - 2 * patterns).double() @ values).abs()
+    # Patterns whose sums differ by rounding alone count as equal.
+    return float((sums >= values.sum().abs() - 1e-12 * values.abs().sum()).double().mean())
+
+
+def _binomial(count: int | Tensor, share: Tensor, generator: torch.Generator) -> Tensor:
+    counts = torch.as_tensor(count, dtype=torch.float64).expand(share.shape).contiguous()
+    return torch.binomial(counts, share.contiguous(), generator=generator)
+
+
+def _percentiles(value: float, draws: Tensor, level: float) -> Interval:
+    if not 0 < level < 1:
+        raise ConfigError(f"level is {level!r}; allowed: a number between 0 and 1")
+    tail = (1 - level) / 2
+    low, high = draws.quantile(torch.tensor([tail, 1 - tail], dtype=torch.float64)).tolist()
+    return Interval(value, low, high)
+
+
+def _check(name: str, correct_N: Tensor) -> None:
+    if correct_N.dtype != torch.bool or correct_N.ndim != 1 or len(correct_N) == 0:
+        raise DataError(
+            f"{name} has type {correct_N.dtype} and shape {tuple(correct_N.shape)}; allowed: bool, one per sample"
+        )

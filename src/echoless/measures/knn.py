@@ -1,0 +1,225 @@
+"""Which class do the nearest neighbours of a feature vote for?
+
+The protocol of the DINO evaluation: cosine similarity, the k nearest rows of the training bank, each voting for its
+class with weight exp(similarity / temperature). The search is exact.
+
+Rules that decide every case:
+- The cosine of a zero vector with anything is 0.
+- Equal similarity: the row that comes first in the bank is nearer. Equal votes: the smaller label wins.
+- k larger than the bank means the whole bank.
+
+Digits do not depend on chunk sizes. A matrix product's last bit may depend on its shape, so similarities are always
+computed in tiles of one shape, aligned to the index and padded with zeros; chunk sizes only say how many tiles are held.
+
+Shapes: N bank rows, M queries, D dimensions, K neighbours, C classes; R bank rows of one chunk, Q queries of one tile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from echoless.errors import ConfigError
+from echoless.measures.inputs import (
+    ROWS_AT_ONCE,
+    Rows,
+    as_labels,
+    check_count,
+    check_features,
+    check_same_width,
+    read_rows,
+)
+
+QUERY_TILE = 2048
+BANK_TILE = 1024
+BANK_CHUNK = 65_536
+BLOCK = 64  # divides BANK_TILE
+MOST_WAITING = 2_000_000  # candidates
+MOST_ROWS = 2**40
+
+
+def knn_classify(
+    train_ND: Rows,
+    train_labels_N: Rows,
+    queries_MD: Rows,
+    k: int | Sequence[int] = 20,
+    temperature: float = 0.07,
+    *,
+    bank_chunk: int = BANK_CHUNK,
+) -> dict[int, Tensor]:
+    """The predicted label of every query, for each k asked for."""
+    ks = [k] if isinstance(k, int) else list(k)
+    if not ks:
+        raise ConfigError("k is an empty list; allowed: whole numbers, 1 or more")
+    for value in ks:
+        check_count("k", value)
+    if not (math.isfinite(temperature) and temperature > 0):
+        raise ConfigError(f"temperature is {temperature!r}; allowed: a finite number above 0")
+    labels_N = as_labels("train_labels", train_labels_N, len(train_ND))
+    similarities_MK, neighbours_MK = nearest_neighbours(train_ND, queries_MD, max(ks), bank_chunk=bank_chunk)
+    votes_MK = labels_N[neighbours_MK]
+    return {value: weighted_vote(similarities_MK[:, :value], votes_MK[:, :value], temperature) for value in ks}
+
+
+def accuracy(predictions_M: Tensor, labels_M: Rows) -> float:
+    """The share of predictions that are right."""
+    return float((predictions_M == as_labels("labels", labels_M, len(predictions_M))).double().mean())
+
+
+# Section 5 of the kNN protocol of arXiv:2104.14294: w = exp(cosine / temperature).
+def weighted_vote(similarities_MK: Tensor, labels_MK: Tensor, temperature: float) -> Tensor:
+    """The label with the largest sum of weights; the smaller one among equals."""
+    classes_C, columns_MK = labels_MK.unique(return_inverse=True)
+    # Relative to the nearest neighbour: the winner is the same and no temperature overflows.
+    relative_MK = similarities_MK.double() - similarities_MK[:, :1].double()
+    weights_MK = (relative_MK / temperature).exp()
+    winners = []
+    for weights, columns in zip(weights_MK.split(QUERY_TILE), columns_MK.split(QUERY_TILE)):
+        votes = torch.zeros(len(weights), len(classes_C), dtype=torch.float64)
+        # One neighbour at a time, nearest first, so that equal neighbourhoods have equal sums to the last bit.
+        for rank in range(weights.shape[1]):
+            votes.scatter_add_(1, columns[:, rank : rank + 1], weights[:, rank : rank + 1])
+        winners.append(votes.argmax(dim=1))
+    return classes_C[torch.cat(winners)]
+
+
+def nearest_neighbours(
+    bank_ND: Rows, queries_MD: Rows, k: int, *, bank_chunk: int = BANK_CHUNK
+) -> tuple[Tensor, Tensor]:
+    """Cosine similarities and bank rows of the k nearest neighbours of every query, nearest first; both (M, K)."""
+    check_count("k", k)
+    check_count("bank_chunk", bank_chunk)
+    check_features("train", bank_ND)
+    check_features("queries", queries_MD)
+    check_same_width("train", bank_ND, "queries", queries_MD)
+
+    chunk = _round_up(bank_chunk, BANK_TILE)
+    searches = [_Nearest(min(k, len(bank_ND))) for _ in range(0, len(queries_MD), QUERY_TILE)]
+    similarities_QT = torch.empty(QUERY_TILE, BANK_TILE)  # one buffer, small enough to stay in the cache
+    for start in range(0, len(bank_ND), chunk):
+        bank_RD = _unit_rows(bank_ND, start, start + chunk, BANK_TILE)
+        for number, search in enumerate(searches):
+            queries_QD = _unit_rows(queries_MD, number * QUERY_TILE, (number + 1) * QUERY_TILE, QUERY_TILE)
+            for first, bank_TD in enumerate(bank_RD.split(BANK_TILE)):
+                row = start + first * BANK_TILE
+                torch.mm(queries_QD, bank_TD.T, out=similarities_QT)
+                similarities_QT[:, len(bank_ND) - row :] = -math.inf  # the padding of the last tile
+                search.add(similarities_QT, row)
+    values_MK, rows_MK = (torch.cat(parts)[: len(queries_MD)] for parts in zip(*(each.result() for each in searches)))
+    return values_MK, rows_MK
+
+
+def memory_estimate(bank_rows: int, queries: int, dim: int, k: int = 20, bank_chunk: int = BANK_CHUNK) -> int:
+    """Bytes that `nearest_neighbours` may need beyond the features themselves, at the worst."""
+    k = min(k, bank_rows)
+    unit_rows = 4 * dim * (min(_round_up(bank_chunk, BANK_TILE), _round_up(bank_rows, BANK_TILE)) + QUERY_TILE)
+    normalising = 3 * 4 * dim * max(ROWS_AT_ONCE, QUERY_TILE)
+    similarities = 4 * QUERY_TILE * BANK_TILE
+    # Candidates: at most one tile beyond the limit, and their copies while they are merged.
+    candidates = 6 * (8 + 4) * (MOST_WAITING + QUERY_TILE * BANK_TILE)
+    best = 3 * (8 + 4) * k * _round_up(queries, QUERY_TILE)  # held, joined, and sorted
+    return unit_rows + normalising + similarities + candidates + best
+
+
+class _Nearest:
+    """The k nearest rows found so far for one tile of queries, fed with one tile of the bank after another.
+
+    A row can only matter if it is nearer than the k-th found so far. Whole blocks are ruled out by their maximum, and
+    what is left waits to be merged until the bank seen has doubled, which leaves about k candidates per query.
+    """
+
+    def __init__(self, k: int) -> None:
+        self.k = k
+        # Both in the order of the bank, not of similarity: that is how the first among equals is found.
+        self.values_QK = torch.empty(QUERY_TILE, 0)
+        self.rows_QK = torch.empty(QUERY_TILE, 0, dtype=torch.int64)
+        self.waiting: list[tuple[Tensor, Tensor]] = []  # candidates: query and row in one number, and similarity
+        self.next_merge = 0
+
+    def add(self, similarities_QT: Tensor, start: int) -> None:
+        """Considers the bank rows from `start` on."""
+        if self.values_QK.shape[1] < self.k:
+            rows_QT = torch.arange(start, start + BANK_TILE).expand(QUERY_TILE, -1)
+            self._keep_largest(similarities_QT, rows_QT)
+            self.next_merge = 2 * (start + BANK_TILE)
+            return
+        place, value = _above(similarities_QT, self.threshold_Q)
+        self.waiting.append((place // BANK_TILE * MOST_ROWS + place % BANK_TILE + start, value))
+        if start + BANK_TILE >= self.next_merge or sum(len(part) for part, _ in self.waiting) > MOST_WAITING:
+            self._merge()
+            self.next_merge = 2 * (start + BANK_TILE)
+
+    def result(self) -> tuple[Tensor, Tensor]:
+        """Similarities and rows, nearest first."""
+        self._merge()
+        # Stable: equal similarities stay in the order of the bank.
+        values_QK, order = self.values_QK.sort(dim=1, descending=True, stable=True)
+        return values_QK, self.rows_QK.gather(1, order)
+
+    def _merge(self) -> None:
+        """Moves the waiting candidates into a matrix padded with -inf, and keeps the k largest of all."""
+        if not self.waiting:
+            return
+        place, value = (torch.cat(parts) for parts in zip(*self.waiting))
+        self.waiting = []
+        place, order = place.sort()
+        query = place // MOST_ROWS
+        counts_Q = query.bincount(minlength=QUERY_TILE)
+        column = torch.arange(len(query)) - (counts_Q.cumsum(0) - counts_Q)[query]
+        values = torch.full((QUERY_TILE, int(counts_Q.max())), -math.inf)
+        rows = torch.zeros(values.shape, dtype=torch.int64)
+        values[query, column] = value[order]
+        rows[query, column] = place % MOST_ROWS
+        self._keep_largest(values, rows)
+
+    def _keep_largest(self, values: Tensor, rows: Tensor) -> None:
+        values, rows = torch.cat([self.values_QK, values], dim=1), torch.cat([self.rows_QK, rows], dim=1)
+        kept = _largest(values, self.k)
+        self.values_QK, self.rows_QK = values.gather(1, kept), rows.gather(1, kept)
+        self.threshold_Q = self.values_QK.amin(dim=1)
+
+
+def _above(similarities_QT: Tensor, threshold_Q: Tensor) -> tuple[Tensor, Tensor]:
+    """Flat positions and values of the similarities above the query's threshold.
+
+    Equal to the threshold is not enough: the row that set it comes earlier in the bank.
+    """
+    maxima = similarities_QT.unflatten(1, (-1, BLOCK)).amax(dim=2)
+    block = (maxima > threshold_Q.unsqueeze(1)).flatten().nonzero().squeeze(1)
+    values = similarities_QT.view(-1, BLOCK).index_select(0, block)
+    threshold = threshold_Q[block // maxima.shape[1]]
+    hit = (values > threshold.unsqueeze(1)).flatten().nonzero().squeeze(1)
+    return block[hit // BLOCK] * BLOCK + hit % BLOCK, values.flatten()[hit]
+
+
+def _largest(values: Tensor, k: int) -> Tensor:
+    """Columns of the k largest values of each row, in ascending order; the first ones among equals."""
+    if k >= values.shape[1]:
+        return torch.arange(values.shape[1]).expand(len(values), -1)
+    top, columns = values.topk(k + 1, dim=1)
+    columns = columns[:, :k]
+    tied = top[:, k - 1] == top[:, k]  # topk chose freely among equals; choose again
+    if tied.any():
+        columns[tied] = values[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
+    return columns.sort(dim=1).values
+
+
+def _unit_rows(features: Rows, start: int, stop: int, tile: int) -> Tensor:
+    """Rows [start, stop) divided by their norms, padded with zeros to whole tiles."""
+    stop = min(stop, len(features))
+    unit = torch.zeros(_round_up(stop - start, tile), features.shape[1])
+    for first in range(start, stop, tile):
+        rows = read_rows(features, first, min(first + tile, stop))
+        # Dividing by the largest entry first keeps the squares of huge and of tiny rows inside float32.
+        largest = torch.linalg.vector_norm(rows, math.inf, dim=1, keepdim=True)
+        scaled = rows / largest.where(largest > 0, 1.0)
+        norms = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
+        unit[first - start : first - start + len(rows)] = scaled / norms.where(norms > 0, 1.0)
+    return unit
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple

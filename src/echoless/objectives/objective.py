@@ -1,0 +1,37 @@
+"""What must an objective offer to be trained? Its draws for a global batch, and the loss of a part of it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+Draws = dict[str, Tensor]  # everything random about a batch; the first axis is the sample
+
+
+class Objective(Protocol):
+    """Draws are made for the global batch and sliced by sample, so that ranks and pieces see what one process sees."""
+
+    def draw(self, batch_size: int, seed: int, step: int) -> Draws: ...
+
+    def loss(self, model: nn.Module, images_BCHW: Tensor, labels_B: Tensor | None, draws: Draws) -> Tensor:
+        """A scalar, the mean over the samples given."""
+        ...
+
+
+class LossModule(nn.Module):
+    """Model and objective as one module, so that compiling or distributing it covers the loss too."""
+
+    def __init__(self, model: nn.Module, objective: Objective) -> None:
+        super().__init__()
+        self.model = model
+        self.objective = objective
+
+    def forward(self, images_BCHW: Tensor, labels_B: Tensor | None, draws: Draws) -> Tensor:
+        return self.objective.loss(self.model, images_BCHW, labels_B, draws)
+
+
+def take(draws: Draws, samples: Tensor | slice, device: torch.device | str = "cpu") -> Draws:
+    """The draws of these samples."""
+    return {name: values[samples].to(device) for name, values in draws.items()}

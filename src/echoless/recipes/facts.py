@@ -1,0 +1,41 @@
+"""What must a recipe know of the data? Its size in pixels, channels and count; nothing else."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+SMALL_SIDE = 128  # images up to this side are used at their own size
+
+
+@dataclass(frozen=True, slots=True)
+class DataFacts:
+    channels: int
+    height: int
+    width: int
+    count: int
+    accelerated: bool = False  # whether a GPU will do the work
+
+    @property
+    def small(self) -> bool:
+        return max(self.height, self.width) <= SMALL_SIDE
+
+
+def natural_patch(side: int) -> int:
+    """The power of two, at most 16, that cuts the side into 7 to 14 rows: 4 for 32, 8 for 96, 16 for 224."""
+    return min(16, 2 ** max(0, int(math.log2(max(side, 7) / 7))))
+
+
+def natural_size(facts: DataFacts) -> tuple[tuple[int, int], int]:
+    """Image size and patch: the data's own where it is small, else 224 with a GPU and 128 without."""
+    if not facts.small:
+        side = 224 if facts.accelerated else 128
+        return (side, side), 16
+    patch = natural_patch(min(facts.height, facts.width))
+    return fitted((facts.height, facts.width), patch), patch
+
+
+def fitted(size: tuple[int, int], patch: int) -> tuple[int, int]:
+    """The largest multiple of the patch that each side holds."""
+    height, width = (max(patch, side // patch * patch) for side in size)
+    return height, width

@@ -1,0 +1,204 @@
+"""How does `pretrain` go from a path to a trained encoder?"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from echoless.config import DataConfig, RunConfig, RuntimeConfig
+from echoless.config.options import PretrainOptions
+from echoless.data import Images, measure_statistics, open_images
+from echoless.errors import EcholessError
+from echoless.models import MAE, count_parameters
+from echoless.objectives import MaskedObjective
+from echoless.randomness import generator_for
+from echoless.recipes.facts import DataFacts
+from echoless.recipes.settle import settle
+from echoless.runs import RunFolder, open_run
+from echoless.shortcuts import choose_alpha_min, effective_alpha
+from echoless.training import (
+    Progress,
+    Session,
+    StopRequest,
+    Team,
+    join_team,
+    leave_team,
+    make_trainee,
+    train,
+    warm_start,
+)
+
+REQUEUE_EXIT_CODE = 75
+
+
+class Stopped(EcholessError):
+    """A signal came before the first step: there was nothing to save."""
+
+    exit_code = 0
+
+
+def pretrain(data: str | Path, out: str | Path, **options: Any) -> bool:
+    """Pretrain on images. The keywords are the fields of `PretrainOptions`. Returns whether the run is complete."""
+    return pretrain_with(str(data), Path(out), PretrainOptions(**options))
+
+
+def pretrain_with(data: str, out: Path, options: PretrainOptions) -> bool:
+    """Everything that can be refused is refused before the first image is decoded into the cache."""
+    runtime = RuntimeConfig(
+        workers=options.workers,
+        device=options.device,
+        checkpoint_every=options.checkpoint_every,
+        snapshot_every=options.snapshot_every,
+        log_every=options.log_every,
+        strict=options.strict,
+        tensorboard=options.tensorboard,
+    )
+    _check_early(options)
+    team = join_team(options.device)
+    run = None
+    try:
+        with StopRequest() as stop:
+            run = open_run(out, resume=options.resume, overwrite=options.overwrite) if team.leads else None
+            team.wait()
+            images = _open(data, options, stop, team)
+            config = _configure(data, options, images, team)
+            return carry_out(
+                config,
+                runtime,
+                images=images,
+                out=out,
+                run=run,
+                stop=stop,
+                team=team,
+                resume=options.resume,
+                init=options.init,
+            )
+    finally:
+        if run is not None:
+            run.close()
+        leave_team()
+
+
+def _check_early(options: PretrainOptions) -> None:
+    """Settings that are wrong for any data, found without looking at it."""
+    settle(options, DataFacts(3, 64, 64, 1000), DataConfig())
+
+
+def _open(data: str, options: PretrainOptions, stop: StopRequest, team: Team) -> Images:
+    """Rank 0 first, so that the cache is built once."""
+    images = None
+    for turn in (True, False):
+        if team.leads is turn:
+            with Progress("reading images", 1, "images") as progress:
+
+                def show(done: int, total: int) -> None:
+                    if stop.requested:
+                        raise Stopped(f"stopped by {stop.requested} while reading {data}; nothing had been trained")
+                    progress.total = total
+                    progress.show(done)
+
+                images = open_images(
+                    data,
+                    labels=Path(options.labels) if options.labels else None,
+                    cache=options.cache,
+                    channels=options.channels,
+                    max_bad_fraction=options.max_bad_fraction,
+                    progress=show,
+                )
+        team.wait()
+    assert images is not None
+    return images
+
+
+def _configure(data: str, options: PretrainOptions, images: Images, team: Team) -> RunConfig:
+    """The config with every "auto" resolved: what RUN/config.json will say."""
+    statistics = measure_statistics(images)
+    facts = DataFacts(*images.shape, images.usable, accelerated=team.device.type == "cuda")
+    described = DataConfig(
+        path=data,
+        labels=options.labels,
+        fingerprint=images.fingerprint,
+        count=images.usable,
+        mean=statistics.mean,
+        std=statistics.std,
+    )
+    config = settle(options, facts, described)
+    encoder = config.model.encoder
+    if encoder.shortcuts.alpha_min == "auto":
+        chosen = choose_alpha_min(
+            encoder.depth,
+            schedule=encoder.shortcuts.schedule,
+            per=encoder.shortcuts.per,
+            fade=encoder.shortcuts.fade,
+        )
+        encoder = replace(encoder, shortcuts=replace(encoder.shortcuts, alpha_min=chosen.alpha_min))
+    config = replace(config, model=replace(config.model, encoder=encoder))
+    bf16 = team.device.type == "cuda" and torch.cuda.is_bf16_supported()
+    precision = ("bf16" if bf16 else "fp32") if options.precision == "auto" else options.precision
+    config = replace(config, precision=precision)
+    compiled = compilation_pays(config, team) if options.compile is None else options.compile
+    return replace(config, compile=compiled)
+
+
+def compilation_pays(config: RunConfig, team: Team) -> bool:
+    """Compiling takes one to two minutes and saves about a fifth: worth it from about twenty minutes of work on."""
+    if team.device.type == "cpu" and shutil.which("g++") is None:
+        return False
+    encoder = config.model.encoder
+    visible = (1 - config.objective.mask_ratio) * encoder.grid[0] * encoder.grid[1]
+    per_image = 6 * 12 * encoder.depth * encoder.width**2 * visible
+    speed = 5e10 if team.device.type == "cpu" else 5e13  # FLOP/s, within a factor of two or three
+    return per_image * config.batch_size * config.steps / speed > 1200
+
+
+def carry_out(
+    config: RunConfig,
+    runtime: RuntimeConfig,
+    *,
+    images: Images,
+    out: Path,
+    run: RunFolder | None,
+    stop: StopRequest,
+    team: Team,
+    resume: bool = False,
+    init: str | None = None,
+) -> bool:
+    """A settled config, trained. `run` is the open folder on rank 0. Returns whether the run is complete."""
+    model = MAE(config.model, generator_for(config.seed, "init", 0))
+    rows, columns = config.model.encoder.grid
+    objective = MaskedObjective(config.objective, rows * columns)
+    started = warm_start(model, Path(init)) if init and not resume else ""
+    trainee = make_trainee(config, model, objective, team)
+    with Progress("training", config.steps) as progress:
+        session = Session(
+            trainee=trainee, images=images, runtime=runtime, out=out, run=run, stop=stop, progress=progress
+        )
+        for line in describe(config, images, model):
+            session.say(line)
+        if started:
+            session.say(started)
+        return train(session, resume=resume)
+
+
+def describe(config: RunConfig, images: Images, model: MAE) -> list[str]:
+    """What is about to happen, in a few lines."""
+    encoder, alphas, shape = config.model.encoder, model.shortcut_record["alphas"], images.shape
+    epochs = config.steps * config.batch_size / images.usable
+    size = " x ".join(map(str, encoder.image_size))
+    fading = (
+        f"alpha from {alphas[0]:.3g} to {alphas[-1]:.4g}, effective {effective_alpha(alphas):.1e}" if alphas else ""
+    )
+    return [
+        f"data: {images.usable} images of about {shape.height} x {shape.width}, {shape.channels} channel(s), "
+        f"{images.bits} bit; {images.cache_note}",
+        f"model: masked autoencoder ({config.model.decoder}), encoder {encoder.width} x {encoder.depth}, patch "
+        f"{encoder.patch_size} at {size}, {count_parameters(model) / 1e6:.1f} M parameters",
+        f"shortcuts: {encoder.shortcuts.variant}, {fading or 'one learned alpha each'}",
+        f"run: {config.steps} steps of {config.batch_size} images ({epochs:.1f} epochs), {config.optim.name}, "
+        f"{config.precision}, {'compiled' if config.compile else 'not compiled'}, seed {config.seed}",
+        *(f"bad image, left out: {bad.path}: {bad.reason}" for bad in images.bad),
+    ]

@@ -1,0 +1,239 @@
+"""What is in a run folder, and who may write into it?
+
+    RUN/config.json  metrics.jsonl  log.txt  results.json  report.html
+    RUN/checkpoints/  RUN/encoder/  RUN/snapshots/step-00000123/
+
+`open_run` is for training: it locks the folder, so that two processes never train into one. `RunFolder(path)` alone
+reads, and writes what other verbs add (results, the encoder); it takes no lock.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from echoless.errors import RunError
+from echoless.runs import checkpoint
+from echoless.runs.atomic import (
+    clear_leftovers,
+    discard_folder,
+    explained,
+    is_leftover,
+    remove,
+    sync_folder,
+    write_bytes,
+)
+from echoless.runs.checkpoint import Found
+from echoless.runs.journal import Journal, Metrics
+from echoless.runs.jsonfile import read_json_object, write_json
+from echoless.runs.lock import FileLock
+from echoless.runs.results import merge_results, read_results
+from echoless.runs.weights import Weights, load_weights, save_weights
+
+LOCK = ".lock"
+# Everything a run may hold. --overwrite deletes these and nothing else; the last two go last, so that a folder in
+# which a deletion was interrupted still looks like a run.
+RUN_ENTRIES = (
+    "metrics.jsonl",
+    "log.txt",
+    "results.json",
+    ".results.json.lock",
+    "report.html",
+    "encoder",
+    "snapshots",
+    "checkpoints",
+    "config.json",
+)
+
+_SNAPSHOT = re.compile(r"step-(\d{8})")
+
+
+class RunFolder:
+    """The one place where a run's files are named, written and read."""
+
+    def __init__(self, path: Path, lock: FileLock | None = None) -> None:
+        self.path = Path(path)
+        self.metrics = Metrics(self.path / "metrics.jsonl")
+        self._log = Journal(self.path / "log.txt")
+        self._lock = lock
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def encoder(self) -> Path:
+        return self.path / "encoder"
+
+    @property
+    def snapshots(self) -> Path:
+        return self.path / "snapshots"
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        write_json(self.path / "config.json", dict(config))
+
+    def read_config(self) -> dict[str, Any]:
+        return read_json_object(self.path / "config.json")
+
+    def append_metrics(self, record: Mapping[str, Any]) -> None:
+        """One line of metrics.jsonl; give it a "step"."""
+        self.metrics.record(record)
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        return list(self.metrics.read())
+
+    def truncate_metrics(self, step: int) -> None:
+        """On resume: drop what was recorded after `step`."""
+        self.metrics.truncate_after(step)
+
+    def log(self, text: str) -> None:
+        """Append to log.txt, whole lines at a time. No time stamp: equal runs are equal bytes."""
+        self._log.append(text.rstrip("\n").encode(errors="replace") + b"\n")
+
+    def add_results(self, records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Merge metric records into results.json, by metric and protocol; returns all of them."""
+        return merge_results(self.path / "results.json", records)
+
+    def read_results(self) -> list[dict[str, Any]]:
+        return read_results(self.path / "results.json")
+
+    def save_checkpoint(
+        self,
+        step: int,
+        tensors: Mapping[str, Mapping[str, Tensor]],
+        state: Mapping[str, Any],
+        manifest: Mapping[str, Any],
+        keep: int = checkpoint.FEWEST_KEPT,
+    ) -> Path:
+        """`checkpoint.save_checkpoint`, after the metrics up to this step are safe on the disk."""
+        self.metrics.sync()
+        with explained(self.checkpoints):
+            self.checkpoints.mkdir(exist_ok=True)
+        return checkpoint.save_checkpoint(self.checkpoints, step, tensors, state, manifest, keep)
+
+    def find_latest_valid(self) -> Found | None:
+        return checkpoint.find_latest_valid(self.checkpoints)
+
+    def save_encoder(
+        self, tensors: Mapping[str, Tensor], config: Mapping[str, Any], shortcuts: Mapping[str, Any]
+    ) -> None:
+        save_weights(self.encoder, tensors, config, shortcuts)
+
+    def load_encoder(self) -> Weights:
+        return load_weights(self.encoder)
+
+    def save_snapshot(
+        self, step: int, tensors: Mapping[str, Tensor], config: Mapping[str, Any], shortcuts: Mapping[str, Any]
+    ) -> Path:
+        """An encoder-only snapshot, for measurements over training; it is never pruned."""
+        with explained(self.snapshots):
+            self.snapshots.mkdir(exist_ok=True)
+        folder = self.snapshots / f"step-{step:08d}"
+        save_weights(folder, tensors, config, shortcuts)
+        return folder
+
+    def snapshot_folders(self) -> list[Path]:
+        """Every snapshot, oldest first."""
+        if not self.snapshots.is_dir():
+            return []
+        return sorted(path for path in self.snapshots.iterdir() if _SNAPSHOT.fullmatch(path.name))
+
+    def drop_snapshots_after(self, step: int) -> None:
+        """On resume: remove snapshots of steps that will be trained again."""
+        for folder in self.snapshot_folders():
+            if int(folder.name[len("step-") :]) > step:
+                with explained(folder):
+                    discard_folder(folder)
+
+    def close(self) -> None:
+        """Close the files and let the next process in."""
+        self.metrics.close()
+        self._log.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_run(out: Path, *, resume: bool = False, overwrite: bool = False) -> RunFolder:
+    """Open RUN for training, before any work is done: it exists, is ours alone, can be written, and holds no other run.
+
+    A folder that holds something is refused unless `resume` or `overwrite`; `overwrite` deletes a run and nothing else.
+    With several processes, only rank 0 opens it.
+    """
+    out = Path(out)
+    if resume and overwrite:
+        raise RunError(f"{out} cannot be both resumed and overwritten; give one of --resume and --overwrite")
+    with explained(out):
+        if out.exists() and not out.is_dir():
+            raise RunError(f"{out} is not a folder; give --out a folder")
+        out.mkdir(exist_ok=True)
+    # Before the lock, so that a folder of somebody else does not even get a lock file; and after it, when nobody else
+    # can change the answer.
+    _check_content(out, resume, overwrite)
+    lock = FileLock(out / LOCK, busy=f"{out} is being trained by another process; wait for it, or give another --out")
+    try:
+        _check_content(out, resume, overwrite)
+        _prepare(out, overwrite)
+    except BaseException:
+        lock.release()
+        raise
+    return RunFolder(out, lock)
+
+
+def _check_content(out: Path, resume: bool, overwrite: bool) -> None:
+    with explained(out):
+        present = {path.name for path in out.iterdir() if not _is_nothing(path)}
+    strangers = sorted(present - set(RUN_ENTRIES))
+    looks_like_a_run = bool(present & {"config.json", "checkpoints"})
+    if not present:
+        return
+    if overwrite and (strangers or not looks_like_a_run):
+        reason = f"it also holds {', '.join(strangers[:5])}" if strangers else "it does not look like a run"
+        raise RunError(f"{out} is not overwritten: {reason}; move that away or give another --out")
+    if resume and strangers and not looks_like_a_run:
+        raise RunError(f"{out} cannot be resumed: it has neither config.json nor checkpoints; give --out a run")
+    if not resume and not overwrite:
+        raise RunError(
+            f"{out} is not empty (it holds {', '.join(sorted(present)[:5])}); give --resume to continue the run in it, "
+            "--overwrite to replace it, or another --out"
+        )
+
+
+def _is_nothing(path: Path) -> bool:
+    """What a run that was killed before its first step leaves, and what a rerun may ignore."""
+    unused = path.name == "checkpoints" and path.is_dir() and not any(path.iterdir())
+    return path.name == LOCK or is_leftover(path) or unused
+
+
+def _prepare(out: Path, overwrite: bool) -> None:
+    """The same writes a save will do, now: a read-only folder must fail before the first step, not after an epoch."""
+    checkpoints = out / "checkpoints"
+    _probe(out)
+    if overwrite:
+        for name in RUN_ENTRIES:
+            with explained(out / name):
+                remove(out / name)
+    for folder in (out, checkpoints, out / "snapshots"):
+        clear_leftovers(folder)
+    with explained(checkpoints):
+        checkpoints.mkdir(exist_ok=True)
+        sync_folder(out)
+    _probe(checkpoints)
+
+
+def _probe(folder: Path) -> None:
+    # Named like a leftover, so that a kill in this instant leaves nothing that the next start would stumble over.
+    probe = folder / f"probe.tmp-{os.getpid()}"
+    with explained(folder):
+        write_bytes(probe, b"can this folder be written?\n")
+        remove(probe)

@@ -1,0 +1,50 @@
+"""What has been measured on this run? `results.json`: a list of numbers, each with its protocol."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from echoless.errors import RunError, UntrustedFile
+from echoless.runs.jsonfile import json_bytes, read_json, write_json
+from echoless.runs.lock import FileLock
+
+
+def read_results(path: Path) -> list[dict[str, Any]]:
+    """Every record; none where the file does not exist yet."""
+    if not os.path.lexists(path):
+        return []
+    records = read_json(path)
+    if not isinstance(records, list) or not all(_is_record(record) for record in records):
+        raise UntrustedFile(f"{path} is not a list of metric records; allowed: objects with metric, value and protocol")
+    return records
+
+
+def merge_results(path: Path, records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Add records; a number measured again under the same protocol replaces the earlier one, in its place.
+
+    Two commands may measure one run at the same time: each waits for its turn, and neither loses a record.
+    """
+    new = [dict(record) for record in records]
+    if wrong := [record for record in new if not _is_record(record)]:
+        raise RunError(f"{path} cannot take the record {str(wrong[0])[:80]}; it needs metric, value and protocol")
+    with FileLock(path.with_name(f".{path.name}.lock")):
+        merged = {_key(record, path): record for record in read_results(path)}
+        merged.update({_key(record, path): record for record in new})
+        write_json(path, list(merged.values()))
+    return list(merged.values())
+
+
+def _key(record: Mapping[str, Any], path: Path) -> tuple[str, bytes]:
+    return record["metric"], json_bytes(record["protocol"], path)
+
+
+def _is_record(record: object) -> bool:
+    return (
+        isinstance(record, dict)
+        and isinstance(record.get("metric"), str)
+        and isinstance(record.get("protocol"), dict)
+        and "value" in record
+    )

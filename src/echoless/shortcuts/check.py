@@ -1,0 +1,117 @@
+"""Does a model compute what it should on an example?
+
+A `Probe` runs a model on the example as often as needed and leaves no trace: modes, buffers, the example and the
+random state of torch are afterwards what they were. Every run starts from the same random state, so that two runs of
+one model agree bit for bit even where it draws numbers (a masked autoencoder's mask).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from echoless.shortcuts.trace import FadedOperand, Tracer, tensors_in
+
+
+class Probe:
+    """Runs `model` on `example`: a tensor, a tuple of positional arguments, or a mapping of keyword arguments."""
+
+    def __init__(self, model: nn.Module, example: object) -> None:
+        if not isinstance(example, Tensor | tuple | list | Mapping):
+            raise ValueError(
+                f"example is a {type(example).__name__}; allowed: a tensor, a tuple of arguments, or a dict of "
+                "keyword arguments, that the model can be called with"
+            )
+        self.model, self.example = model, example
+
+    def run(self, *, training: bool = False) -> list[Tensor]:
+        """The tensors of the output."""
+        with self._undisturbed(training):
+            out = list(tensors_in(self._call(_cloned(self.example))))
+        if not out:
+            raise ValueError("the model's output on the example holds no tensor, so that nothing could be checked")
+        return out
+
+    def trace(
+        self, *, training: bool = False, fades: Mapping[int, FadedOperand] | None = None
+    ) -> tuple[Tracer, list[Tensor]]:
+        """The same under a `Tracer`."""
+        with self._undisturbed(training):
+            example = _cloned(self.example)
+            with Tracer(self.model, example, fades) as tracer:
+                out = self._call(example)
+            return tracer, list(tensors_in(out))
+
+    def _call(self, example: Any) -> object:
+        try:
+            if isinstance(example, Mapping):
+                return self.model(**example)
+            return self.model(*example) if isinstance(example, tuple | list) else self.model(example)
+        except Exception as error:
+            raise ValueError(
+                f"the example does not run through {type(self.model).__name__}: {type(error).__name__}: {error}"
+            ) from error
+
+    @contextlib.contextmanager
+    def _undisturbed(self, training: bool) -> Iterator[None]:
+        modes = [(module, module.training) for module in self.model.modules()]
+        buffers = [
+            (module._buffers, name, buffer, buffer.clone())
+            for module in self.model.modules()
+            for name, buffer in module._buffers.items()
+            if buffer is not None
+        ]
+        devices = {p.device.index for p in self.model.parameters() if p.device.type == "cuda"}
+        try:
+            with torch.no_grad(), torch.random.fork_rng(devices=sorted(devices)), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the user sees them when the model is used
+                torch.manual_seed(0)
+                self.model.train(training)
+                yield
+        finally:
+            for module, mode in modes:
+                module.training = mode
+            with torch.no_grad():
+                for home, name, buffer, before in buffers:
+                    buffer.copy_(before)
+                    home[name] = buffer
+
+
+def equal_bits(first: list[Tensor], second: list[Tensor]) -> bool:
+    """Are these the same numbers, to the last bit?"""
+    return len(first) == len(second) and all(
+        a.shape == b.shape and a.dtype == b.dtype and torch.equal(_bytes(a), _bytes(b)) for a, b in zip(first, second)
+    )
+
+
+def close(first: list[Tensor], second: list[Tensor]) -> bool:
+    """Are these the same numbers, up to the rounding of another order of summation?"""
+    return len(first) == len(second) and all(_close(a, b) for a, b in zip(first, second))
+
+
+def _close(a: Tensor, b: Tensor) -> bool:
+    if a.shape != b.shape or not a.is_floating_point():
+        return a.shape == b.shape and torch.equal(a, b)
+    tolerance = torch.finfo(a.dtype).eps ** 0.6  # 7e-5 in single, 4e-10 in double precision
+    scale = b[b.isfinite()].abs().max().item() if b.isfinite().any() else 1.0
+    return torch.allclose(a, b, rtol=0.0, atol=tolerance * scale, equal_nan=True)
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.detach().contiguous().flatten().view(torch.uint8)
+
+
+def _cloned(value: Any) -> Any:
+    """The example, safe from models that write into their input."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, Mapping):
+        return {key: _cloned(item) for key, item in value.items()}
+    if isinstance(value, list | tuple) and type(value) in (list, tuple):
+        return type(value)(_cloned(item) for item in value)
+    return value

@@ -1,0 +1,135 @@
+"""What was faded in a model, what was left alone and why, as a table and as a small JSON file."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import accumulate
+from operator import mul
+from pathlib import Path
+from typing import Any
+
+FORMAT = "echoless shortcuts 1"
+_LARGEST_FILE = 10_000_000  # bytes; a thousand shortcuts take a fiftieth of it
+
+
+@dataclass(frozen=True)
+class FadedShortcut:
+    """One addition `identity + branch`, now `alpha * identity + branch`."""
+
+    where: str  # module
+    add: str  # the addition, as its author wrote it
+    identity: str  # the operand that is faded
+    kind: str  # "attention" or "mlp"
+    alpha: float
+
+
+@dataclass(frozen=True)
+class LeftAlone:
+    """Additions that are not faded, for one reason."""
+
+    where: str  # the first module
+    add: str
+    reason: str
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class PatchReport:
+    """What `decay_shortcuts` did; `print` it. `save` writes the alphas to a JSON file beside the weights."""
+
+    model: str
+    shortcuts: tuple[FadedShortcut, ...]
+    left_alone: tuple[LeftAlone, ...]
+    rule: str
+    zeroed: tuple[str, ...] = ()
+    not_zeroed: tuple[str, ...] = ()
+
+    @property
+    def alphas(self) -> tuple[float, ...]:
+        """One per shortcut, in the order in which they run."""
+        return tuple(shortcut.alpha for shortcut in self.shortcuts)
+
+    @property
+    def effective_alpha(self) -> float:
+        return math.prod(self.alphas)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the alphas as JSON: all of the file or none of it."""
+        record = {"format": FORMAT, "model": self.model, "shortcuts": [asdict(item) for item in self.shortcuts]}
+        target = Path(path)
+        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(target)
+
+    def __str__(self) -> str:
+        products = accumulate(self.alphas, mul)
+        rows = [
+            (
+                s.where or "(the model)",
+                _short(s.add),
+                _short(s.identity, 24),
+                s.kind,
+                f"{s.alpha:.4f}",
+                f"{product:.3g}",
+            )
+            for s, product in zip(self.shortcuts, products)
+        ]
+        parts = [
+            f"{self.model}: {len(self.shortcuts)} shortcuts faded, {sum(o.count for o in self.left_alone)} additions "
+            f"left alone. {self.rule}",
+            _table(("where", "addition", "identity", "branch", "alpha", "product"), rows),
+        ]
+        if self.left_alone:
+            left = [(o.where or "(the model)", _short(o.add), str(o.count), o.reason) for o in self.left_alone]
+            parts.append("Left alone:\n" + _table(("first in", "addition", "times", "because"), left))
+        if self.zeroed:
+            parts.append("Zero-initialised: " + ", ".join(self.zeroed))
+        if self.not_zeroed:
+            parts.append("Not zero-initialised: " + "; ".join(self.not_zeroed))
+        return "\n\n".join(parts)
+
+
+def read_saved(path: str | os.PathLike[str]) -> tuple[FadedShortcut, ...]:
+    """What `PatchReport.save` wrote, checked field by field."""
+    name = os.fspath(path)
+    try:
+        if Path(path).stat().st_size > _LARGEST_FILE:
+            raise ValueError(f"it is larger than {_LARGEST_FILE} bytes")
+        record = json.loads(Path(path).read_text(encoding="utf-8"))
+        if not isinstance(record, dict) or record.get("format") != FORMAT:
+            raise ValueError(f"its 'format' is not {FORMAT!r}")
+        items = record.get("shortcuts")
+        if not isinstance(items, list) or not items:
+            raise ValueError("its 'shortcuts' is not a list with entries")
+        return tuple(_checked(item) for item in items)
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"{name} is not a file written by PatchReport.save: {error}") from error
+
+
+def _checked(item: Any) -> FadedShortcut:
+    texts = ("where", "add", "identity", "kind")
+    if not isinstance(item, dict) or item.keys() != {*texts, "alpha"}:
+        raise ValueError(f"a shortcut has the fields {', '.join(texts)} and alpha")
+    if not all(isinstance(item[name], str) for name in texts):
+        raise ValueError(f"{', '.join(texts)} are strings")
+    alpha = item["alpha"]
+    if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not 0.0 <= alpha <= 1.0:
+        raise ValueError(f"alpha is {alpha!r}; allowed: a number in [0, 1]")
+    return FadedShortcut(**{**item, "alpha": float(alpha)})
+
+
+def _short(text: str, width: int = 52) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in (header, *rows)]
+    return "\n".join([lines[0], "-" * (sum(widths) + 2 * len(widths) - 2), *lines[1:]])

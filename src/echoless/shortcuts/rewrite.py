@@ -1,0 +1,319 @@
+"""How does `x + f(x)`, inside a method somebody else wrote, become `alpha * x + f(x)`?
+
+The method's source is parsed, the one addition is replaced by a call of `residual`, and the result is compiled as the
+method of a subclass that the object is turned into. There is no hook and no wrapper: a faded model runs the same
+kernels as a plain one, and `torch.compile` sees ordinary code. `inspect.getsource(module.forward)` shows that code.
+
+Three things may stand between the object and its addition, and are handled:
+- a decorator: it is rebuilt around the new function, not applied a second time;
+- a loop in the method (`for block in self.blocks: x = x + block(x)`): the alphas are taken one by one;
+- a plain function (`dropout_add(x, fx, p)`): a copy of it is called that takes its alpha as an argument.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import functools
+import gc
+import itertools
+import linecache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import CellType, CodeType, FunctionType
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from echoless.shortcuts.residual import residual
+from echoless.shortcuts.trace import Place, content_of, home_of, leads_to
+
+ALPHAS = "faded_alphas"  # the attribute of a rewritten object: one entry per rewritten addition
+_serial = itertools.count()
+
+
+class CannotRewrite(ValueError):
+    """Why an addition cannot be rewritten; a clause that continues 'its addition cannot be rewritten: '."""
+
+
+class Route(NamedTuple):
+    """The way to one addition: see `Addition.places`. `looped`: one call of the method runs it more than once."""
+
+    places: tuple[Place, ...]
+    identity: int
+    looped: bool
+
+
+def faded_class(cls: type, routes: Sequence[Route]) -> type:
+    """A subclass whose k-th rewritten addition takes its alpha from `self.faded_alphas[k]`."""
+    by_code: dict[CodeType, list[tuple[int, Route]]] = {}
+    for index, route in enumerate(routes):
+        by_code.setdefault(route.places[-1].code, []).append((index, route))
+    methods: dict[type, dict[str, Any]] = {}
+    for code, group in by_code.items():
+        home = home_of(cls, code)
+        assert home is not None  # the tracer found it there
+        methods.setdefault(home, {})[code.co_name] = _faded_method(home, code, group)
+    # A method that a base class defines is replaced right before that base, where `super()` finds it too.
+    bases = [_subclass((home,), methods[home]) for home in cls.__mro__[1:] if home in methods]
+    return _subclass((cls, *bases), methods.get(cls, {}))
+
+
+def _subclass(bases: tuple[type, ...], methods: Mapping[str, Any]) -> type:
+    # The same names, because libraries look at them (`_no_split_modules`, saved configurations, repr).
+    names = {name: getattr(bases[0], name) for name in ("__module__", "__qualname__", "__doc__")}
+    return type(bases[0])(bases[0].__name__, bases, {**names, **methods})
+
+
+def source_of(place: Place) -> str:
+    """The text of an expression, on one line."""
+    lines = linecache.getlines(place.code.co_filename)[place.line - 1 : place.end_line]
+    if not lines or place.column < 0:
+        return "?"
+    encoded = [line.encode() for line in lines]
+    encoded[-1] = encoded[-1][: place.end_column]
+    encoded[0] = encoded[0][place.column :]
+    return " ".join(b"".join(encoded).decode(errors="replace").split())
+
+
+def operand_source(place: Place, identity: int) -> str:
+    """The text of one operand of the addition at a place."""
+    try:
+        node = _addition_at(_definition(place.code), place)
+    except CannotRewrite:
+        return "?"
+    operands = _operands(node)
+    return " ".join(ast.unparse(operands[identity]).split()) if operands else "?"
+
+
+def _faded_method(home: type, code: CodeType, routes: Sequence[tuple[int, Route]]) -> Callable[..., Any]:
+    method = vars(home)[code.co_name]
+    if not isinstance(method, FunctionType):
+        raise CannotRewrite(f"{home.__name__}.{code.co_name} is a {type(method).__name__}, not a plain method")
+    definition = copy.deepcopy(_definition(code))
+    self_name = definition.args.posonlyargs + definition.args.args
+    function = _Function(definition, home.__name__)
+    for index, route in routes:
+        alpha = f"{self_name[0].arg}.{ALPHAS}[{index}]"
+        if route.looped:
+            function.prologue.append(f"{ALPHAS}_{index} = iter({alpha})")
+            alpha = f"next_alpha({ALPHAS}_{index})"
+        function.fade(route.places, route.identity, alpha)
+    return _transplant(method, code, function.build)
+
+
+class _Function:
+    """A function definition under the knife."""
+
+    def __init__(self, definition: ast.FunctionDef, class_name: str | None = None) -> None:
+        self.definition = definition
+        self.class_name = class_name  # private names (`self.__x`) are mangled with it
+        self.prologue: list[str] = []
+        self.names: dict[str, object] = {
+            "residual_sum": residual,
+            "add_stream_": _add_stream_,
+            "add_branch_": _add_branch_,
+            "next_alpha": _next_alpha,
+        }
+        self._edits: dict[int, Callable[[Any], ast.AST]] = {}
+
+    def fade(self, places: tuple[Place, ...], identity: int, alpha: str) -> None:
+        """Plans the edit of one addition, here or in a function called from here."""
+        outside = [place for place in places if not _contains(self.definition, place)]
+        here = places[len(outside)]
+        if not outside:
+            node = _addition_at(self.definition, here)
+            if _operands(node) is None:
+                raise CannotRewrite(f"`{ast.unparse(node)}` is not a plain sum of two expressions")
+            self._edits[id(node)] = functools.partial(_faded_sum, identity=identity, alpha=alpha)
+            return
+        call = _call_at(self.definition, here)
+        name = f"faded_{outside[-1].code.co_name}_{len(self.names)}"
+        self.names[name] = _faded_helper(tuple(outside), identity)
+        self._edits[id(call)] = functools.partial(_redirected, name=name, alpha=alpha)
+
+    def build(self, original: FunctionType) -> FunctionType:
+        definition = self.definition
+        definition = _Editor(self._edits).visit(definition)
+        definition.decorator_list = []
+        start = 1 if ast.get_docstring(definition, clean=False) is not None else 0
+        definition.body[start:start] = [ast.parse(line).body[0] for line in self.prologue]
+        code = _compile(definition, self.class_name, [*original.__code__.co_freevars, *self.names])
+        cells = dict(zip(original.__code__.co_freevars, original.__closure__ or ()))
+        closure = tuple(cells.get(name) or CellType(self.names[name]) for name in code.co_freevars)
+        return _same_but(original, code, closure)
+
+
+def _faded_helper(places: tuple[Place, ...], identity: int) -> FunctionType:
+    code = places[-1].code
+    owners = [f for f in gc.get_referrers(code) if isinstance(f, FunctionType) and f.__code__ is code]
+    if not owners:
+        raise CannotRewrite(f"the function {code.co_name} that holds it cannot be found")
+    definition = copy.deepcopy(_definition(code))
+    definition.args.kwonlyargs.append(ast.arg("faded_alpha"))
+    definition.args.kw_defaults.append(None)
+    function = _Function(definition)
+    function.fade(places, identity, "faded_alpha")
+    return function.build(owners[0])
+
+
+class _Editor(ast.NodeTransformer):
+    def __init__(self, edits: Mapping[int, Callable[[Any], ast.AST]]) -> None:
+        self._edits = edits
+
+    def visit(self, node: ast.AST) -> Any:
+        edit = self._edits.get(id(node))
+        node = self.generic_visit(node)
+        return edit(node) if edit else node
+
+
+def _faded_sum(node: ast.expr | ast.AugAssign, identity: int, alpha: str) -> ast.AST:
+    operands = _operands(node)
+    assert operands is not None  # the planner looked
+    in_place = isinstance(node, ast.AugAssign) or _method_name(node) == "add_"
+    # Keywords are evaluated in the order in which they stand: left before right, as in the sum.
+    roles = ("x", "fx") if identity == 0 else ("fx", "x")
+    name = ("add_branch_", "add_stream_")[identity] if in_place else "residual_sum"
+    keywords = [ast.keyword(role, operand) for role, operand in zip(roles, operands)]
+    call = ast.Call(ast.Name(name, ast.Load()), [], [*keywords, ast.keyword("alpha", _expression(alpha))])
+    if isinstance(node, ast.AugAssign):
+        return ast.Assign([node.target], call)
+    return call
+
+
+def _redirected(node: ast.Call, name: str, alpha: str) -> ast.Call:
+    keyword = ast.keyword("faded_alpha", _expression(alpha))
+    return ast.Call(ast.Name(name, ast.Load()), node.args, [*node.keywords, keyword])
+
+
+def _add_stream_(fx: Tensor, x: Tensor, alpha: float) -> Tensor:
+    return fx.add_(x, alpha=alpha)
+
+
+def _add_branch_(x: Tensor, fx: Tensor, alpha: float) -> Tensor:
+    return x.mul_(alpha).add_(fx)
+
+
+def _next_alpha(alphas: Iterator[float]) -> float:
+    alpha = next(alphas, None)
+    if alpha is None:
+        raise RuntimeError("a faded addition ran more often than in the example that its alphas were made for")
+    return alpha
+
+
+def _operands(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
+    match node:
+        case ast.BinOp(left, ast.Add(), right):
+            return left, right
+        case ast.AugAssign(ast.Name(name), ast.Add(), right):
+            return ast.Name(name, ast.Load()), right
+        case ast.Call(ast.Attribute(ast.Name("torch"), "add"), [left, right], []):
+            return left, right
+        case ast.Call(ast.Attribute(left, "add" | "add_"), [right], []):
+            return left, right
+    return None
+
+
+def _method_name(node: ast.AST) -> str | None:
+    return node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+
+
+def _expression(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+def _addition_at(definition: ast.AST, place: Place) -> ast.AST:
+    nodes = [node for node in ast.walk(definition) if _ends_at(node, place)]
+    sums = [n for n in nodes if isinstance(n, ast.BinOp | ast.AugAssign) and isinstance(n.op, ast.Add)]
+    exact = [n for n in sums if (n.lineno, n.col_offset) == (place.line, place.column)]
+    calls = [n for n in nodes if isinstance(n, ast.Call)]
+    for node in (*exact, *calls):
+        return node
+    raise CannotRewrite(f"there is no addition at line {place.line} of {place.code.co_filename}")
+
+
+def _call_at(definition: ast.AST, place: Place) -> ast.Call:
+    calls = [node for node in ast.walk(definition) if isinstance(node, ast.Call) and _ends_at(node, place)]
+    if not calls:
+        raise CannotRewrite(f"it is reached from line {place.line} of {place.code.co_filename} by no plain call")
+    return calls[0]
+
+
+def _ends_at(node: ast.AST, place: Place) -> bool:
+    return (getattr(node, "end_lineno", None), getattr(node, "end_col_offset", None)) == (
+        place.end_line,
+        place.end_column,
+    )
+
+
+def _contains(definition: ast.FunctionDef, place: Place) -> bool:
+    same_file = place.code.co_filename == getattr(definition, "filename", None)
+    return same_file and definition.lineno <= place.line <= (definition.end_lineno or 0)
+
+
+def _definition(code: CodeType) -> ast.FunctionDef:
+    """The `def` that a code object was compiled from."""
+    lines = linecache.getlines(code.co_filename)
+    if not lines:
+        raise CannotRewrite(f"the source of {code.co_name} is not available ({code.co_filename})")
+    for node in ast.walk(_parsed("".join(lines))):
+        if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            if first == code.co_firstlineno:
+                node.filename = code.co_filename  # type: ignore[attr-defined]
+                return node
+    raise CannotRewrite(f"the source of {code.co_name} in {code.co_filename} is not what runs")
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
+def _compile(definition: ast.FunctionDef, class_name: str | None, free_names: Sequence[str]) -> CodeType:
+    """Compiles a definition so that the given names are free in it, and lets `inspect` and tracebacks see it."""
+    inner: ast.stmt = definition
+    if class_name is not None:
+        inner = ast.ClassDef(class_name, [], [], [definition], [])
+    names = ", ".join(name for name in dict.fromkeys(free_names) if name != "__class__")
+    outer = ast.parse(f"def _outer({names}): pass").body[0]
+    assert isinstance(outer, ast.FunctionDef)
+    outer.body = [inner]
+    source = ast.unparse(ast.fix_missing_locations(ast.Module([outer], [])))
+    filename = f"<echoless {next(_serial)}: {class_name or 'function'}.{definition.name}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    return _find_code(compile(source, filename, "exec", dont_inherit=True), definition.name)
+
+
+def _find_code(code: CodeType, name: str) -> CodeType:
+    waiting = [code]
+    while waiting:
+        current = waiting.pop(0)
+        if current.co_name == name:
+            return current
+        waiting += [const for const in current.co_consts if isinstance(const, CodeType)]
+    raise CannotRewrite(f"{name} could not be compiled again")
+
+
+def _transplant(function: FunctionType, code: CodeType, build: Callable[[FunctionType], FunctionType]) -> FunctionType:
+    """The same function, or the same decorators around it, with the innermost one rebuilt."""
+    if function.__code__ is code:
+        return build(function)
+    rebuilt = {
+        id(inner): _transplant(inner, code, build)
+        for cell in function.__closure__ or ()
+        if isinstance(inner := content_of(cell), FunctionType) and leads_to(inner, code)
+    }
+    cells = [CellType(rebuilt[key]) if (key := id(content_of(c))) in rebuilt else c for c in function.__closure__ or ()]
+    new = _same_but(function, function.__code__, tuple(cells))
+    if (wrapped := getattr(function, "__wrapped__", None)) is not None:
+        new.__wrapped__ = rebuilt.get(id(wrapped), wrapped)  # type: ignore[attr-defined]
+    return new
+
+
+def _same_but(function: FunctionType, code: CodeType, closure: tuple[CellType, ...]) -> FunctionType:
+    new = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, closure)
+    new.__kwdefaults__ = function.__kwdefaults__
+    new.__annotations__ = function.__annotations__
+    new.__qualname__, new.__module__, new.__doc__ = function.__qualname__, function.__module__, function.__doc__
+    vars(new).update(vars(function))
+    return new

@@ -1,0 +1,210 @@
+"""What is a training run, from the first step to the last? A list of named calls."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from echoless.config import RunConfig, RuntimeConfig, to_dict
+from echoless.data import AugmentConfig, Batch, Images, Loader
+from echoless.errors import RunError
+from echoless.runs import Checkpoint, RunFolder, find_latest_valid, load_checkpoint
+from echoless.training import state
+from echoless.training.health import look, probe_batch
+from echoless.training.progress import Progress, duration
+from echoless.training.signals import StopRequest
+from echoless.training.step import StepReport, Trainee, take_step
+
+_STEPS_BEFORE_ESTIMATE = 5
+
+
+@dataclass(kw_only=True)
+class Session:
+    """One process's part in a run. `run` is the open folder on rank 0 and None elsewhere."""
+
+    trainee: Trainee
+    images: Images
+    runtime: RuntimeConfig
+    out: Path
+    run: RunFolder | None
+    stop: StopRequest
+    progress: Progress
+
+    @property
+    def config(self) -> RunConfig:
+        return self.trainee.config
+
+    def every(self, name: str) -> int:
+        """A period in steps, given or derived from the length of the run."""
+        steps = self.config.steps
+        derived = {"checkpoint_every": min(1000, steps // 20), "log_every": steps // 500, "snapshot_every": steps + 1}
+        return getattr(self.runtime, name) or max(1, derived[name])
+
+    def say(self, text: str) -> None:
+        """For the person who watches, and for log.txt."""
+        if self.run is not None:
+            self.progress.say(text)
+            self.run.log(text)
+
+
+def train(session: Session, *, resume: bool) -> bool:
+    """Run to the last step, or until asked to stop. Returns whether the run is complete."""
+    done = _continue(session) if resume else _start(session)
+    probe = _probe(session)
+    session.progress.begin(done)
+    batches = _loader(session).batches(done, session.config.steps)
+    clock = Clock(done)
+    try:
+        for batch in batches:
+            report = take_step(session.trainee, batch, bool(session.stop.requested))
+            done = batch.step + 1
+            clock.tick(batch)
+            _record(session, done, report, clock, probe)
+            _keep(session, done, report)
+            if report.stop:
+                break
+    finally:
+        batches.close()  # type: ignore[attr-defined]
+    return _end(session, done)
+
+
+def _start(session: Session) -> int:
+    if session.run is not None:
+        session.run.truncate_metrics(0)
+        session.run.write_config(to_dict(session.config))
+    return 0
+
+
+def _continue(session: Session) -> int:
+    """Restore the newest valid checkpoint. Returns the steps already done."""
+    checkpoint = _newest_checkpoint(session)
+    if checkpoint is None:
+        session.say("there is no checkpoint to resume from yet: starting at step 0")
+        return _start(session)
+    lost = state.drift(checkpoint.manifest, session.config, session.trainee.team)
+    for line in lost:
+        session.say(f"resuming with a difference: {line}")
+    if lost and session.runtime.strict:
+        raise RunError(f"not resumed, because of --strict: {lost[0]}")
+    state.restore(session.trainee, checkpoint)
+    if session.run is not None:
+        session.run.truncate_metrics(checkpoint.step)
+        session.run.drop_snapshots_after(checkpoint.step)
+        session.run.write_config(to_dict(session.config))
+    session.say(f"resuming after step {checkpoint.step} of {session.config.steps}")
+    return checkpoint.step
+
+
+def _newest_checkpoint(session: Session) -> Checkpoint | None:
+    """Every process reads for itself, and nobody writes before all have read."""
+    found = find_latest_valid(session.out / "checkpoints")
+    for skipped in found.skipped if found else ():
+        session.say(f"passed over {skipped.name}: {skipped.reason}")
+    checkpoint = load_checkpoint(found.path) if found else None
+    session.trainee.team.wait()
+    return checkpoint
+
+
+def _loader(session: Session) -> Loader:
+    config, team = session.config, session.trainee.team
+    return Loader(
+        session.images,
+        size=config.model.encoder.image_size,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        mean=config.data.mean,
+        std=config.data.std,
+        augment=AugmentConfig(scale=config.data.crop_scale, flip=config.data.flip),
+        workers=session.runtime.workers,
+        rank=team.rank,
+        world=team.world,
+    )
+
+
+def _probe(session: Session) -> Tensor | None:
+    if session.run is None:
+        return None
+    config = session.config
+    return probe_batch(session.images, config.model.encoder.image_size, config.data.mean, config.data.std, config.seed)
+
+
+@dataclass
+class Clock:
+    """How fast is it, and how much of that is waiting for data?"""
+
+    first: int
+    _ticks: deque[tuple[float, int, float]] = field(default_factory=lambda: deque(maxlen=50))
+
+    def tick(self, batch: Batch) -> None:
+        self._ticks.append((time.perf_counter(), len(batch.ids_B), batch.waited))
+
+    @property
+    def steps(self) -> int:
+        return len(self._ticks)
+
+    def rates(self, world: int) -> dict[str, float]:
+        """Over the last steps: images per second in all, and the share of the time spent waiting."""
+        seconds = self._ticks[-1][0] - self._ticks[0][0]
+        if seconds <= 0:
+            return {"images_per_second": 0.0, "waiting": 0.0}
+        recent = list(self._ticks)[1:]
+        return {
+            "images_per_second": world * sum(count for _, count, _ in recent) / seconds,
+            "waiting": sum(waited for _, _, waited in recent) / seconds,
+        }
+
+
+def _record(session: Session, done: int, report: StepReport, clock: Clock, probe: Tensor | None) -> None:
+    """One line of metrics.jsonl when it is due, and the line on the terminal at every step."""
+    if session.run is None:
+        return
+    rates = clock.rates(session.trainee.team.world)
+    text = f"loss {report.loss:.4f}  {rates['images_per_second']:.0f} images/s"
+    session.progress.show(done, text)
+    if clock.steps == _STEPS_BEFORE_ESTIMATE and (left := session.progress.seconds_left(done)) is not None:
+        session.progress.say(f"about {duration(left)} to go at {rates['images_per_second']:.0f} images/s")
+    due, last = session.every("log_every"), done == session.config.steps
+    if done % due and not last and done != 1:
+        return
+    line: dict[str, Any] = {"step": done, "loss": report.loss, "lr": report.lr, "gradient_norm": report.gradient_norm}
+    if done == 1 or last or done % (10 * due) == 0:
+        assert probe is not None
+        line |= look(session.trainee.model, probe, session.trainee.team.device)
+    session.run.append_metrics(line | rates | {"memory_mb": _memory_mb()})
+
+
+def _keep(session: Session, done: int, report: StepReport) -> None:
+    """Save what is due."""
+    if session.run is None:
+        return
+    if report.stop or done == session.config.steps or done % session.every("checkpoint_every") == 0:
+        state.save(session.run, session.trainee, done, session.runtime.keep)
+    if done % session.every("snapshot_every") == 0:
+        session.run.save_snapshot(done, *state.encoder_of(session.trainee))
+
+
+def _end(session: Session, done: int) -> bool:
+    complete = done == session.config.steps
+    if session.run is not None:
+        if complete:
+            session.run.save_encoder(*state.encoder_of(session.trainee))
+            session.say(f"done: {done} steps; the encoder is in {session.run.encoder}")
+        else:
+            session.say(
+                f"stopped by {session.stop.requested or 'another process'} after step {done}; all of it is saved"
+            )
+    session.trainee.team.wait()
+    return complete
+
+
+def _memory_mb() -> int:
+    """The largest resident size so far. Linux counts in kilobytes, macOS in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak // 1024 if sys.platform != "darwin" else peak // 2**20

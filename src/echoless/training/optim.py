@@ -1,0 +1,52 @@
+"""How do the weights move? The optimiser by name, its groups, and the learning rate as a function of the step."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import nn
+
+from echoless.config import OptimConfig
+from echoless.errors import ConfigError
+
+
+def learning_rate(step: int, *, steps: int, batch_size: int, config: OptimConfig) -> float:
+    """For the update that turns `step` into `step + 1`: a linear warm-up from 0, then cosine to 0 or constant."""
+    peak = config.base_lr * batch_size / 256
+    warmup = config.warmup * steps
+    if step < warmup:
+        return peak * (step + 1) / max(warmup, 1)
+    if config.decay == "constant":
+        return peak
+    progress = (step - warmup) / max(steps - warmup, 1)
+    return peak * (1 + math.cos(math.pi * progress)) / 2
+
+
+def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
+    """Weight decay on matrices only: biases, norms, tokens and learned alphas are vectors or scalars."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    groups = [
+        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": config.weight_decay},
+        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    if config.name == "adamw":
+        return torch.optim.AdamW(groups, lr=config.base_lr, betas=config.betas, fused=True)
+    return _from_pytorch_optimizer(config.name, groups, config)
+
+
+def _from_pytorch_optimizer(name: str, groups: list[dict[str, Any]], config: OptimConfig) -> torch.optim.Optimizer:
+    try:
+        import pytorch_optimizer
+    except Exception as error:  # a broken install counts as none
+        raise ConfigError(f"optimizer is {name!r}, which needs the extra echoless[optim]: {error}") from None
+    if name == "muon":
+        groups = [group | {"use_muon": index == 0} for index, group in enumerate(groups)]
+        return pytorch_optimizer.Muon(groups, lr=config.base_lr)
+    return pytorch_optimizer.SOAP(groups, lr=config.base_lr, betas=config.betas)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = lr

@@ -1,0 +1,86 @@
+"""What does a person see while a run goes on? One living line on a terminal, plain lines everywhere else."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
+_PLAIN_SECONDS = 15.0
+
+
+class Progress:
+    """`with Progress("training", total) as progress: progress.show(done, "loss 0.71")`"""
+
+    def __init__(self, title: str, total: int, unit: str = "steps", stream: IO[str] | None = None) -> None:
+        self.title, self.total, self.unit = title, total, unit
+        self.stream = stream or sys.stderr
+        self._start, self._first, self._last_line = time.monotonic(), 0, 0.0
+        self._bar = _rich_bar(title, total, self.stream) if self.stream.isatty() else None
+
+    def __enter__(self) -> Progress:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def begin(self, done: int) -> None:
+        """Start the clock at this count, so that work of an earlier process is not credited to this one."""
+        self._start, self._first = time.monotonic(), done
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=done)
+
+    def show(self, done: int, text: str = "") -> None:
+        left = self.seconds_left(done)
+        text = f"{text}  {duration(left)} left" if left is not None else text
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=done, text=text)
+            return
+        now = time.monotonic()
+        if done >= self.total or now - self._last_line >= _PLAIN_SECONDS:
+            self._last_line = now
+            print(f"{self.title} {done}/{self.total} {self.unit}  {text}", file=self.stream, flush=True)
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False)
+        else:
+            print(text, file=self.stream, flush=True)
+
+    def seconds_left(self, done: int) -> float | None:
+        if done <= self._first:
+            return None
+        return (time.monotonic() - self._start) / (done - self._first) * (self.total - done)
+
+
+def _rich_bar(title: str, total: int, stream: IO[str]) -> Bar:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[text]}"))
+    bar = Bar(*columns, console=Console(file=stream))
+    bar.add_task(title, total=total, text="")
+    return bar
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `12 min`, `3 h 20 min`, `2 d 4 h`."""
+    minutes, hours, days = seconds / 60, seconds / 3600, seconds / 86400
+    if minutes < 1.5:
+        return f"{seconds:.0f} s"
+    if hours < 1:
+        return f"{minutes:.0f} min"
+    if days < 1:
+        return f"{int(hours)} h {int(minutes % 60)} min"
+    return f"{int(days)} d {int(hours % 24)} h"

@@ -1,0 +1,35 @@
+"""How is a run asked to stop? SIGTERM and Ctrl-C set a flag; the loop reads it after every step.
+
+Nothing is done inside the handler: saving there could interrupt a save, and talking to other processes could hang.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+
+
+class StopRequest:
+    """`with StopRequest() as stop: ... if stop.requested: ...`"""
+
+    def __init__(self) -> None:
+        self.requested = ""  # the name of the signal that came
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> StopRequest:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.requested and number == signal.SIGINT:
+            raise KeyboardInterrupt  # the user insists; the last checkpoint stands
+        self.requested = signal.Signals(number).name

@@ -1,0 +1,104 @@
+"""How does a run continue exactly where it stopped? Everything a step changes goes into a checkpoint and comes back.
+
+There is no random state to save, because none exists between steps (echoless.randomness), and no position in the data,
+because it is the step (echoless.data.order).
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import echoless
+from echoless.config import RunConfig, to_dict
+from echoless.errors import NonFiniteError
+from echoless.models import ViT
+from echoless.runs import Checkpoint, RunFolder, flatten_state, require_same_shortcuts, unflatten_state
+from echoless.training.distributed import Team
+from echoless.training.step import Trainee, first_non_finite
+
+
+def save(run: RunFolder, trainee: Trainee, step: int, keep: int) -> None:
+    """A checkpoint after `step` updates. Weights that are not finite are never written."""
+    if (where := first_non_finite(trainee.model)) and where.startswith("parameter"):
+        raise NonFiniteError(
+            f"after step {step} the {where} is not finite; nothing was saved, the last checkpoint stands"
+        )
+    optim, layout = flatten_state(trainee.optimizer.state_dict())
+    tensors: dict[str, Mapping[str, Tensor]] = {"model": trainee.model.state_dict(), "optim": optim}
+    if trainee.ema is not None:
+        tensors["ema"] = trainee.ema.state_dict()
+    run.save_checkpoint(step, tensors, {"optim": layout}, describe(trainee), keep)
+
+
+def restore(trainee: Trainee, checkpoint: Checkpoint) -> None:
+    """The inverse of `save`; refuses weights that were trained under other shortcuts."""
+    require_same_shortcuts(
+        shortcut_record(trainee), checkpoint.manifest["shortcuts"], names=("this run", "the checkpoint")
+    )
+    trainee.model.load_state_dict(checkpoint.tensors["model"])
+    trainee.optimizer.load_state_dict(unflatten_state(checkpoint.tensors["optim"], checkpoint.state["optim"]))
+    if trainee.ema is not None:
+        trainee.ema.load_state_dict(checkpoint.tensors["ema"])
+
+
+def describe(trainee: Trainee) -> dict[str, Any]:
+    """What the manifest says of the weights: how they came about, and under which guarantees."""
+    return {
+        "config": to_dict(trainee.config),
+        "shortcuts": shortcut_record(trainee),
+        "environment": environment(trainee.team),
+    }
+
+
+def shortcut_record(trainee: Trainee) -> dict[str, Any]:
+    return trainee.model.shortcut_record  # type: ignore[return-value]
+
+
+def environment(team: Team) -> dict[str, Any]:
+    """What must be equal for two runs to be equal bit by bit."""
+    return {
+        "echoless": echoless.__version__,
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "world": team.world,
+        "device": team.device.type,
+        "machine": platform.machine(),
+    }
+
+
+def drift(manifest: Mapping[str, Any], config: RunConfig, team: Team) -> list[str]:
+    """One line for each difference between a checkpoint and this process: what changed, which guarantee is lost."""
+    lines = []
+    for name, now in environment(team).items():
+        before = manifest["environment"].get(name)
+        if before != now:
+            lines.append(f"{name} was {before} and is {now}: the same order of samples, but no longer the same bits")
+    before, now = _flat(manifest["config"]), _flat(to_dict(config))
+    for name in sorted(before.keys() | now.keys()):
+        if before.get(name) == now.get(name) or name == "data.path":
+            continue
+        lost = "other images, no guarantee" if name.startswith("data.") else "another run from here on, no guarantee"
+        lines.append(f"{name} was {before.get(name)!r} and is {now.get(name)!r}: {lost}")
+    return lines
+
+
+def _flat(value: Any, path: str = "") -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {path: value}
+    inner = [_flat(item, f"{path}.{key}" if path else key) for key, item in value.items()]
+    return {key: item for flat in inner for key, item in flat.items()}
+
+
+def encoder_of(trainee: Trainee) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, Any]]:
+    """The trained encoder as (tensors, config, shortcuts): of the averaged weights where there are any."""
+    model = trainee.model if trainee.ema is None else trainee.ema.module
+    encoder = getattr(model, "encoder", model)
+    assert isinstance(encoder, ViT)
+    data = trainee.config.data
+    config = {"kind": "vit", "model": to_dict(encoder.config), "mean": list(data.mean), "std": list(data.std)}
+    return encoder.state_dict(), config, encoder.shortcut_record

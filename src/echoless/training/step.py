@@ -1,0 +1,122 @@
+"""What is one optimiser step? Forward, backward, a verdict shared by all processes, and only then the update."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from echoless.config import RunConfig
+from echoless.data import Batch
+from echoless.errors import NonFiniteError
+from echoless.objectives import Draws, LossModule, Objective, take
+from echoless.training.distributed import Team
+from echoless.training.optim import learning_rate, make_optimizer, set_learning_rate
+
+
+@dataclass
+class Trainee:
+    """Everything that a step reads and changes. `runner` is the loss as it is executed: distributed, compiled."""
+
+    config: RunConfig
+    model: nn.Module
+    objective: Objective
+    optimizer: torch.optim.Optimizer
+    ema: AveragedModel | None
+    runner: nn.Module
+    team: Team
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What a step says of itself. `stop`: some process was asked to stop."""
+
+    loss: float
+    lr: float
+    gradient_norm: float
+    stop: bool
+
+
+def make_trainee(config: RunConfig, model: nn.Module, objective: Objective, team: Team) -> Trainee:
+    model = model.to(team.device).train()
+    ema = None
+    if config.optim.ema is not None:
+        ema = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(config.optim.ema))
+    runner: nn.Module = team.wrap(LossModule(model, objective))
+    if config.compile:
+        runner = torch.compile(runner)  # type: ignore[assignment]
+    return Trainee(config, model, objective, make_optimizer(model, config.optim), ema, runner, team)
+
+
+def take_step(trainee: Trainee, batch: Batch, stop_requested: bool = False) -> StepReport:
+    """One update, or `NonFiniteError` and no update at all."""
+    config, team = trainee.config, trainee.team
+    lr = learning_rate(batch.step, steps=config.steps, batch_size=config.batch_size, config=config.optim)
+    set_learning_rate(trainee.optimizer, lr)
+    trainee.optimizer.zero_grad(set_to_none=True)
+    draws = trainee.objective.draw(config.batch_size, config.seed, batch.step)
+
+    loss = _backward(trainee, batch, take(draws, batch.places_B, team.device))
+    norm = nn.utils.clip_grad_norm_(trainee.model.parameters(), config.optim.clip or float("inf"))
+    # One exchange carries both verdicts, so that all processes update, or all stop, at the same step.
+    broken, stop = team.maximum(float(not (loss.isfinite() and norm.isfinite())), float(stop_requested))
+    loss = team.mean(loss)
+    if broken:
+        raise NonFiniteError(_describe(trainee.model, batch, float(loss)))
+    trainee.optimizer.step()
+    if trainee.ema is not None:
+        trainee.ema.update_parameters(trainee.model)
+    return StepReport(float(loss), lr, float(norm), bool(stop))
+
+
+def _backward(trainee: Trainee, batch: Batch, draws: Draws) -> Tensor:
+    """Accumulate the gradient of this process's part of the batch; returns its share of the mean loss."""
+    config, team = trainee.config, trainee.team
+    pieces = torch.arange(len(batch.ids_B)).tensor_split(config.accumulate)
+    total = torch.zeros((), device=team.device)
+    for index, piece in enumerate(pieces):
+        if not len(piece):
+            continue
+        images = batch.images_BCHW[piece].to(team.device, non_blocking=True)
+        labels = None if batch.labels_B is None else batch.labels_B[piece].to(team.device)
+        # Each sample weighs 1 / batch_size, however the batch was cut; averaging over processes divides by `world`.
+        share = len(piece) * team.world / config.batch_size
+        with _quiet(trainee.runner, last=index == len(pieces) - 1), _precision(config, team):
+            loss = trainee.runner(images, labels, take(draws, piece, team.device)) * share
+            loss.backward()
+        total += loss.detach()
+    return total
+
+
+def _quiet(runner: nn.Module, last: bool) -> contextlib.AbstractContextManager[object]:
+    """Gradients travel between processes once a step, after the last piece."""
+    return contextlib.nullcontext() if last or not hasattr(runner, "no_sync") else runner.no_sync()  # type: ignore[operator]
+
+
+def _precision(config: RunConfig, team: Team) -> contextlib.AbstractContextManager[object]:
+    if config.precision == "bf16":
+        return torch.autocast(team.device.type, dtype=torch.bfloat16)
+    return contextlib.nullcontext()
+
+
+def first_non_finite(model: nn.Module) -> str | None:
+    """The name of a tensor that is not finite: a parameter before a gradient, because it explains it."""
+    for name, parameter in model.named_parameters():
+        if not parameter.isfinite().all():
+            return f"parameter {name}"
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None and not parameter.grad.isfinite().all():
+            return f"gradient of {name}"
+    return None
+
+
+def _describe(model: nn.Module, batch: Batch, loss: float) -> str:
+    where = first_non_finite(model) or "loss"
+    samples = ", ".join(map(str, batch.ids_B[:16].tolist())) + (", ..." if len(batch.ids_B) > 16 else "")
+    return (
+        f"step {batch.step + 1} is not finite (loss {loss:g}, {where}); no update was applied and the last checkpoint "
+        f"stands; samples: {samples}; a lower base_lr, or clip, or fp32 usually helps"
+    )

@@ -1,0 +1,103 @@
+"""How do trained weights start another run? Moved to its shortcuts first, so that the function does not change.
+
+Weights trained under one schedule are rescaled to the other (shortcuts/fold.py). A long skip reads the stream that was
+rescaled, so the part of it that looks at the encoder is divided by the same factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from echoless.config import RunConfig, ViTConfig, from_dict
+from echoless.errors import EcholessError, RunError
+from echoless.models import MAE, ViT
+from echoless.models.layers import resample_positions
+from echoless.runs import find_latest_valid, load_checkpoint, load_weights, require_same_shortcuts
+from echoless.shortcuts import reschedule, stream_factors
+
+
+def warm_start(model: MAE, source: Path) -> str:
+    """Load the weights of a run (all of them) or of an encoder folder (the encoder). Returns a sentence saying what."""
+    source = Path(source)
+    try:
+        if (source / "checkpoints").is_dir():
+            return _from_run(model, source)
+        return _from_encoder(model.encoder, source)
+    except RuntimeError as error:  # torch's report of tensors that do not fit
+        if isinstance(error, EcholessError):
+            raise
+        raise RunError(f"--init {source} does not fit this model: {' '.join(str(error).split())}") from None
+
+
+def _from_run(model: MAE, source: Path) -> str:
+    found = find_latest_valid(source / "checkpoints")
+    if found is None:
+        raise RunError(f"--init {source} has no checkpoint; allowed: a run with one, or an encoder folder")
+    checkpoint = load_checkpoint(found.path)
+    config = from_dict(RunConfig, checkpoint.manifest["config"]).model
+    old = MAE(config)
+    require_same_shortcuts(old.shortcut_record, checkpoint.manifest["shortcuts"], names=("its config", "its weights"))
+    old.load_state_dict(checkpoint.tensors["model"])
+    moved = _move(old.encoder, model.encoder)
+    _rescale_skips(old, model)
+    model.encoder.load_state_dict(_resized(moved.state_dict(), moved, model.encoder))
+    if config.decoder == model.config.decoder:
+        decoder = {name: tensor for name, tensor in old.decoder.state_dict().items() if name != "positions"}
+        model.decoder.load_state_dict(decoder | {"positions": model.decoder.positions})
+        return f"started from {source}, step {checkpoint.step}{_moved_note(old.encoder, model.encoder)}"
+    return f"started from the encoder of {source}, step {checkpoint.step}{_moved_note(old.encoder, model.encoder)}"
+
+
+def _from_encoder(encoder: ViT, source: Path) -> str:
+    weights = load_weights(source if (source / "model.safetensors").exists() else source / "encoder")
+    old = ViT(from_dict(ViTConfig, weights.config.get("model", {}), "model"))
+    require_same_shortcuts(old.shortcut_record, weights.shortcuts, names=("its config", "its weights"))
+    old.load_state_dict(weights.tensors)
+    moved = _move(old, encoder)
+    encoder.load_state_dict(_resized(moved.state_dict(), moved, encoder))
+    return f"started from the encoder {source}{_moved_note(old, encoder)}"
+
+
+def _move(old: ViT, new: ViT) -> ViT:
+    if old.shortcut_record == new.shortcut_record:
+        return old
+    try:
+        return reschedule(old, [_alpha(branch.shortcut) for branch in new.branches()])
+    except ValueError as error:
+        raise RunError(f"--init cannot move its weights to this run's shortcuts: {error}") from None
+
+
+def _alpha(shortcut: Any) -> float:
+    if not isinstance(shortcut.alpha, float):
+        raise RunError("--init cannot move its weights to learned shortcuts; allowed: variant 'faded' or 'identity'")
+    return shortcut.alpha
+
+
+def _moved_note(old: ViT, new: ViT) -> str:
+    if old.shortcut_record == new.shortcut_record:
+        return ""
+    last = [record["alphas"][-1] for record in (old.shortcut_record, new.shortcut_record)]
+    return f"; branches rescaled from alpha_min {last[0]:.4g} to {last[1]:.4g}, the function is unchanged"
+
+
+@torch.no_grad()
+def _rescale_skips(old: MAE, new: MAE) -> None:
+    if old.config.decoder != "long_skips" or old.encoder.shortcut_record == new.encoder.shortcut_record:
+        return
+    alphas = [[_alpha(branch.shortcut) for branch in model.encoder.branches()] for model in (old, new)]
+    factors = stream_factors(*alphas)
+    for tap, skip in zip(old.decoder.taps, old.decoder.skips):  # type: ignore[arg-type]
+        factor = factors[2 * (tap + 1)]
+        skip.fc1.weight[:, : skip.encoder_width].div_(factor)
+        skip.mask_token.mul_(factor)
+
+
+def _resized(tensors: Mapping[str, Tensor], old: ViT, new: ViT) -> dict[str, Tensor]:
+    """Another image size reads the same table of positions at its own grid."""
+    positions = resample_positions(tensors["positions"], old.config.grid, new.config.grid)
+    return dict(tensors) | {"positions": positions}

@@ -1,0 +1,265 @@
+"""Proves what becomes of every kind of file: pixels equal to Pillow's, tifffile's or pydicom's, or a reason; and R8."""
+
+from __future__ import annotations
+
+import io
+import struct
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from echoless.data.decode import DecodeSettings, Undecodable, decode, to_bits, to_channels
+
+Picture = Callable[..., np.ndarray]
+Encoded = Callable[..., bytes]
+AS_IS = DecodeSettings()
+
+
+def _black_png(width: int, height: int) -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
+    squeezer = zlib.compressobj(6)
+    rows = b"".join(squeezer.compress(bytes(1 + width)) for _ in range(height)) + squeezer.flush()
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize("format", ["PNG", "TIFF", "WEBP"])
+def test_lossless_pixels_come_back_exactly(channels: int, format: str, picture: Picture, encoded: Encoded) -> None:
+    image = picture(0, channels=channels)
+    if format == "WEBP" and channels == 1:
+        pytest.skip("WebP has no grey")
+    options = {"lossless": True} if format == "WEBP" else {}
+    pixels = decode(encoded(image, format, **options), AS_IS)
+    if format == "WEBP" and channels == 4:
+        image = np.where(image[:, :, 3:] == 0, pixels.transpose(1, 2, 0), image)  # colour under nothing is free
+    assert pixels.dtype == np.uint8 and np.array_equal(pixels, image.transpose(2, 0, 1))
+
+
+def test_a_jpeg_is_what_pillow_makes_of_it(picture: Picture, encoded: Encoded) -> None:
+    data = encoded(picture(1), "JPEG", quality=90)
+    assert np.array_equal(decode(data, AS_IS), np.asarray(Image.open(io.BytesIO(data))).transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize("format", ["PNG", "TIFF"])
+def test_sixteen_bit_grey_keeps_its_bits(format: str, picture: Picture, encoded: Encoded) -> None:
+    image = picture(2, channels=1, dtype=np.uint16)
+    pixels = decode(encoded(image, format), AS_IS)
+    assert pixels.dtype == np.uint16 and np.array_equal(pixels[0], image[:, :, 0])
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("layout", ["pages", "contig", "separate", "deflated"])
+def test_a_five_channel_tiff_has_five_channels(layout: str, dtype: type, picture: Picture) -> None:
+    tifffile = pytest.importorskip("tifffile")
+    image = picture(3, channels=5, dtype=dtype)
+    planes = image.transpose(2, 0, 1)
+    file = io.BytesIO()
+    if layout == "contig":
+        tifffile.imwrite(file, image, photometric="minisblack", planarconfig="contig")
+    elif layout == "separate":
+        tifffile.imwrite(file, planes, photometric="minisblack", planarconfig="separate")
+    else:
+        compression = "zlib" if layout == "deflated" else None
+        tifffile.imwrite(file, planes, photometric="minisblack", compression=compression)
+    pixels = decode(file.getvalue(), AS_IS)
+    assert pixels.dtype == dtype and np.array_equal(pixels, planes)
+
+
+def test_a_sixteen_bit_colour_tiff_keeps_its_bits(picture: Picture) -> None:
+    tifffile = pytest.importorskip("tifffile")
+    image = picture(3, dtype=np.uint16)
+    file = io.BytesIO()
+    tifffile.imwrite(file, image, photometric="rgb")
+    assert np.array_equal(decode(file.getvalue(), AS_IS), image.transpose(2, 0, 1))
+
+
+def test_a_tiff_strip_that_inflates_past_the_image_is_refused(picture: Picture) -> None:
+    tifffile = pytest.importorskip("tifffile")
+    file = io.BytesIO()
+    tifffile.imwrite(file, picture(3, channels=5).transpose(2, 0, 1), photometric="minisblack", compression="zlib")
+    with tifffile.TiffFile(io.BytesIO(file.getvalue())) as tiff:
+        offset, length = tiff.pages[0].dataoffsets[0], tiff.pages[0].databytecounts[0]
+    bomb = zlib.compress(bytes(300_000), 9)
+    assert len(bomb) <= length
+    data = bytearray(file.getvalue())
+    data[offset : offset + len(bomb)] = bomb
+    with pytest.raises(Undecodable, match="larger than the image announces"):
+        decode(bytes(data), AS_IS)
+
+
+@pytest.mark.parametrize(("stored", "signed"), [(8, False), (12, False), (16, False), (12, True)])
+def test_dicom_fills_the_range(stored: int, signed: bool) -> None:
+    pydicom = pytest.importorskip("pydicom")
+    from pydicom.dataset import FileDataset, FileMetaDataset
+    from pydicom.uid import ExplicitVRLittleEndian, SecondaryCaptureImageStorage, generate_uid
+
+    low = -(1 << (stored - 1)) if signed else 0
+    levels = np.linspace(low, low + (1 << stored) - 1, 20 * 30).round().reshape(20, 30)
+    meta = FileMetaDataset()
+    meta.TransferSyntaxUID, meta.MediaStorageSOPClassUID = ExplicitVRLittleEndian, SecondaryCaptureImageStorage
+    meta.MediaStorageSOPInstanceUID = generate_uid()
+    file = io.BytesIO()
+    dataset = FileDataset(file, {}, file_meta=meta, preamble=bytes(128))
+    dataset.Rows, dataset.Columns, dataset.SamplesPerPixel = 20, 30, 1
+    dataset.PhotometricInterpretation = "MONOCHROME2"
+    dataset.BitsAllocated = 8 if stored == 8 else 16
+    dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = stored, stored - 1, int(signed)
+    kind = {(8, False): np.uint8, (16, False): np.uint16, (16, True): np.int16}[(dataset.BitsAllocated, signed)]
+    dataset.PixelData = levels.astype(kind).tobytes()
+    pydicom.dcmwrite(file, dataset)
+    pixels = decode(file.getvalue(), AS_IS)
+    bits = 8 if stored == 8 else 16
+    assert pixels.shape == (1, 20, 30) and pixels.dtype.itemsize * 8 == bits
+    assert np.array_equal(pixels[0], (levels - low).astype(np.int64) << (bits - stored))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("format", ["JPEG", "PNG", "TIFF"])
+def test_exif_orientation_is_applied(orientation: int, format: str, picture: Picture) -> None:
+    from PIL import ImageOps
+
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    file = io.BytesIO()
+    Image.fromarray(picture(4)).save(file, format, exif=exif)
+    reference = ImageOps.exif_transpose(Image.open(io.BytesIO(file.getvalue())))
+    pixels = decode(file.getvalue(), AS_IS)
+    assert np.array_equal(pixels, np.asarray(reference).transpose(2, 0, 1))
+    assert pixels.shape == ((3, 48, 40) if orientation >= 5 else (3, 40, 48))
+
+
+def _save(image: Image.Image, format: str, **options: object) -> bytes:
+    file = io.BytesIO()
+    image.save(file, format, **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["palette", "transparent palette", "CMYK", "bilevel", "grey with alpha"])
+def test_other_colour_models_become_rgb_or_grey(kind: str, picture: Picture) -> None:
+    colour = Image.fromarray(picture(5))
+    data, channels = {
+        "palette": (_save(colour.quantize(64), "PNG"), 3),
+        "transparent palette": (_save(colour.quantize(64), "PNG", transparency=bytes(range(64))), 3),
+        "CMYK": (_save(colour.convert("CMYK"), "JPEG"), 3),
+        "bilevel": (_save(colour.convert("1"), "PNG"), 1),
+        "grey with alpha": (_save(colour.convert("LA"), "PNG"), 1),
+    }[kind]
+    pixels = decode(data, AS_IS)
+    assert pixels.shape == (channels, 40, 48)
+    reference = np.asarray(Image.open(io.BytesIO(data)).convert("RGBA").convert("RGB" if channels == 3 else "L"))
+    assert np.array_equal(pixels.transpose(1, 2, 0).squeeze(), reference)
+
+
+def test_an_animation_gives_its_first_frame(picture: Picture) -> None:
+    frames = [Image.fromarray(picture(n)) for n in range(3)]
+    data = _save(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    assert np.array_equal(
+        decode(data, AS_IS), np.asarray(Image.open(io.BytesIO(data)).convert("RGB")).transpose(2, 0, 1)
+    )
+
+
+def test_a_broken_exif_block_does_not_make_a_file_bad(picture: Picture) -> None:
+    data = _save(Image.fromarray(picture(6)), "JPEG", exif=b"Exif\0\0II*\0\xff\xff\xff\xff garbage")
+    assert decode(data, AS_IS).shape == (3, 40, 48)
+
+
+@pytest.mark.parametrize("kind", ["empty", "text", "half a JPEG", "half a PNG", "zeros", "floats", "EPS"])
+def test_what_cannot_be_read_gives_a_reason(kind: str, picture: Picture, encoded: Encoded) -> None:
+    data, reason = {
+        "empty": (b"", "empty"),
+        "text": (b"this is not an image at all", "not an image"),
+        "half a JPEG": (encoded(picture(7, 200, 200), "JPEG")[:2000], "truncated"),
+        "half a PNG": (encoded(picture(7))[:900], "."),
+        "zeros": (bytes(5000), "not an image"),
+        "floats": (_save(Image.fromarray(picture(7)[:, :, 0].astype(np.float32)), "TIFF"), "floating-point"),
+        "EPS": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not an image"),
+    }[kind]
+    with pytest.raises(Undecodable, match=reason):
+        decode(data, AS_IS)
+
+
+def test_mutilated_files_raise_nothing_else(picture: Picture, encoded: Encoded) -> None:
+    """300 files with random damage: each decodes or is refused."""
+    rng = np.random.default_rng(0)
+    refused = 0
+    for number in range(300):
+        data = bytearray(encoded(picture(number % 5), ["PNG", "JPEG", "GIF", "TIFF", "WEBP", "BMP"][number % 6]))
+        for position in rng.integers(0, len(data), 8):
+            data[position] = rng.integers(0, 256)
+        try:
+            decode(bytes(data[: rng.integers(1, len(data) + 1)]), DecodeSettings(channels=3, bits=8))
+        except Undecodable:
+            refused += 1
+    print(f"damaged files=300 refused={refused} other exceptions=0")
+
+
+def test_large_images_are_kept_at_a_short_side_of_256(picture: Picture, encoded: Encoded) -> None:
+    image = picture(8, 700, 900)
+    for format, options in (("JPEG", {"quality": 95}), ("PNG", {})):
+        pixels = decode(encoded(image, format, **options), AS_IS)
+        assert pixels.shape == (3, 256, 329)
+        reference = np.asarray(Image.fromarray(image).resize((329, 256), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+        assert np.abs(pixels.astype(int) - reference).mean() < 2
+    wide = decode(encoded(picture(8, 300, 280, 1, np.uint16)), DecodeSettings(short_side=140))
+    assert wide.shape == (1, 150, 140) and wide.dtype == np.uint16
+
+
+def test_channels_and_depth_convert_as_pillow_does(picture: Picture) -> None:
+    image = picture(9)
+    planes = image.transpose(2, 0, 1)
+    grey = np.asarray(Image.fromarray(image).convert("L")).astype(int)
+    assert np.abs(to_channels(planes, 1)[0].astype(int) - grey).max() <= 1
+    assert np.array_equal(to_channels(planes[:1], 3), np.repeat(planes[:1], 3, 0))
+    assert np.array_equal(to_channels(to_channels(planes, 4), 3), planes)
+    assert np.array_equal(to_bits(to_bits(planes, 16), 8), planes)
+    assert to_bits(np.full((1, 2, 2), 255, np.uint8), 16).max() == 65535
+    with pytest.raises(Undecodable, match="5 channels where the set has 3"):
+        to_channels(np.zeros((5, 2, 2), np.uint8), 3)
+
+
+@pytest.mark.parametrize("pixels", [99, 100])
+def test_the_limit_is_checked_against_the_header(pixels: int) -> None:
+    data = _black_png(10, 10)
+    if pixels >= 100:
+        assert decode(data, DecodeSettings(pixel_limit=pixels)).shape == (1, 10, 10)
+    else:
+        with pytest.raises(Undecodable, match="10 x 10 pixels is more than the limit of 99"):
+            decode(data, DecodeSettings(pixel_limit=pixels))
+
+
+BOMB = """
+import resource, sys, time
+from pathlib import Path
+from echoless.data.decode import DecodeSettings, Undecodable, decode
+data = Path(sys.argv[1]).read_bytes()
+decode(Path(sys.argv[2]).read_bytes(), DecodeSettings())
+before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+try:
+    decode(data, DecodeSettings())
+except Undecodable as error:
+    spent = time.perf_counter() - start
+    growth = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    print(growth, spent, error, sep="|")
+"""
+
+
+def test_a_decompression_bomb_is_refused_from_its_header(tmp_path: Path, encoded: Encoded, picture: Picture) -> None:
+    """R8: a small PNG of 177 million pixels costs no memory."""
+    bomb, harmless = tmp_path / "bomb.png", tmp_path / "harmless.png"
+    bomb.write_bytes(_black_png(13_300, 13_300))
+    harmless.write_bytes(encoded(picture(0)))
+    command = [sys.executable, "-W", "error", "-c", BOMB, str(bomb), str(harmless)]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    growth, spent, reason = result.stdout.strip().split("|")
+    print(f"R8 bytes={bomb.stat().st_size} Mpx=177 rss_growth_kB={growth} ms={1000 * float(spent):.1f}")
+    assert "13300 x 13300 pixels is more than the limit of 50,000,000" in reason
+    assert int(growth) < 50 * 1024

@@ -1,0 +1,274 @@
+"""Proves that every kind of DATA opens with the right pixels, labels, names and shape, cached and not."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from echoless.data import open_images
+from echoless.errors import ConfigError, DataError
+
+Picture = Callable[..., np.ndarray]
+Encoded = Callable[..., bytes]
+
+
+@pytest.fixture(params=["on", "off"])
+def cache(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def _assert_pixels(images: object, expected: list[np.ndarray]) -> None:
+    raw = images.get(range(len(expected)))  # type: ignore[attr-defined]
+    assert raw.kept_B.tolist() == list(range(len(expected)))
+    for pixels, array in zip(raw.pixels, expected):
+        assert np.array_equal(pixels, array.transpose(2, 0, 1))
+
+
+def test_a_flat_folder_is_unlabelled(tmp_path: Path, picture: Picture, encoded: Encoded, cache: str) -> None:
+    for i in range(5):
+        (tmp_path / f"{i}.png").write_bytes(encoded(picture(i)))
+    (tmp_path / "notes.txt").write_text("not an image, and not a bad one")
+    (tmp_path / ".hidden.png").write_bytes(b"")
+    images = open_images(tmp_path, cache=cache)
+    assert images.labels is None and images.class_names is None
+    assert images.paths == ["0.png", "1.png", "2.png", "3.png", "4.png"]
+    assert images.shape == (3, 40, 48) and images.bits == 8 and images.bad == []
+    _assert_pixels(images, [picture(i) for i in range(5)])
+
+
+def test_a_nested_folder_is_labelled_by_its_first_level(tmp_path: Path, picture: Picture, encoded: Encoded) -> None:
+    for i, name in enumerate(["dog/a", "cat/deep/er", "cat", "dog"]):
+        (tmp_path / name).mkdir(parents=True, exist_ok=True)
+        (tmp_path / name / f"{i}.png").write_bytes(encoded(picture(i)))
+    images = open_images(str(tmp_path))
+    assert images.paths == ["cat/2.png", "cat/deep/er/1.png", "dog/3.png", "dog/a/0.png"]
+    assert images.class_names == ("cat", "dog") and images.labels.tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("layout", [["all/a.png", "all/b.png"], ["a.png", "more/b.png"]])
+def test_nested_without_classes_is_unlabelled(
+    layout: list[str], tmp_path: Path, picture: Picture, encoded: Encoded
+) -> None:
+    for i, name in enumerate(layout):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(encoded(picture(i)))
+    assert open_images(tmp_path).labels is None
+
+
+def test_a_link_that_leads_back_does_not_loop(tmp_path: Path, picture: Picture, encoded: Encoded) -> None:
+    (tmp_path / "a.png").write_bytes(encoded(picture(0)))
+    (tmp_path / "again").symlink_to(tmp_path, target_is_directory=True)
+    assert len(open_images(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("header", ["path,label\n", "label,path\n", ""])
+def test_a_label_file_labels_a_flat_folder(header: str, tmp_path: Path, picture: Picture, encoded: Encoded) -> None:
+    for i in range(3):
+        (tmp_path / f"{i}.png").write_bytes(encoded(picture(i)))
+    rows = [("2.png", "x"), ("0.png", "y"), ("1.png", "x"), ("elsewhere.png", "z")]
+    order = (1, 0) if header.startswith("label") else (0, 1)
+    file = tmp_path / "labels.csv"
+    file.write_text(header + "".join(f"{row[order[0]]},{row[order[1]]}\n" for row in rows))
+    images = open_images(tmp_path, labels=file)
+    assert images.class_names == ("x", "y") and images.labels.tolist() == [1, 0, 0]
+    file.write_text("path,label\n0.png,1\n")
+    with pytest.raises(DataError, match=r"no row for 2 of 3 images, first '1\.png'"):
+        open_images(tmp_path, labels=file)
+
+
+def test_small_grey_pngs(tmp_path: Path, picture: Picture, encoded: Encoded, cache: str) -> None:
+    for i in range(4):
+        (tmp_path / f"{i}.png").write_bytes(encoded(picture(i, 28, 28, 1)))
+    images = open_images(tmp_path, cache=cache)
+    assert images.shape == (1, 28, 28)
+    _assert_pixels(images, [picture(i, 28, 28, 1) for i in range(4)])
+
+
+@pytest.mark.parametrize(("channels", "dtype"), [(1, np.uint16), (5, np.uint8), (5, np.uint16)])
+def test_scientific_tiffs(
+    channels: int, dtype: type, tmp_path: Path, picture: Picture, cache: str
+) -> None:
+    tifffile = pytest.importorskip("tifffile")
+    for i in range(4):
+        planes = picture(i, 30, 36, channels, dtype).transpose(2, 0, 1)
+        tifffile.imwrite(tmp_path / f"{i}.tif", planes, photometric="minisblack")
+    images = open_images(tmp_path, cache=cache)
+    assert images.shape == (channels, 30, 36) and images.bits == 8 * np.dtype(dtype).itemsize
+    _assert_pixels(images, [picture(i, 30, 36, channels, dtype) for i in range(4)])
+
+
+def test_images_of_many_sizes(tmp_path: Path, picture: Picture, encoded: Encoded, cache: str) -> None:
+    sizes = [(20, 60), (60, 20), (33, 47), (300, 400)]
+    for i, (height, width) in enumerate(sizes):
+        (tmp_path / f"{i}.png").write_bytes(encoded(picture(i, height, width)))
+    images = open_images(tmp_path, cache=cache)
+    raw = images.get([3, 1, 0, 2])
+    assert [image.shape for image in raw.pixels] == [(3, 256, 341), (3, 60, 20), (3, 20, 60), (3, 33, 47)]
+    assert np.array_equal(raw.pixels[1], picture(1, 60, 20).transpose(2, 0, 1))
+
+
+def test_mixed_channels_become_what_most_images_have(tmp_path: Path, picture: Picture, encoded: Encoded) -> None:
+    for i, channels in enumerate([3, 1, 4, 3, 3]):
+        (tmp_path / f"{i}.png").write_bytes(encoded(picture(i, channels=channels)))
+    images = open_images(tmp_path)
+    assert images.shape.channels == 3 and images.bad == []
+    assert np.array_equal(images.get([1]).pixels[0][2], picture(1, channels=1)[:, :, 0])
+    grey = open_images(tmp_path, channels=1)
+    assert grey.shape.channels == 1 and grey.get([0]).pixels[0].shape == (1, 40, 48)
+
+
+def _write_parquet(path: Path, blobs: list[bytes], labels: list | None, names: list[str] | None = None) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {"image": pa.array([{"bytes": blob, "path": None} for blob in blobs], pa.struct(
+        [("bytes", pa.binary()), ("path", pa.string())]
+    ))}
+    if labels is not None:
+        columns["label"] = pa.array(labels)
+    table = pa.table(columns)
+    if names:
+        features = {"image": {"_type": "Image"}, "label": {"names": names, "_type": "ClassLabel"}}
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    pq.write_table(table, path, row_group_size=3)
+
+
+def test_a_folder_of_parquet(tmp_path: Path, picture: Picture, encoded: Encoded, cache: str) -> None:
+    blobs = [encoded(picture(i)) for i in range(10)]
+    _write_parquet(tmp_path / "a.parquet", blobs[:7], [0, 1, 2, 0, 1, 2, 0], ["x", "y", "z"])
+    _write_parquet(tmp_path / "b.parquet", blobs[7:], [1, 2, 0], ["x", "y", "z"])
+    images = open_images(tmp_path, cache=cache)
+    assert images.class_names == ("x", "y", "z") and images.labels.tolist() == [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]
+    assert images.paths[0] == "a.parquet/00000000" and images.paths[9] == "b.parquet/00000002"
+    _assert_pixels(images, [picture(i) for i in range(10)])
+    shuffled = [9, 0, 5, 2, 7]
+    for pixels, i in zip(images.get(shuffled).pixels, shuffled):
+        assert np.array_equal(pixels, picture(i).transpose(2, 0, 1))
+
+
+def test_parquet_labels_may_be_text_or_missing(tmp_path: Path, picture: Picture, encoded: Encoded) -> None:
+    blobs = [encoded(picture(i)) for i in range(3)]
+    _write_parquet(tmp_path / "text.parquet", blobs, ["b", "a", "b"])
+    images = open_images(tmp_path / "text.parquet")
+    assert images.class_names == ("a", "b") and images.labels.tolist() == [1, 0, 1]
+    _write_parquet(tmp_path / "none.parquet", blobs, None)
+    assert open_images(tmp_path / "none.parquet").labels is None
+    _write_parquet(tmp_path / "hidden.parquet", blobs, [-1, -1, -1])
+    assert open_images(tmp_path / "hidden.parquet").labels is None
+
+
+def test_the_real_parquet_agrees_with_pillow(cifar_parquet: Path) -> None:
+    import pyarrow.parquet as pq
+
+    images = open_images(cifar_parquet, cache="off")
+    table = pq.ParquetFile(cifar_parquet).read_row_group(0).slice(0, 50)
+    assert len(images) == 10_000 and images.shape == (3, 32, 32) and len(images.class_names) == 10
+    assert images.labels[:50].tolist() == table["label"].to_pylist()
+    for pixels, row in zip(images.get(range(50)).pixels, table["image"].to_pylist()):
+        assert np.array_equal(pixels, np.asarray(Image.open(io.BytesIO(row["bytes"]))).transpose(2, 0, 1))
+
+
+def _write_tar(path: Path, members: dict[str, bytes]) -> None:
+    with tarfile.open(path, "w") as tar:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+
+
+@pytest.mark.parametrize("how", ["file", "folder", "braces", "glob"])
+def test_tar_shards(how: str, tmp_path: Path, picture: Picture, encoded: Encoded, cache: str) -> None:
+    for shard in range(2):
+        members = {}
+        for i in range(3):
+            number = 3 * shard + i
+            members[f"{i:03d}.png"] = encoded(picture(number))
+            members[f"{i:03d}.cls" if shard == 0 else f"{i:03d}.json"] = (
+                str(i).encode() if shard == 0 else json.dumps({"label": i}).encode()
+            )
+        _write_tar(tmp_path / f"set-{shard:02d}.tar", members)
+    data = {
+        "file": tmp_path / "set-00.tar",
+        "folder": tmp_path,
+        "braces": tmp_path / "set-{00..01}.tar",
+        "glob": tmp_path / "set-*.tar",
+    }[how]
+    images = open_images(data, cache=cache)
+    count = 3 if how == "file" else 6
+    assert images.labels.tolist() == [0, 1, 2] * (count // 3)
+    assert images.paths[0] == ("000.png" if how == "file" else "set-00.tar/000.png")
+    _assert_pixels(images, [picture(i) for i in range(count)])
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize(("channels", "dtype"), [(3, np.uint8), (1, np.uint16)])
+def test_npz(compressed: bool, channels: int, dtype: type, tmp_path: Path, picture: Picture) -> None:
+    stack = np.stack([picture(i, 20, 24, channels, dtype) for i in range(150)])
+    masks = stack[..., 0] > stack[..., 0].mean()
+    save = np.savez_compressed if compressed else np.savez
+    save(tmp_path / "set.npz", images=stack if channels > 1 else stack[..., 0], labels=np.arange(150) % 7, masks=masks)
+    images = open_images(tmp_path / "set.npz")
+    assert images.shape == (channels, 20, 24) and images.bits == 8 * np.dtype(dtype).itemsize
+    assert images.labels.tolist() == [i % 7 for i in range(150)]
+    _assert_pixels(images, list(stack))
+    assert np.array_equal(images.get([149, 3]).pixels[0], stack[149].transpose(2, 0, 1))
+    assert torch.equal(images.masks(5), torch.from_numpy(masks[5]))
+
+
+def test_shapes_open_by_name(cache: str) -> None:
+    images = open_images("shapes:100@test", cache=cache)
+    assert len(images) == 100 and images.shape == (3, 32, 32) and len(images.class_names) == 10
+    assert images.labels[:12].tolist() == [*range(10), 0, 1]
+    assert images.masks(3).shape == (32, 32) and images.masks(3).any()
+    assert torch.equal(
+        torch.from_numpy(np.stack(images.get([7, 2]).pixels)),
+        torch.from_numpy(np.stack(open_images("shapes:50@test", cache="off").get([7, 2]).pixels)),
+    )
+
+
+def test_the_fingerprint_is_of_the_content(tmp_path: Path, picture: Picture, encoded: Encoded) -> None:
+    for place in ("one", "two", "other"):
+        (tmp_path / place).mkdir()
+        for i in range(3):
+            (tmp_path / place / f"{i}.png").write_bytes(encoded(picture(i + 100 * (place == "other"))))
+    one, two, other = (open_images(tmp_path / place).fingerprint for place in ("one", "two", "other"))
+    assert one == two != other and len(one) == 64
+
+
+def test_progress_is_told(tmp_path: Path, picture: Picture, encoded: Encoded) -> None:
+    for i in range(100):
+        (tmp_path / f"{i:03d}.png").write_bytes(encoded(picture(i, 8, 8)))
+    seen: list[tuple[int, int]] = []
+    open_images(tmp_path, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(64, 100), (100, 100)]
+
+
+def test_what_is_no_data_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="does not exist; allowed: a folder of images"):
+        open_images(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "readme.md").write_text("")
+    with pytest.raises(DataError, match=r"holds no image file \(1 other files\)"):
+        open_images(tmp_path / "empty")
+    (tmp_path / "file.xyz").write_text("")
+    with pytest.raises(DataError, match="is no data set"):
+        open_images(tmp_path / "file.xyz")
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1 nonsense")
+    with pytest.raises(DataError, match="not a readable parquet"):
+        open_images(tmp_path / "bad.parquet")
+    with pytest.raises(DataError, match="allowed: shapes"):
+        open_images("shapes:12@tset")
+    (tmp_path / "empty" / "a.png").write_text("text")
+    with pytest.raises(DataError, match=r"none of the images .* first: a.png \(not an image"):
+        open_images(tmp_path / "empty")
+    for setting in ({"cache": "maybe"}, {"channels": 0}, {"max_bad_fraction": 2}, {"short_side": 0}):
+        with pytest.raises(ConfigError, match=next(iter(setting))):
+            open_images("shapes:3", **setting)

@@ -1,0 +1,49 @@
+"""R1, R2: SIGKILL at random instants, resume: weights, moments, averages and the loss log end up bitwise equal, and no
+more work is lost than one checkpoint interval.
+
+    pytest tests/reliability/test_r01_kill.py -s
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parent / "kill.py"
+
+
+def kill_runs(folder: Path, *options: str) -> str:
+    done = subprocess.run(
+        [sys.executable, SCRIPT, folder, *options],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "ECHOLESS_CACHE": str(folder / "cache")},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    print(done.stdout.strip())
+    return done.stdout
+
+
+def test_ten_kills_lose_nothing(tmp_path):
+    evidence = kill_runs(tmp_path, "--kills", "10", "--workers", "2")
+    assert "mismatches=0" in evidence
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_two_hundred_kills_lose_nothing(tmp_path):
+    in_save = kills = 0
+    for workers, seed in ((0, 1), (2, 2)):
+        folder = tmp_path / str(workers)
+        folder.mkdir()
+        evidence = kill_runs(folder, "--kills", "100", "--workers", str(workers), "--seed", str(seed))
+        assert "mismatches=0" in evidence
+        kills += int(re.search(r"kills=(\d+)", evidence)[1])
+        in_save += int(re.search(r"in_save=(\d+)", evidence)[1])
+    print(f"R1 kills={kills} in_save={in_save} mismatches=0")
+    assert kills >= 200 and in_save >= 20

@@ -1,0 +1,107 @@
+"""R11, and R9 and R10 across ranks: two processes compute what one does, and stop together."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+from echoless.runs import load_checkpoint
+
+SCRIPT = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+sys.path.insert(0, {folder!r})
+import torch
+from tiny import tiny_config, tiny_images, tiny_run
+{patch}
+torch.set_num_threads(1)
+images = tiny_images()
+config = replace(tiny_config(images, steps=20), accumulate={accumulate}, batch_size=16)
+from echoless.errors import EcholessError
+try:
+    complete = tiny_run(Path({out!r}), images, config)
+except EcholessError as error:
+    print("REFUSED", type(error).__name__, flush=True)
+    sys.exit(error.exit_code)
+print("COMPLETE" if complete else "STOPPED", flush=True)
+"""
+
+
+def run(out: Path, world: int, accumulate: int = 1, patch: str = "") -> list[subprocess.CompletedProcess]:
+    """`world` processes as torchrun starts them."""
+    script = SCRIPT.format(folder=str(Path(__file__).parent), out=str(out), accumulate=accumulate, patch=patch)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    processes = []
+    for rank in range(world):
+        env = os.environ | {"OMP_NUM_THREADS": "1", "ECHOLESS_CACHE": str(out.parent / "cache")}
+        if world > 1:
+            env |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
+            env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        processes.append(
+            subprocess.Popen([sys.executable, "-c", script], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        )
+    outputs = [process.communicate(timeout=300) for process in processes]
+    return [
+        subprocess.CompletedProcess(p.args, p.returncode, out.decode(), err.decode())
+        for p, (out, err) in zip(processes, outputs)
+    ]
+
+
+def weights(out: Path) -> torch.Tensor:
+    tensors = load_checkpoint(out / "checkpoints" / "step-00000020").tensors
+    return torch.cat([tensors[group][name].flatten().double() for group in ("model", "ema") for name in tensors[group]])
+
+
+def test_two_processes_equal_two_pieces_bitwise_and_one_batch_closely(tmp_path):
+    for name, world, accumulate in (("two", 2, 1), ("pieces", 1, 2), ("one", 1, 1)):
+        for done in run(tmp_path / name, world, accumulate):
+            assert done.returncode == 0, done.stderr
+    two, pieces, one = (weights(tmp_path / name) for name in ("two", "pieces", "one"))
+    relative = float((two - one).norm() / one.norm())
+    print(f"R11 two processes against two pieces: equal={torch.equal(two, pieces)}; against one batch: {relative:.1e}")
+    assert torch.equal(two, pieces)
+    assert relative < 1e-6
+
+
+NAN_ON_RANK_1 = """
+import os, echoless.training.step as step
+original = step._backward
+def backward(trainee, batch, draws):
+    loss = original(trainee, batch, draws)
+    return loss * float("nan") if batch.step == 6 and trainee.team.rank == 1 else loss
+step._backward = backward
+"""
+
+
+def test_a_loss_that_is_not_finite_on_one_rank_stops_both(tmp_path):
+    done = run(tmp_path / "run", 2, patch=NAN_ON_RANK_1)
+    assert [process.returncode for process in done] == [3, 3], [process.stderr for process in done]
+    assert all("REFUSED NonFiniteError" in process.stdout for process in done)
+
+
+SIGTERM_ON_RANK_1 = """
+import os, signal, echoless.training.loop as loop
+original = loop.take_step
+def take_step(trainee, batch, stop):
+    if batch.step == 6 and trainee.team.rank == 1:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return original(trainee, batch, stop)
+loop.take_step = take_step
+"""
+
+
+def test_a_signal_to_one_rank_stops_both_and_saves(tmp_path):
+    done = run(tmp_path / "run", 2, patch=SIGTERM_ON_RANK_1)
+    assert [process.returncode for process in done] == [0, 0], [process.stderr for process in done]
+    assert all("STOPPED" in process.stdout for process in done)
+    (saved,) = {int(p.name[5:]) for p in (tmp_path / "run" / "checkpoints").glob("step-*")} - {4}
+    print(f"R10 SIGTERM to one of two ranks before step 7: both stopped, saved after step {saved}")
+    assert saved in (7, 8)

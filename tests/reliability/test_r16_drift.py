@@ -1,0 +1,66 @@
+"""R16: what differs between a checkpoint and the process that resumes it is said in one line each; --strict refuses."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from tiny import tiny_config, tiny_images, tiny_run
+
+from echoless.config import to_dict
+from echoless.errors import RunError
+from echoless.training import Team
+from echoless.training.state import drift, environment
+
+TEAM = Team(0, 1, torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def config():
+    return tiny_config(tiny_images(), steps=4)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (
+            {"environment": {"threads": 64}},
+            "threads was 64 and is .*: the same order of samples, but no longer the same",
+        ),
+        ({"environment": {"torch": "2.11.0"}}, "torch was 2.11.0"),
+        ({"environment": {"world": 2}}, "world was 2 and is 1: the same order"),
+        ({"environment": {"device": "cuda"}}, "device was cuda and is cpu"),
+        ({"config": {"batch_size": 16}}, "batch_size was 16 and is 8: another run from here on, no guarantee"),
+        ({"config": {"seed": 5}}, "seed was 5 and is 0"),
+        ({"config": {"precision": "bf16"}}, "precision was 'bf16' and is 'fp32'"),
+        ({"data": {"fingerprint": "other"}}, "data.fingerprint was 'other'.*: other images, no guarantee"),
+    ],
+)
+def test_each_change_is_one_line_that_names_the_lost_guarantee(change, line, config):
+    manifest = {"environment": environment(TEAM), "config": to_dict(config)}
+    manifest["environment"] = manifest["environment"] | change.get("environment", {})
+    manifest["config"] = manifest["config"] | change.get("config", {})
+    manifest["config"]["data"] = manifest["config"]["data"] | change.get("data", {})
+    (said,) = drift(manifest, config, TEAM)
+    import re
+
+    assert re.search(line, said) and "\n" not in said
+
+
+def test_nothing_is_said_where_nothing_changed(config):
+    assert drift({"environment": environment(TEAM), "config": to_dict(config)}, config, TEAM) == []
+
+
+def test_strict_refuses_and_changes_nothing(tmp_path, config, capsys):
+    images = tiny_images()
+    tiny_run(tmp_path / "run", images, config)
+    longer = replace(config, steps=6)
+    with pytest.raises(RunError, match="not resumed, because of --strict: steps was 4 and is 6"):
+        tiny_run(tmp_path / "run", images, longer, resume=True, strict=True)
+    assert tiny_run(tmp_path / "run", images, longer, resume=True)
+    assert "resuming with a difference: steps was 4 and is 6" in capsys.readouterr().err

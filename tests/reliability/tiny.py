@@ -1,0 +1,81 @@
+"""A run small enough to be killed a hundred times: a 64 x 6 encoder on a few drawn shapes. Not a test itself."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from echoless.config import DataConfig, OptimConfig, RunConfig, RuntimeConfig, mae_preset
+from echoless.data import Images, measure_statistics, open_images
+from echoless.recipes.pretrain import carry_out
+from echoless.runs import open_run
+from echoless.training import StopRequest, join_team, leave_team
+
+
+def tiny_images(count: int = 96) -> Images:
+    return open_images(f"shapes:{count}")
+
+
+def tiny_config(images: Images, *, steps: int = 40, alpha_min: float = 0.6, ema: float | None = 0.9) -> RunConfig:
+    model = mae_preset("tiny-32", patch_size=8, alpha_min=alpha_min)
+    model = replace(
+        model,
+        encoder=replace(model.encoder, width=64, depth=6, heads=2),
+        decoder_width=32,
+        decoder_depth=2,
+        decoder_heads=2,
+    )
+    statistics = measure_statistics(images)
+    return RunConfig(
+        recipe="shapes",
+        model=model,
+        data=DataConfig(
+            path="shapes", fingerprint=images.fingerprint, count=len(images), mean=statistics.mean, std=statistics.std
+        ),
+        optim=OptimConfig(base_lr=2e-2, ema=ema),
+        steps=steps,
+        batch_size=8,
+    )
+
+
+def tiny_run(
+    out: Path, images: Images, config: RunConfig, *, resume: bool = False, overwrite: bool = False, **runtime
+) -> bool:
+    """What `echoless pretrain` does once its config is settled."""
+    torch.set_num_threads(1)
+    options = {"checkpoint_every": 4, "log_every": 1, "workers": 0} | runtime
+    team = join_team("cpu")
+    run = None
+    try:
+        with StopRequest() as stop:
+            run = open_run(out, resume=resume, overwrite=overwrite) if team.leads else None
+            team.wait()
+            return carry_out(
+                config, RuntimeConfig(**options), images=images, out=out, run=run, stop=stop, team=team, resume=resume
+            )
+    finally:
+        if run is not None:
+            run.close()
+        leave_team()
+
+
+def fingerprint(out: Path, step: int) -> dict[str, str]:
+    """SHA-256 of every file of a checkpoint and of the encoder, and of the losses that were logged."""
+    files = [*sorted((out / "checkpoints" / f"step-{step:08d}").iterdir()), *sorted((out / "encoder").iterdir())]
+    hashes = {f"{file.parent.name}/{file.name}": hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    kept = [[line.get(key) for key in ("step", "loss", "lr", "gradient_norm", "rank_paper")] for line in lines]
+    return hashes | {"log": hashlib.sha256(json.dumps(kept).encode()).hexdigest()}
+
+
+def silence() -> None:
+    """For forked children: their progress is nobody's business."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stderr.fileno())
+    os.dup2(null, sys.stdout.fileno())
