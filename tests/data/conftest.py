@@ -27,15 +27,9 @@ def picture() -> Callable[..., np.ndarray]:
     """A smooth HWC picture that differs from number to number, so that order and content can be recognised."""
 
     def make(number: int, height: int = 40, width: int = 48, channels: int = 3, dtype: type = np.uint8) -> np.ndarray:
-        rng = np.random.default_rng(number)
-        coarse = rng.random((5, 5, channels))
-        rows, columns = np.linspace(0, 4, height), np.linspace(0, 4, width)
-        smooth = np.stack(
-            [np.array([np.interp(columns, range(5), line) for line in coarse[:, :, c]]) for c in range(channels)], -1
-        )
-        full = np.stack([np.interp(rows, range(5), smooth[:, x, c]) for c in range(channels) for x in range(width)], -1)
-        levels = full.reshape(height, channels, width).transpose(0, 2, 1)
-        return (levels * np.iinfo(dtype).max).astype(dtype)
+        coarse = np.random.default_rng(number).random((channels, 5, 5)).astype(np.float32)
+        smooth = [Image.fromarray(plane).resize((width, height), Image.Resampling.BILINEAR) for plane in coarse]
+        return (np.stack([np.asarray(plane) for plane in smooth], -1) * np.iinfo(dtype).max).astype(dtype)
 
     return make
 

@@ -40,7 +40,7 @@ def _refused(path: Path, reason: str) -> None:
 
 
 def test_a_zip_bomb_is_refused(tmp_path: Path) -> None:
-    shape = (100_000, 32, 32, 3)
+    shape = (25_000, 64, 64)
     path = tmp_path / "bomb.npz"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("images.npy", "w") as member:
         member.write(_npy_header(shape))

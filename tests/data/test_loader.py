@@ -203,9 +203,10 @@ def test_statistics_are_those_of_numpy(tmp_path: Path, picture: Picture, encoded
     np.testing.assert_allclose(measured.std, (stack / 255).std((0, 1, 2)), rtol=1e-9)
     assert measured.images == 90 and measure_statistics(images, 10) == measure_statistics(images, 10)
     batch = torch.cat(
-        [b.images_BCHW for b in evaluation_batches(
-            images, size=(20, 20), batch_size=50, mean=measured.mean, std=measured.std
-        )]
+        [
+            b.images_BCHW
+            for b in evaluation_batches(images, size=(20, 20), batch_size=50, mean=measured.mean, std=measured.std)
+        ]
     )
     assert batch.mean((0, 2, 3)).abs().max() < 1e-5 and (batch.std((0, 2, 3)) - 1).abs().max() < 1e-3
 
@@ -218,7 +219,9 @@ def test_a_constant_channel_is_not_divided_by_nothing(tmp_path: Path, picture: P
     assert measure_statistics(open_images(tmp_path)).std[3] == 1
 
 
-@pytest.mark.parametrize("setting", [{"batch_size": 0}, {"workers": -1}, {"size": (0, 4)}, {"batch_size": 1, "world": 2}])
+@pytest.mark.parametrize(
+    "setting", [{"batch_size": 0}, {"workers": -1}, {"size": (0, 4)}, {"batch_size": 1, "world": 2}]
+)
 def test_impossible_settings_are_refused(setting: dict) -> None:
     with pytest.raises(ConfigError, match=next(iter(setting))):
         _loader(open_images("shapes:10", cache="off"), **setting)

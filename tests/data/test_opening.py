@@ -93,9 +93,7 @@ def test_small_grey_pngs(tmp_path: Path, picture: Picture, encoded: Encoded, cac
 
 
 @pytest.mark.parametrize(("channels", "dtype"), [(1, np.uint16), (5, np.uint8), (5, np.uint16)])
-def test_scientific_tiffs(
-    channels: int, dtype: type, tmp_path: Path, picture: Picture, cache: str
-) -> None:
+def test_scientific_tiffs(channels: int, dtype: type, tmp_path: Path, picture: Picture, cache: str) -> None:
     tifffile = pytest.importorskip("tifffile")
     for i in range(4):
         planes = picture(i, 30, 36, channels, dtype).transpose(2, 0, 1)
@@ -129,9 +127,12 @@ def _write_parquet(path: Path, blobs: list[bytes], labels: list | None, names: l
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns = {"image": pa.array([{"bytes": blob, "path": None} for blob in blobs], pa.struct(
-        [("bytes", pa.binary()), ("path", pa.string())]
-    ))}
+    columns = {
+        "image": pa.array(
+            [{"bytes": blob, "path": None} for blob in blobs],
+            pa.struct([("bytes", pa.binary()), ("path", pa.string())]),
+        )
+    }
     if labels is not None:
         columns["label"] = pa.array(labels)
     table = pa.table(columns)

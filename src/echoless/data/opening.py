@@ -9,11 +9,11 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import PIL
 
 from echoless.data.arrays import ArrayFile
 from echoless.data.cache import CachedPixels, build_cache, default_cache_dir, in_parallel, open_cache
@@ -110,7 +110,9 @@ class OnDemand:
 
 def _open_encoded(source: Source, wanted: DecodeSettings, place: _Place, max_bad_fraction: float) -> Images:
     fingerprint = digest(source.identity())
-    key = digest(iter([fingerprint, *source.freshness(), repr(sorted(asdict(wanted).items()))]))
+    # Another version of Pillow may decode to other pixels.
+    decoding = [repr(wanted), f"Pillow {PIL.__version__}"]
+    key = digest(iter([fingerprint, *source.freshness(), *decoding]))
     labels, class_names = encode_labels(source.labels, source.class_names)
     common: dict[str, Any] = {
         "paths": source.paths,
@@ -140,7 +142,7 @@ def _open_encoded(source: Source, wanted: DecodeSettings, place: _Place, max_bad
 
 
 def _open_shapes(shapes: Shapes, place: _Place) -> Images:
-    fingerprint = digest(iter(["shapes", repr(shapes)]))
+    fingerprint = digest(shapes.identity())
     survey = _Survey(Shape(3, shapes.size, shapes.size), 8, 3.0 * shapes.size**2)
     labels, _ = encode_labels(shapes.labels().tolist(), CLASS_NAMES)
     paths = [f"shapes/{shapes.split}/{index:08d}" for index in range(len(shapes))]

@@ -1,6 +1,6 @@
 """What is the built-in set `shapes`, and how is image i of it drawn?
 
-Ten classes that differ in the shape alone: position, size, rotation, the colours and textures of shape and ground, and
+Ten classes of equal area that differ in the shape alone: position, size, rotation, the colours and textures of shape and ground, and
 the noise are drawn independently of the class. Image i depends on (seed, split, i) and on nothing else. A shape is the
 set of points where its distance function is negative, so that masks come with the images.
 
@@ -11,9 +11,10 @@ Letters: B images, C = 3 channels, S side in pixels; u, v: coordinates in the fr
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +30,7 @@ DEFAULT_COUNT = 20_000
 SIZE = 32
 
 # Half the side of the frame of a shape, as a share of half the image.
-_LARGEST, _SMALLEST = 0.7, 0.45
+_LARGEST, _SMALLEST = 0.68, 0.42
 _LEAST_CONTRAST = 0.5  # distance between the two colours in the unit cube
 _TEXTURE = 0.12  # largest amplitude of a texture, in [0, 1]
 _NOISE = 0.03
@@ -40,19 +41,19 @@ Frame = Callable[[Array, Array], Array]
 
 
 def _disc(u: Array, v: Array) -> Array:
-    return np.hypot(u, v) - 0.8
+    return np.hypot(u, v) - 0.68
 
 
 def _ring(u: Array, v: Array) -> Array:
-    return np.abs(np.hypot(u, v) - 0.72) - 0.2
+    return np.abs(np.hypot(u, v) - 0.68) - 0.17
 
 
 def _triangle(u: Array, v: Array) -> Array:
-    return np.maximum(np.abs(u) * (math.sqrt(3) / 2) + v / 2, -v) - 0.48
+    return np.maximum(np.abs(u) * (math.sqrt(3) / 2) + v / 2, -v) - 0.52
 
 
 def _square(u: Array, v: Array) -> Array:
-    return np.maximum(np.abs(u), np.abs(v)) - 0.68
+    return np.maximum(np.abs(u), np.abs(v)) - 0.6
 
 
 def _star(u: Array, v: Array) -> Array:
@@ -60,7 +61,7 @@ def _star(u: Array, v: Array) -> Array:
     sector = math.pi / 5
     angle = np.abs(np.mod(np.arctan2(v, u) + sector, 2 * sector) - sector)
     radius = np.hypot(u, v)
-    notch = 0.42 * np.array([math.cos(sector), math.sin(sector)])
+    notch = 0.46 * np.array([math.cos(sector), math.sin(sector)])
     edge = (notch - [1, 0]) / np.linalg.norm(notch - [1, 0])
     normal = np.array([edge[1], -edge[0]], dtype=np.float32)
     return normal[0] * (radius * np.cos(angle) - 1) + normal[1] * radius * np.sin(angle)
@@ -68,7 +69,7 @@ def _star(u: Array, v: Array) -> Array:
 
 def _cross(u: Array, v: Array) -> Array:
     x, y = np.abs(u), np.abs(v)
-    return np.minimum(np.maximum(x - 0.92, y - 0.26), np.maximum(x - 0.26, y - 0.92))
+    return np.minimum(np.maximum(x - 0.92, y - 0.23), np.maximum(x - 0.23, y - 0.92))
 
 
 def _crescent(u: Array, v: Array) -> Array:
@@ -76,16 +77,16 @@ def _crescent(u: Array, v: Array) -> Array:
 
 
 def _bow_tie(u: Array, v: Array) -> Array:
-    return np.maximum(np.abs(u) - 0.9, (np.abs(v) - 0.8 * np.abs(u)) / math.hypot(1, 0.8))
+    return np.maximum(np.abs(u) - 0.92, (np.abs(v) - 0.85 * np.abs(u)) / math.hypot(1, 0.85))
 
 
 def _bar(u: Array, v: Array) -> Array:
-    return np.maximum(np.abs(u) - 0.98, np.abs(v) - 0.24)
+    return np.maximum(np.abs(u) - 0.98, np.abs(v) - 0.34)
 
 
 def _cog(u: Array, v: Array) -> Array:
     teeth = np.clip(2.5 * np.cos(6 * np.arctan2(v, u)), -1, 1)
-    return np.hypot(u, v) - 0.76 - 0.18 * teeth
+    return np.hypot(u, v) - 0.67 - 0.17 * teeth
 
 
 _DISTANCES: dict[str, Frame] = {
@@ -114,6 +115,11 @@ class Shapes:
 
     def __len__(self) -> int:
         return self.count
+
+    def identity(self) -> Iterator[str]:
+        """The name and a few images: another way of drawing is another set."""
+        yield repr(self)
+        yield hashlib.sha256(self.draw(np.arange(len(CLASS_NAMES)))[0].tobytes()).hexdigest()
 
     def fetch(self, ids: Array) -> Fetched:
         return self.draw(ids)[0]

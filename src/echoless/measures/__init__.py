@@ -1,0 +1,90 @@
+"""Measurements as pure functions on tensors, one protocol per file. Whatever is random takes a generator or a seed."""
+
+from echoless.measures.frechet import (
+    Moments,
+    MomentsAccumulator,
+    PrecisionRecall,
+    frechet_distance,
+    inception_score,
+    moments,
+    precision_recall,
+)
+from echoless.measures.intervals import (
+    Interval,
+    accuracy_interval,
+    bootstrap_interval,
+    difference_interval,
+    sign_flip_test,
+)
+from echoless.measures.knn import accuracy, knn_classify, memory_estimate, nearest_neighbours, weighted_vote
+from echoless.measures.probe import (
+    LARS,
+    LinearProbe,
+    imagenet100_probe,
+    mae_probe,
+    quick_probe,
+    shuffled_batches,
+)
+from echoless.measures.rank import pearson, rank_centered, rank_paper, rankme
+from echoless.measures.segmentation import (
+    Segmentation,
+    cluster_tokens,
+    confusion_matrix,
+    hungarian_miou,
+    many_to_one_miou,
+    upsample_labels,
+)
+from echoless.measures.spectral import (
+    SpectralEmbedding,
+    affinity_graph,
+    maps_to_vectors,
+    spectral_embedding,
+    stochastic_embedding,
+    to_rgb,
+)
+from echoless.measures.splits import stratified_folds
+from echoless.measures.tsne import tsne_map
+
+__all__ = [
+    "LARS",
+    "Interval",
+    "LinearProbe",
+    "Moments",
+    "MomentsAccumulator",
+    "PrecisionRecall",
+    "Segmentation",
+    "SpectralEmbedding",
+    "accuracy",
+    "accuracy_interval",
+    "affinity_graph",
+    "bootstrap_interval",
+    "cluster_tokens",
+    "confusion_matrix",
+    "difference_interval",
+    "frechet_distance",
+    "hungarian_miou",
+    "imagenet100_probe",
+    "inception_score",
+    "knn_classify",
+    "mae_probe",
+    "many_to_one_miou",
+    "maps_to_vectors",
+    "memory_estimate",
+    "moments",
+    "nearest_neighbours",
+    "pearson",
+    "precision_recall",
+    "quick_probe",
+    "rank_centered",
+    "rank_paper",
+    "rankme",
+    "shuffled_batches",
+    "sign_flip_test",
+    "spectral_embedding",
+    "stochastic_embedding",
+    "stratified_folds",
+    "to_rgb",
+    "tsne_map",
+    "upsample_labels",
+    "weighted_vote",
+]

@@ -76,10 +76,10 @@ def frechet_distance(first: Moments, second: Moments) -> float:
     """|m1 - m2|^2 + tr(C1 + C2 - 2 (C1 C2)^(1/2)), the squared 2-Wasserstein distance of two Gaussians."""
     if len(first.mean_D) != len(second.mean_D):
         raise DataError(
-            f"the moments have {len(first.mean_D)} and {len(second.mean_D)} dimensions; allowed: the same extractor for both"
+            f"the moments have {len(first.mean_D)} and {len(second.mean_D)} dimensions; allowed: the same for both"
         )
     one, two = first.covariance_DD.double(), second.covariance_DD.double()
-    # C1 C2 is similar to the symmetric C1^(1/2) C2 C1^(1/2), whose eigenvalues are real, not negative, and well-behaved.
+    # C1 C2 is similar to the symmetric C1^(1/2) C2 C1^(1/2), whose eigenvalues are real and not negative.
     values, vectors = torch.linalg.eigh(one)
     root = (vectors * values.clamp(min=0).sqrt()) @ vectors.T
     product = root @ two @ root

@@ -44,7 +44,9 @@ def difference_interval(
     _check("correct", correct_N)
     _check("baseline", baseline_N)
     if correct_N.shape != baseline_N.shape:
-        raise DataError(f"correct has {len(correct_N)} samples and baseline {len(baseline_N)}; allowed: the same samples")
+        raise DataError(
+            f"correct has {len(correct_N)} samples and baseline {len(baseline_N)}; allowed: the same samples"
+        )
     n = len(correct_N)
     gained = (correct_N & ~baseline_N).double().mean()
     lost = (baseline_N & ~correct_N).double().mean()
@@ -55,7 +57,12 @@ def difference_interval(
 
 
 def bootstrap_interval(
-    statistic: Callable[[Tensor], float], n: int, *, generator: torch.Generator, level: float = 0.95, resamples: int = 200
+    statistic: Callable[[Tensor], float],
+    n: int,
+    *,
+    generator: torch.Generator,
+    level: float = 0.95,
+    resamples: int = 200,
 ) -> Interval:
     """Percentile bootstrap interval of any statistic, a function of the indices of the samples drawn."""
     check_count("n", n)

@@ -9,7 +9,7 @@ Rules that decide every case:
 - k larger than the bank means the whole bank.
 
 Digits do not depend on chunk sizes. A matrix product's last bit may depend on its shape, so similarities are always
-computed in tiles of one shape, aligned to the index and padded with zeros; chunk sizes only say how many tiles are held.
+computed in tiles of one shape, aligned to the index and padded with zeros; the chunk size only says how many are held.
 
 Shapes: N bank rows, M queries, D dimensions, K neighbours, C classes; R bank rows of one chunk, Q queries of one tile.
 """

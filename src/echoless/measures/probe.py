@@ -40,7 +40,9 @@ class LinearProbe:
         """Always computed in zero-padded tiles of one shape, so that a row's digits do not depend on its neighbours."""
         check_features("features", features_MD)
         if features_MD.shape[1] != len(self.mean_D):
-            raise DataError(f"features has {features_MD.shape[1]} dimensions; allowed: {len(self.mean_D)}, as in training")
+            raise DataError(
+                f"features has {features_MD.shape[1]} dimensions; allowed: {len(self.mean_D)}, as in training"
+            )
         parts = []
         for start in range(0, len(features_MD), PREDICTION_TILE):
             rows = (read_rows(features_MD, start, start + PREDICTION_TILE) - self.mean_D) * self.scale_D
@@ -127,7 +129,9 @@ def mae_probe(
     for epoch in range(epochs):
         for step, (features_BD, labels_B) in enumerate(batches_of_epoch(epoch)):
             _check_batch(features_BD, labels_B, dim, classes)
-            optimizer.param_groups[0]["lr"] = peak * _warmup_cosine(epoch + step / steps_per_epoch, warmup_epochs, epochs)
+            optimizer.param_groups[0]["lr"] = peak * _warmup_cosine(
+                epoch + step / steps_per_epoch, warmup_epochs, epochs
+            )
             _descend(optimizer, head(norm(features_BD.float())), labels_B.long())
     assert norm.running_mean is not None and norm.running_var is not None
     scale_D = (norm.running_var + norm.eps).rsqrt()
@@ -204,7 +208,9 @@ def _descend(optimizer: torch.optim.Optimizer, logits_BC: Tensor, targets_B: Ten
 def _finished(mean_D: Tensor, scale_D: Tensor, head: nn.Linear, classes_C: Tensor, settings: dict) -> LinearProbe:
     weight_DC = head.weight.detach().T.contiguous()
     if not weight_DC.isfinite().all():
-        raise DataError(f"the probe diverged with {settings}; allowed: features of a scale that its learning rate can follow")
+        raise DataError(
+            f"the probe diverged with {settings}; allowed: features of a scale that its learning rate can follow"
+        )
     return LinearProbe(mean_D, scale_D, weight_DC, head.bias.detach(), classes_C, settings)
 
 

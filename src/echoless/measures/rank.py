@@ -53,7 +53,9 @@ def pearson(x: Sequence[float] | Tensor, y: Sequence[float] | Tensor) -> float:
     """Pearson's correlation coefficient of two lists of numbers, such as rank and accuracy across runs."""
     x_N, y_N = torch.as_tensor(x, dtype=torch.float64), torch.as_tensor(y, dtype=torch.float64)
     if x_N.ndim != 1 or x_N.shape != y_N.shape or len(x_N) < 2:
-        raise DataError(f"x and y have shapes {tuple(x_N.shape)} and {tuple(y_N.shape)}; allowed: equal lists of 2 or more")
+        raise DataError(
+            f"x and y have shapes {tuple(x_N.shape)} and {tuple(y_N.shape)}; allowed: equal lists of 2 or more"
+        )
     for name, values in (("x", x_N), ("y", y_N)):
         if not values.isfinite().all() or (values == values[0]).all():
             raise DataError(f"{name} is {values.tolist()}; allowed: finite numbers that are not all the same")

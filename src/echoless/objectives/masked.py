@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from echoless.config import MaskedConfig
+from echoless.errors import ConfigError
 from echoless.models.layers import patchify, take_rows
 from echoless.models.mae import MAE, Masking
 from echoless.objectives.objective import Draws
@@ -22,11 +23,11 @@ def random_masking(batch: int, patches: int, ratio: float, generator: torch.Gene
 def masking_from_noise(noise_BN: Tensor, ratio: float) -> Masking:
     """The patches with the smallest noise are visible, int(N * (1 - ratio)) of them."""
     if not 0.0 < ratio < 1.0:
-        raise ValueError(f"mask_ratio is {ratio!r}; allowed: a number in (0, 1)")
+        raise ConfigError(f"mask_ratio is {ratio!r}; allowed: a number in (0, 1)")
     patches = noise_BN.shape[1]
     visible = int(patches * (1.0 - ratio))
     if visible == 0:
-        raise ValueError(f"mask_ratio is {ratio!r} for {patches} patches; allowed: less, so that one stays visible")
+        raise ConfigError(f"mask_ratio is {ratio!r} for {patches} patches; allowed: less, so that one stays visible")
     return Masking(noise_BN.argsort(dim=1), visible)
 
 

@@ -112,7 +112,10 @@ def verify_checkpoint(path: Path) -> dict[str, Any]:
     for name, seal in _seals(manifest, path).items():
         check_seal(path / name, seal)
         # Right bytes can still be nonsense, if nonsense was sealed: valid means that it will load.
-        read_json_object(path / name) if name == STATE else check_header(path / name)
+        if name == STATE:
+            read_json_object(path / name)
+        else:
+            check_header(path / name)
     return manifest
 
 

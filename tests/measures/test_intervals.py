@@ -1,0 +1,86 @@
+"""Proves the bootstrap intervals against resampling written out, closed forms and scipy.
+
+Run alone: pytest tests/measures/test_intervals.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binom, permutation_test
+
+from echoless.errors import DataError
+from echoless.measures import accuracy_interval, bootstrap_interval, difference_interval, sign_flip_test
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def outcomes(n: int, share: float, seed: int) -> torch.Tensor:
+    return torch.rand(n, generator=generator(seed)) < share
+
+
+def test_the_interval_of_an_accuracy_is_the_binomial_one():
+    correct = outcomes(2000, 0.7, 1)
+    value, low, high = accuracy_interval(correct, generator=generator())
+    share = correct.double().mean().item()
+    expected = binom.ppf([0.025, 0.975], 2000, share) / 2000
+    assert value == share
+    assert np.abs(np.array([low, high]) - expected).max() < 1.5e-3
+
+
+def test_the_interval_of_a_difference_is_that_of_paired_resampling():
+    first, second = outcomes(500, 0.6, 1), outcomes(500, 0.5, 2)
+    found = difference_interval(first, second, generator=generator())
+    rng = np.random.default_rng(0)
+    gaps = (first.double() - second.double()).numpy()
+    draws = gaps[rng.integers(500, size=(4000, 500))].mean(axis=1)
+    assert found.value == pytest.approx(gaps.mean())
+    assert np.abs(np.array(found[1:]) - np.quantile(draws, [0.025, 0.975])).max() < 6e-3
+
+
+def test_pairing_narrows_the_interval():
+    first = outcomes(1000, 0.6, 1)
+    second = first.clone()
+    second[:20] = ~second[:20]
+    paired = difference_interval(first, second, generator=generator())
+    alone = accuracy_interval(first, generator=generator())
+    assert paired.high - paired.low < (alone.high - alone.low) / 2
+
+
+def test_certain_outcomes_have_no_width_and_equal_models_no_difference():
+    ones = torch.ones(50, dtype=torch.bool)
+    assert accuracy_interval(ones, generator=generator()) == (1.0, 1.0, 1.0)
+    assert difference_interval(ones, ones, generator=generator()) == (0.0, 0.0, 0.0)
+    assert difference_interval(ones, ~ones, generator=generator()) == (1.0, 1.0, 1.0)
+
+
+def test_any_statistic_can_be_resampled_and_a_seed_repeats_it():
+    values = torch.randn(400, generator=generator(3))
+    found = bootstrap_interval(lambda i: float(values[i].mean()), 400, generator=generator(), resamples=2000)
+    spread = values.std().item() / 20
+    assert found.low == pytest.approx(found.value - 1.96 * spread, abs=0.3 * spread)
+    assert found.high == pytest.approx(found.value + 1.96 * spread, abs=0.3 * spread)
+    again = bootstrap_interval(lambda i: float(values[i].mean()), 400, generator=generator(), resamples=2000)
+    assert found == again
+
+
+@pytest.mark.parametrize("differences", [[0.3, 0.1, 0.2], [0.3, -0.1, 0.2, 0.5, -0.4], [0.0, 0.0], [1.0]])
+def test_the_sign_flip_test_is_the_exact_one_of_scipy(differences):
+    expected = 1.0
+    if any(differences) and len(differences) > 1:
+        values = np.array(differences)
+        result = permutation_test(
+            (values,), np.mean, permutation_type="samples", n_resamples=np.inf, alternative="two-sided"
+        )
+        expected = result.pvalue
+    assert sign_flip_test(differences) == pytest.approx(expected)
+
+
+def test_what_is_not_right_or_wrong_is_refused():
+    with pytest.raises(DataError, match="allowed: bool"):
+        accuracy_interval(torch.ones(3), generator=generator())
+    with pytest.raises(DataError, match="allowed: the same samples"):
+        difference_interval(torch.ones(3).bool(), torch.ones(4).bool(), generator=generator())

@@ -1,0 +1,39 @@
+"""R15: the first losses of a run are the ones committed here; a change of numbers is a decision, never an accident.
+
+After a change that is meant to move them: ECHOLESS_WRITE_GOLDEN=1 pytest tests/reliability/test_r15_golden_losses.py
+The fast tier compares 10 steps, the slow one all 50, because other processors round otherwise and it adds up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from tiny import tiny_config, tiny_images, tiny_run
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+STEPS = 50
+
+
+def losses(out: Path, alpha_min: float) -> list[float]:
+    images = tiny_images()
+    tiny_run(out, images, tiny_config(images, steps=STEPS, alpha_min=alpha_min))
+    return [json.loads(line)["loss"] for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("steps", [10, pytest.param(STEPS, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("alpha_min", [1.0, 0.6])
+def test_the_masked_autoencoder_loses_as_it_did(alpha_min, steps, tmp_path):
+    file = GOLDEN / f"mae-alpha-{alpha_min}.txt"
+    found = losses(tmp_path / "run", alpha_min)
+    if os.environ.get("ECHOLESS_WRITE_GOLDEN"):
+        file.write_text("".join(f"{loss:.9g}\n" for loss in found))
+    expected = [float(line) for line in file.read_text().split()][:steps]
+    difference = max(abs(a - b) for a, b in zip(found[:steps], expected, strict=True))
+    print(f"R15 MAE alpha_min {alpha_min}: {steps} steps, largest difference {difference:.1e}")
+    assert difference <= 1e-4
