@@ -44,9 +44,13 @@ def test_lossless_pixels_come_back_exactly(channels: int, format: str, picture: 
     assert pixels.dtype == np.uint8 and np.array_equal(pixels, image.transpose(2, 0, 1))
 
 
-def test_a_jpeg_is_what_pillow_makes_of_it(picture: Picture, encoded: Encoded) -> None:
-    data = encoded(picture(1), "JPEG", quality=90)
-    assert np.array_equal(decode(data, AS_IS), np.asarray(Image.open(io.BytesIO(data))).transpose(2, 0, 1))
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 0}, {"comment": b"a comment"}])
+def test_a_jpeg_is_what_pillow_makes_of_it(channels: int, options: dict, picture: Picture, encoded: Encoded) -> None:
+    for height, width in ((40, 48), (1, 7), (300, 290)):
+        data = encoded(picture(1, height, width, channels), "JPEG", quality=90, **options)
+        reference = np.asarray(Image.open(io.BytesIO(data))).reshape(height, width, channels).transpose(2, 0, 1)
+        assert np.array_equal(decode(data, DecodeSettings(short_side=400)), reference)
 
 
 @pytest.mark.parametrize("format", ["PNG", "TIFF"])

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, ImageOps
 
+from echoless.data.jpeg import decode_plain_jpeg, plain_jpeg_header
 from echoless.data.resample import Array, resize
 
 PIXEL_LIMIT = 50_000_000
@@ -85,20 +86,30 @@ def _decode_any(data: bytes, settings: DecodeSettings) -> Array:
 
 
 def _decode_with_pillow(data: bytes, settings: DecodeSettings) -> Array:
+    header = plain_jpeg_header(data)
+    # From twice the short side on, opening the file properly pays: libjpeg then decodes at half the size or less.
+    if header is not None and min(header[1]) < 2 * settings.short_side:
+        check_size(*header[1], settings.pixel_limit)
+        plain = decode_plain_jpeg(data, *header)
+        if plain is not None:
+            return _pixels(plain, settings.short_side)
     check_size(*_webp_size(data), settings.pixel_limit)
     with _open(data) as image:
         check_size(*image.size, settings.pixel_limit)
         if image.format == "JPEG":
             image.draft(None, _covering(image.size, settings.short_side))
         image.load()
-        upright = _upright(image)
-        if upright.mode in _WIDE_MODES:
-            return shrink(_wide_grey(upright), settings.short_side)
-        eight_bit = _to_eight_bit_mode(upright)
-        target = _covering(eight_bit.size, settings.short_side)
-        if target != eight_bit.size:
-            eight_bit = eight_bit.resize(target, Image.Resampling.BILINEAR)
-        pixels = np.asarray(eight_bit)
+        return _pixels(_upright(image), settings.short_side)
+
+
+def _pixels(image: Image.Image, short_side: int) -> Array:
+    if image.mode in _WIDE_MODES:
+        return shrink(_wide_grey(image), short_side)
+    eight_bit = _to_eight_bit_mode(image)
+    target = _covering(eight_bit.size, short_side)
+    if target != eight_bit.size:
+        eight_bit = eight_bit.resize(target, Image.Resampling.BILINEAR)
+    pixels = np.asarray(eight_bit)
     return pixels[None].copy() if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 

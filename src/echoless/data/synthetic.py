@@ -1,8 +1,8 @@
 """What is the built-in set `shapes`, and how is image i of it drawn?
 
-Ten classes of equal area that differ in the shape alone: position, size, rotation, the colours and textures of shape and ground, and
-the noise are drawn independently of the class. Image i depends on (seed, split, i) and on nothing else. A shape is the
-set of points where its distance function is negative, so that masks come with the images.
+Ten classes of about equal area that differ in the shape alone: position, size, rotation, the colours and textures of
+shape and ground, and the noise are drawn independently of the class. Image i depends on (seed, split, i) and on nothing
+else. A shape is the set of points where its distance function is negative, so that masks come with the images.
 
 `shapes`, `shapes:5000` (a count) and `shapes:2000@test` (a stream that shares no image with the others) name it.
 

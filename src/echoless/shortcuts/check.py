@@ -1,13 +1,15 @@
 """Does a model compute what it should on an example?
 
-A `Probe` runs a model on the example as often as needed and leaves no trace: modes, buffers, the example and the
-random state of torch are afterwards what they were. Every run starts from the same random state, so that two runs of
+A `Probe` runs a model on the example as often as needed and leaves no trace: modes, buffers, the example and
+every random state are afterwards what they were. Every run starts from the same random state, so that two runs of
 one model agree bit for bit even where it draws numbers (a masked autoencoder's mask).
 """
 
 from __future__ import annotations
 
 import contextlib
+import random
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -71,8 +73,9 @@ class Probe:
             with torch.no_grad(), torch.random.fork_rng(devices=sorted(devices)), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the user sees them when the model is used
                 torch.manual_seed(0)
-                self.model.train(training)
-                yield
+                with _other_generators_at_zero():
+                    self.model.train(training)
+                    yield
         finally:
             for module, mode in modes:
                 module.training = mode
@@ -80,6 +83,22 @@ class Probe:
                 for home, name, buffer, before in buffers:
                     buffer.copy_(before)
                     home[name] = buffer
+
+
+@contextlib.contextmanager
+def _other_generators_at_zero() -> Iterator[None]:
+    """Some models mask and drop with Python's or numpy's random numbers."""
+    python, numpy = random.getstate(), sys.modules.get("numpy")
+    before = numpy.random.get_state() if numpy is not None else None
+    random.seed(0)
+    if numpy is not None:
+        numpy.random.seed(0)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        if numpy is not None:
+            numpy.random.set_state(before)
 
 
 def equal_bits(first: list[Tensor], second: list[Tensor]) -> bool:

@@ -117,6 +117,7 @@ class _Found:
         self.shortcuts = [s for s in everything if _is_within(s.addition.module, patterns)]
         self.others += [Other(s.addition, "outside within=") for s in everything if s not in self.shortcuts]
         self._refuse_nothing(model, within, len(everything))
+        self.training_repeats = False
         self.training = self._in_training(patterns, include)
 
     def _refuse_nothing(self, model: nn.Module, within: object, everywhere: int) -> None:
@@ -133,7 +134,8 @@ class _Found:
     def _in_training(self, patterns: Sequence[str], include: frozenset[str]) -> list[FoundShortcut]:
         """The same shortcuts as training mode computes them, perhaps on other lines; none where they differ."""
         try:
-            tracer, _ = self.probe.trace(training=True)
+            tracer, traced = self.probe.trace(training=True)
+            self.training_repeats = close(self.probe.run(training=True), traced)
         except ValueError:  # batch norm refuses some examples; eval mode is then all there is to see
             return []
         everything, _ = find_shortcuts(tracer.nodes, tracer.additions, include)
@@ -156,12 +158,12 @@ class _Found:
         return sites_of(additions, faded)
 
     def faded_outputs(self, values: Sequence[float]) -> dict[bool, list[Tensor]]:
-        """What the faded model must give in eval mode and, where it was traced, in training mode."""
+        """What the faded model must give in eval mode and, where it can be known, in training mode."""
         modes = {False: self.shortcuts, True: self.training}
         return {
             training: self.probe.trace(training=training, fades=_operands(shortcuts, values))[1]
             for training, shortcuts in modes.items()
-            if shortcuts
+            if shortcuts and (self.training_repeats or not training)
         }
 
 

@@ -1,0 +1,174 @@
+"""What can be evaluated? Anything that turns images into tokens: a run, an encoder folder, another library's model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from echoless.config import ViTConfig, from_dict
+from echoless.errors import ConfigError, RunError
+from echoless.models import ViT
+from echoless.randomness import generator_for
+from echoless.runs import load_weights, require_same_shortcuts
+
+Tokens = dict[str, Tensor]  # layer -> (B, T, D); token 0 is the class token where there is one
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoder:
+    """A frozen feature extractor. `tokens(images, layers)` never masks and is never random."""
+
+    name: str
+    fingerprint: str  # of the weights and everything else that decides the features
+    image_size: tuple[int, int]
+    channels: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    layers: tuple[str, ...]  # in the order of the network; the last one is the default
+    tokens: Callable[[Tensor, Sequence[str]], Tokens]
+    has_class_token: bool = True
+    grid: tuple[int, int] | None = None  # rows and columns of patch tokens
+    untrained: Callable[[], Encoder] | None = None
+
+    @property
+    def default_layer(self) -> str:
+        return self.layers[-1]
+
+
+def open_encoder(source: str | Path | Callable[[Tensor], Tensor], *, device: str = "cpu", **given: Any) -> Encoder:
+    """From a run, an encoder or snapshot folder, a transformers folder, a timm name, or a function of images.
+
+    A function needs `image_size` and `channels`, and may be given `mean` and `std`.
+    """
+    if callable(source):
+        return from_function(source, **given)
+    path = Path(source)
+    if (path / "checkpoints").is_dir() or (path / "encoder").is_dir():
+        if not (path / "encoder" / "config.json").is_file():
+            raise RunError(f"{path} has no encoder yet: the run is not complete; finish it with --resume")
+        return from_folder(path / "encoder", device)
+    if (path / "config.json").is_file():
+        described = json.loads((path / "config.json").read_bytes()[: 2**22])
+        if isinstance(described, dict) and "model_type" in described:
+            from echoless.evaluation.foreign import from_transformers
+
+            return from_transformers(path, device)
+        return from_folder(path, device)
+    if path.exists():
+        raise RunError(f"{path} is neither a run, nor an encoder folder, nor a transformers folder")
+    if str(source).startswith(("timm:", "local-dir:")):
+        from echoless.evaluation.foreign import from_timm
+
+        return from_timm(str(source), device)
+    raise RunError(f"{source} does not exist; allowed: a run, an encoder folder, a transformers folder, or timm:NAME")
+
+
+def from_folder(folder: Path, device: str = "cpu") -> Encoder:
+    """An encoder that a run wrote, or that was imported."""
+    weights = load_weights(folder)
+    config = from_dict(ViTConfig, weights.config.get("model", {}), "model")
+    vit = ViT(config)
+    require_same_shortcuts(vit.shortcut_record, weights.shortcuts, names=("its config", "its weights"))
+    try:
+        vit.load_state_dict(weights.tensors)
+    except RuntimeError as error:
+        raise RunError(
+            f"the weights in {folder} do not fit their config: {' '.join(str(error).split())[:300]}"
+        ) from None
+    mean, std = (tuple(weights.config.get(key) or ()) for key in ("mean", "std"))
+    return from_vit(vit, name=str(folder), mean=mean, std=std, device=device)
+
+
+def from_vit(
+    vit: ViT, *, name: str, mean: tuple[float, ...] = (), std: tuple[float, ...] = (), device: str = "cpu"
+) -> Encoder:
+    """One of our own encoders, in memory."""
+    config = vit.config
+    vit = vit.to(device).eval()
+
+    def tokens(images_BCHW: Tensor, layers: Sequence[str]) -> Tokens:
+        return dict(vit.features(images_BCHW.to(device), only=layers))
+
+    def untrained() -> Encoder:
+        fresh = ViT(config, generator_for(0, "init", 0))
+        return from_vit(fresh, name="untrained encoder", mean=mean, std=std, device=device)
+
+    return Encoder(
+        name=name,
+        fingerprint=fingerprint_of(vit.state_dict(), [repr(config), repr(vit.shortcut_record), repr((mean, std))]),
+        image_size=config.image_size,
+        channels=config.channels,
+        mean=mean or (0.0,) * config.channels,
+        std=std or (1.0,) * config.channels,
+        layers=tuple(f"block{index:02d}/+mlp" for index in range(config.depth)),
+        tokens=tokens,
+        grid=config.grid,
+        untrained=untrained,
+    )
+
+
+def from_function(
+    function: Callable[[Tensor], Tensor],
+    *,
+    image_size: tuple[int, int],
+    channels: int,
+    mean: tuple[float, ...] = (),
+    std: tuple[float, ...] = (),
+    name: str = "function",
+    fingerprint: str | None = None,
+) -> Encoder:
+    """Any callable: images (B, C, H, W) to vectors (B, D) or tokens (B, T, D). Never cached unless fingerprinted."""
+
+    @torch.no_grad()
+    def tokens(images_BCHW: Tensor, layers: Sequence[str]) -> Tokens:
+        output = function(images_BCHW)
+        if output.ndim not in (2, 3):
+            raise ConfigError(f"the encoder returns shape {tuple(output.shape)}; allowed: (B, D) or (B, T, D)")
+        return {"output": output[:, None] if output.ndim == 2 else output}
+
+    return Encoder(
+        name=name,
+        fingerprint=fingerprint or "",
+        image_size=image_size,
+        channels=channels,
+        mean=mean or (0.0,) * channels,
+        std=std or (1.0,) * channels,
+        layers=("output",),
+        tokens=tokens,
+        has_class_token=False,
+    )
+
+
+def raw_pixels(encoder: Encoder) -> Encoder:
+    """The first row of every table: the image itself, at most 32 x 32, as the feature."""
+
+    def flatten(images_BCHW: Tensor) -> Tensor:
+        side = torch.nn.functional.adaptive_avg_pool2d(images_BCHW, (min(32, size[0]), min(32, size[1])))
+        return side.flatten(1)
+
+    size = encoder.image_size
+    return from_function(
+        flatten,
+        image_size=size,
+        channels=encoder.channels,
+        mean=encoder.mean,
+        std=encoder.std,
+        name="raw pixels",
+        fingerprint=fingerprint_of({}, ["raw pixels", repr((size, encoder.channels, encoder.mean, encoder.std))]),
+    )
+
+
+def fingerprint_of(tensors: dict[str, Tensor], words: Sequence[str]) -> str:
+    digest = hashlib.sha256()
+    for word in words:
+        digest.update(word.encode() + b"\0")
+    for name, tensor in sorted(tensors.items()):
+        digest.update(name.encode() + b"\0" + tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,105 @@
+"""Do patch features group what belongs together? The spectral embedding of many images at once, and its mIoU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from echoless.data import Images, evaluation_batches
+from echoless.errors import ConfigError
+from echoless.evaluation.encoder import Encoder
+from echoless.evaluation.extract import CHUNK, check_channels
+from echoless.measures import (
+    affinity_graph,
+    cluster_tokens,
+    confusion_matrix,
+    hungarian_miou,
+    maps_to_vectors,
+    spectral_embedding,
+    stochastic_embedding,
+    to_rgb,
+    upsample_labels,
+)
+from echoless.randomness import generator_for
+from echoless.reports.record import Metric
+
+DIRECT_TOKENS = 40_000  # above it, the graph's eigenvectors are found by the paper's stochastic optimisation
+
+
+@dataclass(frozen=True)
+class SpectralMaps:
+    """images_I3HW in [0, 1] beside rgb_I3hw, one colour scale for all; truth and clusters where there are masks."""
+
+    images_ICHW: Tensor
+    rgb_I3hw: Tensor
+    metric: Metric | None
+    clusters_IHW: Tensor | None = None
+    truth_IHW: Tensor | None = None
+
+
+def spectral_maps(
+    encoder: Encoder, images: Images, *, layers: list[str], count: int, seed: int, **protocol: Any
+) -> SpectralMaps:
+    """On the first `count` usable images. mIoU where the set has masks and classes: background, and one per class."""
+    check_channels(encoder, images)
+    if encoder.grid is None or not encoder.has_class_token:
+        raise ConfigError(f"{encoder.name} has no grid of patch tokens; the spectral embedding needs one")
+    ids = [index for index in range(len(images)) if index not in images.excluded][:count]
+    pictures, tokens = _tokens(encoder, images, ids, layers)
+    vectors_TK, solver = _embed(tokens, dims=_dims(images), seed=seed)
+    rgb = to_rgb(vectors_TK, len(ids), *encoder.grid)
+    mean, std = (torch.tensor(values)[:, None, None] for values in (encoder.mean, encoder.std))
+    shown = (pictures * std + mean).clamp(0, 1)
+    truth = _truth(images, ids)
+    if truth is None:
+        return SpectralMaps(shown, rgb, None)
+    classes = int(truth.max()) + 1
+    clusters = cluster_tokens(vectors_TK, classes, seed=seed).view(len(ids), *encoder.grid)
+    clusters = upsample_labels(clusters, *truth.shape[1:])
+    result = hungarian_miou(confusion_matrix(clusters, truth, classes, classes))
+    described = {**protocol, "layers": ",".join(layers), "classes": classes, "solver": solver, "seed": seed}
+    metric = Metric(metric="miou", value=result.miou, n=len(ids), protocol=described)
+    return SpectralMaps(shown, rgb, metric, result.class_of_cluster[clusters], truth)
+
+
+def _tokens(encoder: Encoder, images: Images, ids: list[int], layers: list[str]) -> tuple[Tensor, list[Tensor]]:
+    """The images as the encoder sees them, and the patch tokens (I, P, D) of each layer."""
+    pictures: list[Tensor] = []
+    tokens: dict[str, list[Tensor]] = {layer: [] for layer in layers}
+    batches = evaluation_batches(
+        images, size=encoder.image_size, batch_size=CHUNK, mean=encoder.mean, std=encoder.std, ids=ids
+    )
+    for batch in batches:
+        pictures.append(batch.images_BCHW)
+        for layer, values in encoder.tokens(batch.images_BCHW, layers).items():
+            tokens[layer].append(values[:, 1:].float().cpu())
+    return torch.cat(pictures), [torch.cat(tokens[layer]) for layer in layers]
+
+
+def _dims(images: Images) -> int:
+    return max(3, len(images.class_names or ()) + 1)
+
+
+def _embed(layers: list[Tensor], dims: int, seed: int) -> tuple[Tensor, str]:
+    images, patches, _ = layers[0].shape
+    if images * patches <= DIRECT_TOKENS:
+        # Centred over the set: what all patches share is no reason to group any of them.
+        centred = [tokens - tokens.mean(dim=(0, 1)) for tokens in layers]
+        return spectral_embedding([affinity_graph(tokens) for tokens in centred], dims).vectors_TK, "direct"
+    maps = stochastic_embedding(layers, generator=generator_for(seed, "probe", 2))
+    return maps_to_vectors(maps, dims), "stochastic"
+
+
+def _truth(images: Images, ids: list[int]) -> Tensor | None:
+    """Background 0, class c as c + 1."""
+    if images.labels is None or images.masks(ids[0]) is None:
+        return None
+    maps = []
+    for index in ids:
+        mask = images.masks(index)
+        assert mask is not None
+        maps.append(mask.long() * (int(images.labels[index]) + 1))
+    return torch.stack(maps)

@@ -1,0 +1,192 @@
+"""Proves the three probes: the optimum against scikit-learn on real pixels, the recipes against their written-out steps.
+
+Run alone: pytest tests/measures/test_probe.py. The real features are CIFAR-10 images where the data is at hand.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from torch import nn
+
+from echoless.errors import ConfigError, DataError
+from echoless.measures import LARS, accuracy, imagenet100_probe, mae_probe, quick_probe, shuffled_batches
+from echoless.measures.splits import stratified_folds
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def digits() -> tuple[torch.Tensor, torch.Tensor]:
+    """1,797 real handwritten digits of 8 x 8 pixels, which scikit-learn carries with it."""
+    data = load_digits()
+    return torch.from_numpy(data.data).float(), torch.from_numpy(data.target).long()
+
+
+def clusters(n: int, dim: int = 8, classes: int = 4, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    centres = torch.randn(classes, dim, generator=generator(99))
+    labels = torch.randint(classes, (n,), generator=generator(seed))
+    return centres[labels] + torch.randn(n, dim, generator=generator(seed + 1)), labels
+
+
+def by_scikit_learn(probe, train, labels, test) -> tuple[LogisticRegression, np.ndarray]:
+    standard = [((x - probe.mean_D) * probe.scale_D).double().numpy() for x in (train, test)]
+    model = LogisticRegression(C=1 / probe.settings["penalty"], tol=1e-7, max_iter=20_000)
+    model.fit(standard[0], labels.numpy())
+    return model, model.predict(standard[1])
+
+
+def mean_objective(probe, train, labels, weight, bias) -> float:
+    standard = ((train - probe.mean_D) * probe.scale_D).double()
+    loss = nn.functional.cross_entropy(standard @ weight + bias, labels)
+    weight = weight - weight.mean(dim=1, keepdim=True)  # softmax does not see a common shift
+    return float(loss + probe.settings["penalty"] / 2 * weight.square().sum() / len(train))
+
+
+def test_the_quick_probe_is_logistic_regression_at_convergence_on_real_digits():
+    features, labels = digits()
+    train, test = features[:1200], features[1200:]
+    probe = quick_probe(train, labels[:1200], generator=generator())
+    model, expected = by_scikit_learn(probe, train, labels[:1200], test)
+    ours = accuracy(probe.predict(test), labels[1200:])
+    theirs = float((expected == labels[1200:].numpy()).mean())
+    print(f"quick probe digits ours={ours:.4f} sklearn={theirs:.4f} penalty={probe.settings['penalty']}")
+    assert abs(ours - theirs) <= 0.003
+    best = mean_objective(
+        probe, train, labels[:1200], torch.from_numpy(model.coef_.T), torch.from_numpy(model.intercept_)
+    )
+    found = mean_objective(probe, train, labels[:1200], probe.weight_DC.double(), probe.bias_C.double())
+    assert best <= found <= best + 1e-5
+
+
+def test_the_chosen_penalty_is_about_as_good_as_the_best_one_on_unseen_rows():
+    features, labels = digits()
+    scores = {}
+    for penalty in (None, 1e4, 1e3, 1e2, 1e1, 1e0):
+        probe = quick_probe(features[:900], labels[:900], generator=generator(), penalty=penalty)
+        scores[penalty] = accuracy(probe.predict(features[900:]), labels[900:])
+    assert scores[None] >= max(scores.values()) - 0.01
+
+
+def test_constant_and_shifted_features_do_not_disturb_the_quick_probe():
+    features, labels = clusters(600)
+    plain = quick_probe(features, labels, generator=generator())
+    odd = torch.cat([features * 1e-3 + 5, torch.full((600, 2), 7.3)], dim=1)
+    other = quick_probe(odd, labels, generator=generator())
+    agreement = (plain.predict(features) == other.predict(odd)).double().mean()
+    assert agreement > 0.99 and other.weight_DC.isfinite().all()
+
+
+def test_labels_may_be_any_whole_numbers_and_few_rows_are_enough():
+    features, labels = clusters(300)
+    names = torch.tensor([-3, 10, 11, 700])
+    assert set(quick_probe(features, names[labels], generator=generator()).predict(features).tolist()) <= set(
+        names.tolist()
+    )
+    few = quick_probe(torch.eye(3), torch.tensor([5, 6, 7]), generator=generator())
+    assert few.predict(torch.eye(3)).tolist() == [5, 6, 7]
+
+
+def test_digits_are_identical_over_runs_and_prediction_batches():
+    features, labels = clusters(500)
+    first = quick_probe(features, labels, generator=generator())
+    logits = first.logits(features)
+    for _ in range(4):
+        again = quick_probe(features, labels, generator=generator())
+        assert again.weight_DC.equal(first.weight_DC) and again.bias_C.equal(first.bias_C)
+    worst = 0.0
+    for size in (1, 7, 64):
+        parts = torch.cat([first.logits(part) for part in features[:64].split(size)])
+        worst = max(worst, float((parts - logits[:64]).abs().max()))
+    print(f"R20 probe runs=5 identical=5 batches=[1, 7, 64] difference={worst:.1e}")
+    assert worst <= 1e-6
+
+
+def test_the_imagenet100_probe_is_adamw_with_a_cosine_by_epoch():
+    """The same recipe from torch's own parts, fed the same batches."""
+    features, labels = clusters(300)
+    probe = imagenet100_probe(features, labels, generator=generator(5), epochs=4, batch_size=64)
+    draw = generator(5)
+    head = nn.utils.skip_init(nn.Linear, 8, 4)
+    for parameter in head.parameters():
+        nn.init.uniform_(parameter, -(8**-0.5), 8**-0.5, generator=draw)
+    optimizer = torch.optim.AdamW(head.parameters(), lr=1e-2)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 4)
+    for _ in range(4):
+        for index in torch.randperm(300, generator=draw).split(64):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(head(features[index]), labels[index]).backward()
+            optimizer.step()
+        schedule.step()
+    assert torch.allclose(probe.weight_DC.T, head.weight, atol=1e-6)
+    assert torch.allclose(probe.logits(features), head(features), atol=1e-5)
+
+
+def test_the_mae_probe_normalises_warms_up_and_learns():
+    features, labels = clusters(1024)
+    features = features * torch.logspace(-2, 2, 8) + 3
+    draw = generator(1)
+
+    def batches(epoch: int):
+        return shuffled_batches(features, labels, 256, generator=draw, drop_last=True)
+
+    # The published rate belongs to batches of 16,384; LARS moves a matrix by lr / 1000 of its size.
+    settings = {"steps_per_epoch": 4, "dim": 8, "classes": 4, "batch_size": 256, "base_lr": 6.4, "epochs": 60}
+    probe = mae_probe(batches, **settings, generator=generator())
+    reference = quick_probe(features, labels, generator=generator())
+    ours, best = (accuracy(p.predict(features), labels) for p in (probe, reference))
+    assert torch.allclose(probe.mean_D, features.mean(dim=0), rtol=0.05, atol=0.05)
+    assert torch.allclose(probe.scale_D, features.std(dim=0).reciprocal(), rtol=0.1)
+    print(f"mae probe ours={ours:.3f} quick={best:.3f}")
+    assert ours > best - 0.05
+
+
+def test_lars_takes_a_step_of_the_trusted_length_for_a_matrix_and_a_plain_one_for_a_vector():
+    weight, bias = nn.Parameter(torch.full((2, 2), 3.0)), nn.Parameter(torch.zeros(2))
+    optimizer = LARS([weight, bias], lr=2.0)
+    for _ in range(2):
+        weight.grad, bias.grad = torch.full((2, 2), 0.5), torch.tensor([1.0, -1.0])
+        optimizer.step()
+    # |w| = 6, |g| = 1: the first step moves every entry by 2 * 0.001 * 6 * 0.5; the second adds 0.9 of it again.
+    first = 2 * 0.001 * 6 * 0.5
+    second = 2 * (0.9 * 0.003 + 0.001 * (6 - 2 * first) * 0.5)
+    assert torch.allclose(weight, torch.full((2, 2), 3.0 - first - second))
+    assert torch.allclose(bias, torch.tensor([-2.0 - 3.8, 2.0 + 3.8]))
+
+
+def test_folds_are_balanced_within_every_class():
+    labels = torch.cat([torch.zeros(11), torch.ones(23), torch.full((5,), 2)]).long()
+    fold = stratified_folds(labels, 5, generator=generator())
+    for label in range(3):
+        counts = fold[labels == label].bincount(minlength=5)
+        assert int(counts.max() - counts.min()) <= 1
+    assert not fold.equal(stratified_folds(labels, 5, generator=generator(1)))
+
+
+def test_bad_input_is_refused_with_a_sentence():
+    features, labels = clusters(20)
+    with pytest.raises(DataError, match="train_labels holds one class, 3"):
+        quick_probe(features, torch.full((20,), 3), generator=generator())
+    with pytest.raises(DataError, match="not finite in row 0"):
+        imagenet100_probe(features * math.nan, labels, generator=generator())
+    with pytest.raises(ConfigError, match="penalty is -1"):
+        quick_probe(features, labels, generator=generator(), penalty=-1)
+    with pytest.raises(DataError, match="features has 3 dimensions; allowed: 8"):
+        quick_probe(features, labels, generator=generator()).predict(torch.zeros(2, 3))
+    with pytest.raises(DataError, match="a batch has shape"):
+        settings = {"steps_per_epoch": 1, "dim": 8, "classes": 4, "batch_size": 2, "generator": generator()}
+        mae_probe(lambda epoch: [(features[:1], labels[:1])], **settings)
