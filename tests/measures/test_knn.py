@@ -235,7 +235,7 @@ def test_bad_data_is_refused_with_a_sentence(arguments, sentence):
 
 @pytest.mark.parametrize("setting", [{"k": 0}, {"k": []}, {"k": 2.5}, {"temperature": 0.0}, {"bank_chunk": 0}])
 def test_bad_settings_are_refused_with_a_sentence(setting):
-    with pytest.raises((ConfigError, TypeError), match="allowed|iterable"):
+    with pytest.raises(ConfigError, match="allowed"):
         knn_classify(torch.eye(3), torch.arange(3), torch.eye(3), **setting)
 
 

@@ -67,7 +67,7 @@ def test_rank_one_has_entropy_zero():
 
 
 def test_a_diagonal_spectrum_gives_its_entropy():
-    """Rows +-d_i e_i have column mean 0, so the covariance is diagonal with d_i^2; the rows (d_i, -d_i) have row mean 0."""
+    """Rows +-d_i e_i have column mean 0 and a diagonal covariance d_i^2; rows (d_i, -d_i) have row mean 0."""
     scales = torch.tensor([3.0, 2.0, 1.0])
     weights = np.array([9.0, 4.0, 1.0])
     assert rank_centered(torch.cat([scales.diag(), -scales.diag()])) == pytest.approx(entropy(weights), abs=1e-12)

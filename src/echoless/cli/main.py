@@ -12,6 +12,8 @@ from echoless.errors import EcholessError
 # Verb -> (module in echoless.cli, what it does). A verb's module is imported when it is called.
 VERBS = {
     "pretrain": ("pretrain", "pretrain a masked autoencoder on any folder of images"),
+    "evaluate": ("evaluate", "measure frozen features, with intervals and protocols"),
+    "embed": ("embed", "one feature vector per image, as parquet or npy"),
     "recipes": ("recipes", "the named settings, what they cost and what was seen"),
     "doctor": ("doctor", "what this machine can do, and what is missing"),
 }

@@ -1,6 +1,16 @@
 """Frozen dataclasses and their validation. No torch: `echoless --help` must be instant."""
 
 from echoless.config.codec import from_dict, to_dict
+from echoless.config.diffusion import (
+    SIT_SIZES,
+    UVIT_SIZES,
+    DiffusionConfig,
+    FlowConfig,
+    SiTConfig,
+    UViTConfig,
+    sit_preset,
+    uvit_preset,
+)
 from echoless.config.model import MAEConfig, ShortcutConfig, ViTConfig
 from echoless.config.objective import MaskedConfig
 from echoless.config.presets import PRESETS, mae_preset
@@ -8,15 +18,23 @@ from echoless.config.training import DataConfig, OptimConfig, RunConfig, Runtime
 
 __all__ = [
     "PRESETS",
+    "SIT_SIZES",
+    "UVIT_SIZES",
     "DataConfig",
+    "DiffusionConfig",
+    "FlowConfig",
     "MAEConfig",
     "MaskedConfig",
     "OptimConfig",
     "RunConfig",
     "RuntimeConfig",
     "ShortcutConfig",
+    "SiTConfig",
+    "UViTConfig",
     "ViTConfig",
     "from_dict",
     "mae_preset",
+    "sit_preset",
     "to_dict",
+    "uvit_preset",
 ]

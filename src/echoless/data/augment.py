@@ -86,7 +86,7 @@ def augment(
 ) -> Tensor:
     """Crop, flip and normalise; `uniform_BN` holds the draws of exactly these samples."""
     boxes = random_boxes(uniform_BN, image_shapes(pixels), config)
-    return _normalise(pixels, resample(pixels, boxes, size), mean, std)
+    return _model_input(pixels, boxes, size, mean, std)
 
 
 def resize_and_crop(
@@ -99,7 +99,7 @@ def resize_and_crop(
 ) -> Tensor:
     """The transform of evaluation: resize until the image covers `size`, crop the centre, normalise."""
     boxes = centre_boxes(image_shapes(pixels), size, fraction)
-    return _normalise(pixels, resample(pixels, boxes, size), mean, std)
+    return _model_input(pixels, boxes, size, mean, std)
 
 
 def image_shapes(pixels: Array | list[Array]) -> Array:
@@ -120,11 +120,9 @@ def _largest_centred(shapes_B2: Array, low: float, high: float) -> tuple[Array, 
     return (height - box_height) / 2, (width - box_width) / 2, box_height, box_width
 
 
-def _normalise(pixels: Array | list[Array], levels_BCHW: Array, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    brightest = np.iinfo(pixels[0].dtype).max
-    kind = levels_BCHW.dtype
-    gain = (1 / (np.array(std, dtype=np.float64) * brightest)).astype(kind)[:, None, None]
-    shift = (np.array(mean, dtype=np.float64) / np.array(std, dtype=np.float64)).astype(kind)[:, None, None]
-    levels_BCHW *= gain
-    levels_BCHW -= shift
-    return torch.from_numpy(levels_BCHW.astype(np.float32, copy=False))
+def _model_input(
+    pixels: Array | list[Array], boxes: Boxes, size: tuple[int, int], mean: Sequence[float], std: Sequence[float]
+) -> Tensor:
+    spread = np.array(std, dtype=np.float64)
+    gain_C, shift_C = 1 / (spread * np.iinfo(pixels[0].dtype).max), np.array(mean) / spread
+    return torch.from_numpy(resample(pixels, boxes, size, gain_C, shift_C).astype(np.float32, copy=False))

@@ -7,7 +7,7 @@ differently for other batch sizes, thread counts and processors, unless nothing 
 (8 + 4 + 12 = 24 bits of float32 for 8-bit pixels; 32 of 53 bits of float64 for 16-bit ones), so every order of
 summation gives the same number. The price is an error of a fraction of one grey level.
 
-Letters: B batch, C channels, H W pixels, O output positions, I input positions.
+Letters: B batch, C channels, H W pixels, O output positions, I input positions, T taps of the filter.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ Array = NDArray[Any]
 
 _WEIGHT_UNITS = 4096
 _LEVEL_UNITS = 16
+_FINE = 2**30
 _CHUNK = 64  # samples whose intermediates stay in a core's cache
 _SERIAL_PRODUCT = 2**18  # multiplications up to which BLAS keeps a product on the calling thread
 _BAND = 16  # output positions per product of a large image, which skips the zeros of its weights
@@ -35,24 +36,37 @@ class Boxes(NamedTuple):
     width_B: Array
     flip_B: Array
 
-    def take(self, positions: Array) -> Boxes:
-        return Boxes(*(field[positions] for field in self))
+    def take(self, where: Array | slice) -> Boxes:
+        return Boxes(*(field[where] for field in self))
 
 
-def resample(pixels: Array | list[Array], boxes: Boxes, size: tuple[int, int]) -> Array:
-    """Boxes of CHW images as float BCHW in grey levels: float32, or float64 for 16-bit pixels.
+def resample(
+    pixels: Array | list[Array],
+    boxes: Boxes,
+    size: tuple[int, int],
+    gain_C: Array | float = 1.0,
+    shift_C: Array | float = 0.0,
+) -> Array:
+    """Boxes of CHW images as float BCHW: grey levels times gain minus shift; float64 for 16-bit pixels, else float32.
 
     The images come stacked, or as a list when their sizes differ; channels and type are the same for all.
     """
-    out = np.empty((len(pixels), pixels[0].shape[0], *size), dtype=_working_type(pixels[0].dtype))
-    for positions in _groups_of_equal_shape(pixels):
-        shape_CHW = pixels[positions[0]].shape
-        small = shape_CHW[0] * shape_CHW[1] * shape_CHW[2] * size[0] <= _SERIAL_PRODUCT
-        product, chunk = (_dense, _CHUNK) if small else (_banded, 1)
-        for start in range(0, len(positions), chunk):
-            where = positions[start : start + chunk]
-            group = pixels[where] if isinstance(pixels, np.ndarray) else np.stack([pixels[i] for i in where])
-            out[where] = product(group, *_row_and_column_weights(boxes.take(where), shape_CHW, size, out.dtype))
+    kind = _working_type(pixels[0].dtype)
+    out = np.empty((len(pixels), pixels[0].shape[0], *size), dtype=kind)
+    # A power of two: folding it into the gain rounds nothing.
+    gain = np.asarray(gain_C / (_WEIGHT_UNITS * _LEVEL_UNITS), dtype=kind).reshape(-1, 1, 1)
+    shift = np.asarray(shift_C, dtype=kind).reshape(-1, 1, 1)
+    for where in _groups_of_equal_shape(pixels):
+        group = pixels[where] if isinstance(pixels, np.ndarray) else np.stack([pixels[i] for i in where])
+        for start in range(0, len(group), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            target = part if isinstance(where, slice) else where[part]
+            units = _in_units(group[part], boxes.take(target), size, kind)
+            # Written in place where the target is a plain slice, which is the common and fast case.
+            values = np.multiply(units, gain, out=out[target] if isinstance(target, slice) else None)
+            values -= shift
+            if values.base is not out:
+                out[target] = values
     return out
 
 
@@ -67,71 +81,92 @@ def _working_type(pixel_type: np.dtype) -> np.dtype:
     return np.dtype(np.float32 if pixel_type == np.uint8 else np.float64)
 
 
-def _row_and_column_weights(
-    boxes: Boxes, shape_CHW: tuple[int, ...], size: tuple[int, int], dtype: np.dtype
-) -> tuple[Array, Array]:
-    rows_BOH = _weights(boxes.top_B, boxes.height_B, shape_CHW[1], size[0], dtype)
-    columns_BOW = _weights(boxes.left_B, boxes.width_B, shape_CHW[2], size[1], dtype)
-    columns_BOW[boxes.flip_B] = columns_BOW[boxes.flip_B, ::-1]
-    return rows_BOH, columns_BOW
-
-
-def _groups_of_equal_shape(pixels: Array | list[Array]) -> list[Array]:
+def _groups_of_equal_shape(pixels: Array | list[Array]) -> list[Any]:
     if isinstance(pixels, np.ndarray):
-        return [np.arange(len(pixels))]
+        return [slice(None)]
     groups: dict[tuple[int, ...], list[int]] = {}
     for position, image in enumerate(pixels):
         groups.setdefault(image.shape, []).append(position)
     return [np.array(positions) for positions in groups.values()]
 
 
-def _weights(start_B: Array, length_B: Array, inputs: int, outputs: int, dtype: np.dtype) -> Array:
-    """weights_BOI: how much each input position gives to each output position, in units of 1/4096."""
+def _in_units(pixels_BCHW: Array, boxes: Boxes, size: tuple[int, int], kind: np.dtype) -> Array:
+    """The resampled images, exactly, in units of 1/65536 of a grey level."""
+    rows = _taps(boxes.top_B, boxes.height_B, pixels_BCHW.shape[2], size[0], kind)
+    columns = _taps(boxes.left_B, boxes.width_B, pixels_BCHW.shape[3], size[1], kind)
+    flip_B = boxes.flip_B.astype(bool)
+    for taps in columns:
+        taps[flip_B] = taps[flip_B, ::-1]
+    small = pixels_BCHW[0].size * size[0] <= _SERIAL_PRODUCT
+    return (_dense if small else _banded)(pixels_BCHW, rows, columns)
+
+
+class _Taps(NamedTuple):
+    """What each output position is made of: `weights_BOT` (units of 1/4096) for the inputs from `first_BO` on."""
+
+    first_BO: Array  # may begin before the image or end after it, where the weights are zero
+    weights_BOT: Array
+
+
+def _taps(start_B: Array, length_B: Array, inputs: int, outputs: int, kind: np.dtype) -> _Taps:
     step_B1 = (length_B / outputs)[:, None]
+    support_B1 = np.maximum(step_B1, 1)
     centre_BO = start_B[:, None] + (np.arange(outputs) + 0.5) * step_B1
-    slope_B11 = (1 / np.maximum(step_B1, 1))[:, :, None].astype(dtype)
-    distance = (np.arange(inputs) + 0.5).astype(dtype) - centre_BO.astype(dtype)[:, :, None]
-    weights = np.abs(distance, out=distance)
-    weights *= -slope_B11
-    weights += 1
-    np.maximum(weights, 0, out=weights)
-    weights *= _WEIGHT_UNITS / weights.sum(axis=2, keepdims=True)
-    np.rint(weights, out=weights)
-    # What rounding lost goes to the pixel under the centre, which has the largest weight.
-    nearest_BO1 = np.clip(centre_BO.astype(np.int64), 0, inputs - 1)[:, :, None]
-    lost_BO1 = _WEIGHT_UNITS - weights.sum(axis=2, keepdims=True)
-    np.put_along_axis(weights, nearest_BO1, np.take_along_axis(weights, nearest_BO1, axis=2) + lost_BO1, axis=2)
-    return weights
+    first_BO = np.floor(centre_BO - support_B1 + 0.5).astype(np.int64)
+    taps = int(np.ceil(2 * support_B1.max())) + 1
+    place_BOT = first_BO[:, :, None] + np.arange(taps)
+    weights = 1 - np.abs(place_BOT + 0.5 - centre_BO[:, :, None]) / support_B1[:, :, None]
+    weights[(weights < 0) | (place_BOT < 0) | (place_BOT >= inputs)] = 0
+    # Whole numbers, so that their sums are exact however many taps the widest filter of the batch has.
+    sums = np.cumsum(np.rint(weights * _FINE), axis=2)
+    # Rounding the running sum instead of each weight keeps the total.
+    sums *= _WEIGHT_UNITS / sums[:, :, -1:]
+    rounded = np.rint(sums, out=sums).astype(kind)
+    rounded[:, :, 1:] -= rounded[:, :, :-1].copy()
+    return _Taps(first_BO, rounded)
 
 
-def _dense(pixels_BCHW: Array, rows_BOH: Array, columns_BOW: Array) -> Array:
+def _matrices(taps: _Taps, inputs: int) -> Array:
+    """The taps of each output position in a row of its own: matrix_BOI."""
+    count, outputs, width = taps.weights_BOT.shape
+    # Room on both sides for taps outside the image, so that no two of a row share a place.
+    padded = np.zeros((count, outputs, inputs + 2 * width), dtype=taps.weights_BOT.dtype)
+    begin_BO = np.arange(0, padded.size, padded.shape[2]).reshape(count, outputs) + width + taps.first_BO
+    padded.reshape(-1)[begin_BO[:, :, None] + np.arange(width)] = taps.weights_BOT
+    return padded[:, :, width : width + inputs]
+
+
+def _dense(pixels_BCHW: Array, rows: _Taps, columns: _Taps) -> Array:
     count, channels, height, width = pixels_BCHW.shape
+    rows_BOH, columns_BOW = _matrices(rows, height), _matrices(columns, width)
     # Rows outermost, so that one product per sample serves all channels.
     pixels = pixels_BCHW.transpose(0, 2, 1, 3).astype(rows_BOH.dtype, order="C").reshape(count, height, -1)
     tall = _to_sixteenths(np.matmul(rows_BOH, pixels)).reshape(count, -1, width)
-    wide = np.matmul(tall, columns_BOW.transpose(0, 2, 1)).reshape(count, rows_BOH.shape[1], channels, -1)
-    wide *= 1 / (_WEIGHT_UNITS * _LEVEL_UNITS)
-    return wide.transpose(0, 2, 1, 3)
+    wide = np.matmul(tall, columns_BOW.transpose(0, 2, 1))
+    return wide.reshape(count, rows_BOH.shape[1], channels, -1).transpose(0, 2, 1, 3)
 
 
-def _banded(pixels_BCHW: Array, rows_BOH: Array, columns_BOW: Array) -> Array:
-    out = np.empty((*pixels_BCHW.shape[:2], rows_BOH.shape[1], columns_BOW.shape[1]), dtype=rows_BOH.dtype)
-    for image, rows, columns, target in zip(pixels_BCHW, rows_BOH, columns_BOW, out):
-        tall = _to_sixteenths(_contract(rows, image))
-        wide = _contract(columns, tall.transpose(0, 2, 1)).transpose(0, 2, 1)
-        np.multiply(wide, 1 / (_WEIGHT_UNITS * _LEVEL_UNITS), out=target)
+def _banded(pixels_BCHW: Array, rows: _Taps, columns: _Taps) -> Array:
+    outputs = rows.first_BO.shape[1], columns.first_BO.shape[1]
+    out = np.empty((*pixels_BCHW.shape[:2], *outputs), dtype=rows.weights_BOT.dtype)
+    for i, image in enumerate(pixels_BCHW):
+        tall = _to_sixteenths(_contract(_Taps(rows.first_BO[i], rows.weights_BOT[i]), image))
+        wide = _contract(_Taps(columns.first_BO[i], columns.weights_BOT[i]), tall.transpose(0, 2, 1))
+        out[i] = wide.transpose(0, 2, 1)
     return out
 
 
-def _contract(weights_OI: Array, pixels_CIX: Array) -> Array:
-    out = np.empty((len(pixels_CIX), len(weights_OI), pixels_CIX.shape[2]), dtype=weights_OI.dtype)
-    used = weights_OI != 0
-    first_O, last_O = used.argmax(axis=1), used.shape[1] - used[:, ::-1].argmax(axis=1)
-    for start in range(0, len(weights_OI), _BAND):
+def _contract(taps: _Taps, pixels_CIX: Array) -> Array:
+    """Products of one axis of one image, a band of output positions at a time: a band needs few inputs."""
+    first_O, weights_OT = taps
+    inputs, width = pixels_CIX.shape[1], weights_OT.shape[1]
+    out = np.empty((len(pixels_CIX), len(first_O), pixels_CIX.shape[2]), dtype=weights_OT.dtype)
+    for start in range(0, len(first_O), _BAND):
         band = slice(start, start + _BAND)
-        reach = slice(first_O[band].min(), last_O[band].max())
-        pixels = pixels_CIX[:, reach].astype(out.dtype, copy=False)
-        np.matmul(weights_OI[band, reach], pixels, out=out[:, band])
+        low = max(int(first_O[band].min()), 0)
+        high = min(int(first_O[band].max()) + width, inputs)
+        matrix = _matrices(_Taps(first_O[None, band] - low, weights_OT[None, band]), high - low)[0]
+        np.matmul(matrix, pixels_CIX[:, low:high].astype(out.dtype, copy=False), out=out[:, band])
     return out
 
 

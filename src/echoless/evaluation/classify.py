@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,15 +22,12 @@ PROBES = ("quick", "imagenet100")
 
 @dataclass(frozen=True)
 class Split:
-    """Features and labels to learn from and to predict. `how` goes into the protocol."""
+    """Features and labels to learn from and to predict."""
 
     train_ND: np.ndarray
     train_labels_N: Tensor
     test_MD: np.ndarray
     test_labels_M: Tensor
-
-
-Predict = Callable[[Split], Tensor]  # labels of the test rows
 
 
 def knn(train: FeatureSet, test: FeatureSet | None, *, ks: Sequence[int], seed: int, **protocol: Any) -> list[Metric]:
@@ -49,11 +46,14 @@ def linear(train: FeatureSet, test: FeatureSet | None, *, probe: str, seed: int,
     """A linear classifier by one of the named protocols."""
     if probe not in PROBES:
         raise ConfigError(f"probe is {probe!r}; allowed: {', '.join(PROBES)}, mae")
-    fit = {"quick": quick_probe, "imagenet100": imagenet100_probe}[probe]
     splits, how = _splits(train, test, seed)
     correct = []
     for index, split in enumerate(splits):
-        trained = fit(split.train_ND, split.train_labels_N, generator=generator_for(seed, "probe", index + 1))
+        generator = generator_for(seed, "probe", index + 1)
+        if probe == "quick":
+            trained = quick_probe(split.train_ND, split.train_labels_N, generator=generator)
+        else:
+            trained = imagenet100_probe(split.train_ND, split.train_labels_N, generator=generator)
         correct.append(trained.predict(split.test_MD) == split.test_labels_M)
     described = {**protocol, **_view(train), "probe": probe, **how}
     return _metric("linear", torch.cat(correct), seed, described)

@@ -96,8 +96,7 @@ def extract(
 def check_channels(encoder: Encoder, images: Images) -> None:
     if images.shape.channels != encoder.channels:
         raise DataError(
-            f"the images have {images.shape.channels} channel(s); allowed: {encoder.channels}, which {encoder.name} was "
-            "trained with"
+            f"the images have {images.shape.channels} channel(s); allowed: {encoder.channels}, as {encoder.name} needs"
         )
 
 

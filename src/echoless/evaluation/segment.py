@@ -86,9 +86,7 @@ def _dims(images: Images) -> int:
 def _embed(layers: list[Tensor], dims: int, seed: int) -> tuple[Tensor, str]:
     images, patches, _ = layers[0].shape
     if images * patches <= DIRECT_TOKENS:
-        # Centred over the set: what all patches share is no reason to group any of them.
-        centred = [tokens - tokens.mean(dim=(0, 1)) for tokens in layers]
-        return spectral_embedding([affinity_graph(tokens) for tokens in centred], dims).vectors_TK, "direct"
+        return spectral_embedding([affinity_graph(tokens) for tokens in layers], dims).vectors_TK, "direct"
     maps = stochastic_embedding(layers, generator=generator_for(seed, "probe", 2))
     return maps_to_vectors(maps, dims), "stochastic"
 

@@ -1,4 +1,4 @@
-"""How do the weights of transformers' ViTMAE become ours? By name, without importing transformers."""
+"""How do the weights of transformers' ViTMAE and ViT become ours? By name, without importing transformers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,18 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from echoless.errors import UntrustedFile
+from echoless.exchange.names import Taken, conv_to_linear, count_blocks
+
+# What transformers writes to disk has kept the names of its older releases; in memory they are the ones on the right.
+_RENAMED = (
+    ("encoder.layer.", "layers."),
+    (".attention.attention.query.", ".attention.q_proj."),
+    (".attention.attention.key.", ".attention.k_proj."),
+    (".attention.attention.value.", ".attention.v_proj."),
+    (".attention.output.dense.", ".attention.o_proj."),
+    (".intermediate.dense.", ".mlp.fc1."),
+    (".output.dense.", ".mlp.fc2."),
+)
 
 _BLOCK_NAMES = {
     "layernorm_before": "norm1",
@@ -19,68 +30,63 @@ _BLOCK_NAMES = {
 
 
 def load_hf_vitmae(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The state of `ViTMAEForPreTraining` as the state of an `MAE` with the `plain` decoder."""
-    taken = _Taken(state_dict)
-    ours = {
-        "encoder.cls_token": taken("vit.embeddings.cls_token").flatten(),
-        "encoder.positions": taken("vit.embeddings.position_embeddings")[0, 1:],
-        "encoder.patch_embed.weight": _conv_to_linear(taken("vit.embeddings.patch_embeddings.projection.weight")),
-        "encoder.patch_embed.bias": taken("vit.embeddings.patch_embeddings.projection.bias"),
-        "decoder.mask_token": taken("decoder.mask_token").flatten(),
-        "decoder.positions": taken("decoder.decoder_pos_embed")[0, 1:],
-    }
-    # Our class token has no position of its own; theirs is added to it.
-    ours["encoder.cls_token"] = ours["encoder.cls_token"] + state_dict["vit.embeddings.position_embeddings"][0, 0]
-    for theirs, name in (
-        ("vit.layernorm", "encoder.norm"),
-        ("decoder.decoder_embed", "decoder.embed"),
-        ("decoder.decoder_norm", "decoder.norm"),
-        ("decoder.decoder_pred", "decoder.to_pixels"),
-    ):
-        ours |= _pair(taken, theirs, name)
-    for theirs, name in (("vit.layers", "encoder.blocks"), ("decoder.decoder_layers", "decoder.blocks")):
-        for index in range(_count(state_dict, theirs)):
-            ours |= _block(taken, f"{theirs}.{index}", f"{name}.{index}")
+    """The state of `ViTMAEForPreTraining`, in memory or on disk, as the state of an `MAE` with the `plain` decoder."""
+    taken = Taken(current_names(state_dict), "the state of a ViTMAEForPreTraining")
+    encoder = hf_encoder(taken, "vit.")
+    ours = {f"encoder.{name}": tensor for name, tensor in encoder.items()}
+    ours |= {f"decoder.{name}": tensor for name, tensor in _decoder(taken).items()}
     taken.refuse_the_rest()
     return ours
 
 
-class _Taken:
-    """Looks tensors up and remembers which, so that nothing is left over unnoticed."""
-
-    def __init__(self, state_dict: Mapping[str, Tensor]) -> None:
-        self.state_dict, self.names = state_dict, set[str]()
-
-    def __call__(self, name: str) -> Tensor:
-        if name not in self.state_dict:
-            raise UntrustedFile(f"the weights have no {name!r}; allowed: the state of a ViTMAEForPreTraining")
-        self.names.add(name)
-        return self.state_dict[name]
-
-    def refuse_the_rest(self) -> None:
-        if rest := sorted(set(self.state_dict) - self.names):
-            raise UntrustedFile(f"the weights have {rest[0]!r}; allowed: the state of a ViTMAEForPreTraining")
+def current_names(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors under the names of the current release, whichever release wrote them."""
+    return {_current(name): tensor for name, tensor in state_dict.items()}
 
 
-def _block(taken: _Taken, theirs: str, ours: str) -> dict[str, Tensor]:
+def _current(name: str) -> str:
+    for old, new in _RENAMED:
+        name = name.replace(old, new)
+    return name
+
+
+def hf_encoder(taken: Taken, prefix: str) -> dict[str, Tensor]:
+    """The state of our `ViT`, with its final norm. `prefix` is where the encoder stands in the state."""
+    positions = taken(f"{prefix}embeddings.position_embeddings")
+    ours = {
+        # Our class token has no position of its own; theirs is added to it.
+        "cls_token": taken(f"{prefix}embeddings.cls_token").flatten() + positions[0, 0],
+        "positions": positions[0, 1:],
+        "patch_embed.weight": conv_to_linear(taken(f"{prefix}embeddings.patch_embeddings.projection.weight")),
+        "patch_embed.bias": taken(f"{prefix}embeddings.patch_embeddings.projection.bias"),
+    }
+    ours |= taken.pair(f"{prefix}layernorm", "norm")
+    for index in range(count_blocks(taken.state, f"{prefix}layers")):
+        ours |= _block(taken, f"{prefix}layers.{index}", f"blocks.{index}")
+    return ours
+
+
+def _decoder(taken: Taken) -> dict[str, Tensor]:
+    ours = {
+        "mask_token": taken("decoder.mask_token").flatten(),
+        "positions": taken("decoder.decoder_pos_embed")[0, 1:],
+    }
+    for theirs, name in (("embed", "embed"), ("norm", "norm"), ("pred", "to_pixels")):
+        ours |= taken.pair(f"decoder.decoder_{theirs}", name)
+    for index in range(count_blocks(taken.state, "decoder.decoder_layers")):
+        ours |= _block(taken, f"decoder.decoder_layers.{index}", f"blocks.{index}")
+    return ours
+
+
+def _block(taken: Taken, theirs: str, ours: str) -> dict[str, Tensor]:
     block: dict[str, Tensor] = {}
-    for kind in ("weight", "bias"):
-        parts = [taken(f"{theirs}.attention.{part}_proj.{kind}") for part in "qkv"]
-        block[f"{ours}.attn.qkv.{kind}"] = torch.cat(parts)
+    weights = [taken(f"{theirs}.attention.{part}_proj.weight") for part in "qkv"]
+    block[f"{ours}.attn.qkv.weight"] = torch.cat(weights)
+    biases = [f"{theirs}.attention.{part}_proj.bias" for part in "qkv"]
+    if biases[0] in taken.state:
+        block[f"{ours}.attn.qkv.bias"] = torch.cat([taken(name) for name in biases])
+    else:
+        block[f"{ours}.attn.qkv.bias"] = weights[0].new_zeros(sum(len(weight) for weight in weights))
     for their_name, our_name in _BLOCK_NAMES.items():
-        block |= _pair(taken, f"{theirs}.{their_name}", f"{ours}.{our_name}")
+        block |= taken.pair(f"{theirs}.{their_name}", f"{ours}.{our_name}")
     return block
-
-
-def _pair(taken: _Taken, theirs: str, ours: str) -> dict[str, Tensor]:
-    return {f"{ours}.{kind}": taken(f"{theirs}.{kind}") for kind in ("weight", "bias")}
-
-
-def _conv_to_linear(weight_DCpp: Tensor) -> Tensor:
-    """A convolution with stride = kernel is a linear on patches, whose values here run over rows, columns, channels."""
-    return weight_DCpp.permute(0, 2, 3, 1).flatten(1)
-
-
-def _count(state_dict: Mapping[str, Tensor], prefix: str) -> int:
-    indices = {name[len(prefix) + 1 :].split(".")[0] for name in state_dict if name.startswith(prefix + ".")}
-    return len(indices)

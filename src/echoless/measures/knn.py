@@ -51,7 +51,7 @@ def knn_classify(
     bank_chunk: int = BANK_CHUNK,
 ) -> dict[int, Tensor]:
     """The predicted label of every query, for each k asked for."""
-    ks = [k] if isinstance(k, int) else list(k)
+    ks = list(k) if isinstance(k, Sequence) else [k]
     if not ks:
         raise ConfigError("k is an empty list; allowed: whole numbers, 1 or more")
     for value in ks:
@@ -97,7 +97,10 @@ def nearest_neighbours(
     check_same_width("train", bank_ND, "queries", queries_MD)
 
     chunk = _round_up(bank_chunk, BANK_TILE)
-    searches = [_Nearest(min(k, len(bank_ND))) for _ in range(0, len(queries_MD), QUERY_TILE)]
+    searches = [
+        _Nearest(min(QUERY_TILE, len(queries_MD) - i), min(k, len(bank_ND)))
+        for i in range(0, len(queries_MD), QUERY_TILE)
+    ]
     similarities_QT = torch.empty(QUERY_TILE, BANK_TILE)  # one buffer, small enough to stay in the cache
     for start in range(0, len(bank_ND), chunk):
         bank_RD = _unit_rows(bank_ND, start, start + chunk, BANK_TILE)
@@ -106,9 +109,9 @@ def nearest_neighbours(
             for first, bank_TD in enumerate(bank_RD.split(BANK_TILE)):
                 row = start + first * BANK_TILE
                 torch.mm(queries_QD, bank_TD.T, out=similarities_QT)
-                similarities_QT[:, len(bank_ND) - row :] = -math.inf  # the padding of the last tile
-                search.add(similarities_QT, row)
-    values_MK, rows_MK = (torch.cat(parts)[: len(queries_MD)] for parts in zip(*(each.result() for each in searches)))
+                similarities_QT[:, len(bank_ND) - row :] = -math.inf  # the padding of the bank
+                search.add(similarities_QT[: search.queries], row)  # nor that of the queries
+    values_MK, rows_MK = (torch.cat(parts) for parts in zip(*(each.result() for each in searches)))
     return values_MK, rows_MK
 
 
@@ -131,18 +134,18 @@ class _Nearest:
     what is left waits to be merged until the bank seen has doubled, which leaves about k candidates per query.
     """
 
-    def __init__(self, k: int) -> None:
-        self.k = k
+    def __init__(self, queries: int, k: int) -> None:
+        self.queries, self.k = queries, k
         # Both in the order of the bank, not of similarity: that is how the first among equals is found.
-        self.values_QK = torch.empty(QUERY_TILE, 0)
-        self.rows_QK = torch.empty(QUERY_TILE, 0, dtype=torch.int64)
+        self.values_QK = torch.empty(queries, 0)
+        self.rows_QK = torch.empty(queries, 0, dtype=torch.int64)
         self.waiting: list[tuple[Tensor, Tensor]] = []  # candidates: query and row in one number, and similarity
         self.next_merge = 0
 
     def add(self, similarities_QT: Tensor, start: int) -> None:
         """Considers the bank rows from `start` on."""
         if self.values_QK.shape[1] < self.k:
-            rows_QT = torch.arange(start, start + BANK_TILE).expand(QUERY_TILE, -1)
+            rows_QT = torch.arange(start, start + BANK_TILE).expand(self.queries, -1)
             self._keep_largest(similarities_QT, rows_QT)
             self.next_merge = 2 * (start + BANK_TILE)
             return
@@ -167,9 +170,9 @@ class _Nearest:
         self.waiting = []
         place, order = place.sort()
         query = place // MOST_ROWS
-        counts_Q = query.bincount(minlength=QUERY_TILE)
+        counts_Q = query.bincount(minlength=self.queries)
         column = torch.arange(len(query)) - (counts_Q.cumsum(0) - counts_Q)[query]
-        values = torch.full((QUERY_TILE, int(counts_Q.max())), -math.inf)
+        values = torch.full((self.queries, int(counts_Q.max())), -math.inf)
         rows = torch.zeros(values.shape, dtype=torch.int64)
         values[query, column] = value[order]
         rows[query, column] = place % MOST_ROWS

@@ -1,7 +1,8 @@
 """Which tensor is the feature? Every intermediate has a name, and pooling is said, never implied.
 
 Names, in the order of the stream: `embed`, then for block 03 `block03/attn` (the branch), `block03/+attn` (the stream
-after it), `block03/mlp`, `block03/+mlp`, and `norm` where the model ends in one. Token 0 is the class token.
+after it), `block03/mlp`, `block03/+mlp`, and `norm` where the model ends in one; `block09/+skip` is the stream
+after a long skip came in. Token 0 is the class token where there is one.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ POOLINGS: tuple[str, ...] = get_args(Pooling)
 class Features(Mapping[str, Tensor]):
     """An ordered mapping from the name of an intermediate to its tokens (B, T, D)."""
 
-    def __init__(self, only: Collection[str] | None = None) -> None:
+    def __init__(self, only: Collection[str] | None = None, extra_tokens: int = 1) -> None:
         self._only = only
+        self._extra_tokens = extra_tokens  # those before the patches: a class token, or a label and a time
         self._values: dict[str, Tensor] = {}
 
     def note(self, name: str, value: Tensor) -> Tensor:
@@ -49,8 +51,9 @@ class Features(Mapping[str, Tensor]):
         tokens_BTD = self[name or self.last_block]
         if how == "mean":
             return tokens_BTD.mean(dim=1)
-        if how == "cls":
+        if how == "cls" and self._extra_tokens:
             return tokens_BTD[:, 0]
         if how == "patch_mean":
-            return tokens_BTD[:, 1:].mean(dim=1)
-        raise ValueError(f"pooling is {how!r}; allowed: {', '.join(POOLINGS)}")
+            return tokens_BTD[:, self._extra_tokens :].mean(dim=1)
+        allowed = [name for name in POOLINGS if name != "cls" or self._extra_tokens]
+        raise ValueError(f"pooling is {how!r}; allowed: {', '.join(allowed)}")

@@ -2,13 +2,14 @@
 
 Shape suffixes, used in all of `models`:
   B batch   C channels   H, W height and width   N patches of an image   P values in a patch, p * p * C
-  T tokens (the class token and the patches present)   D width   K visible patches   M hidden patches (N - K)
+  T tokens (extra ones first, then the patches present)   D width   K visible patches   M hidden patches (N - K)
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -62,7 +63,7 @@ def resample_positions(positions_ND: Tensor, grid: tuple[int, int], new_grid: tu
 
 def linear(inputs: int, outputs: int, bias: bool = True) -> nn.Linear:
     """A linear layer without weights yet: `initialise` draws them, from a generator."""
-    return nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias)
+    return nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias, device=torch.get_default_device())
 
 
 class Attention(nn.Module):
@@ -83,26 +84,33 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    """Two linear layers with a GELU between them."""
+    """Two linear layers with a GELU between them, exact or by tanh."""
 
-    def __init__(self, width: int, hidden: int) -> None:
+    def __init__(self, width: int, hidden: int, gelu: Literal["none", "tanh"] = "none") -> None:
         super().__init__()
+        self.gelu: str = gelu
         self.fc1 = linear(width, hidden)
         self.fc2 = linear(hidden, width)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        return self.fc2(F.gelu(self.fc1(x_BTD)))
+        return self.fc2(F.gelu(self.fc1(x_BTD), approximate=self.gelu))
 
 
 class Block(nn.Module):
     """A pre-norm transformer block; how its two branches join the stream is given from outside."""
 
     def __init__(
-        self, width: int, heads: int, mlp_ratio: float, norm_eps: float, shortcuts: Sequence[Shortcut]
+        self,
+        width: int,
+        heads: int,
+        mlp_ratio: float,
+        norm_eps: float,
+        shortcuts: Sequence[Shortcut],
+        qkv_bias: bool = True,
     ) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(width, eps=norm_eps)
-        self.attn = Attention(width, heads)
+        self.attn = Attention(width, heads, qkv_bias)
         self.attn_shortcut = shortcuts[0]
         self.norm2 = nn.LayerNorm(width, eps=norm_eps)
         self.mlp = MLP(width, int(width * mlp_ratio))
@@ -115,10 +123,8 @@ class Block(nn.Module):
         return note(f"{name}/+mlp", self.mlp_shortcut(x_BTD, branch))
 
 
-def build_blocks(
-    *, width: int, depth: int, heads: int, mlp_ratio: float, norm_eps: float, shortcuts: ShortcutConfig
-) -> nn.ModuleList:
-    """`depth` blocks whose 2 * depth shortcuts follow the schedule."""
+def build_shortcuts(depth: int, shortcuts: ShortcutConfig) -> list[tuple[Shortcut, Shortcut]]:
+    """For every block the shortcuts of its attention and of its MLP, as the schedule has them."""
     schedule = alphas(
         depth,
         alpha_min=shortcuts.alpha_min,
@@ -127,8 +133,22 @@ def build_blocks(
         fade=shortcuts.fade,
     )
     joins = [make_shortcut(shortcuts.variant, alpha) for alpha in schedule]
-    pairs = zip(joins[0::2], joins[1::2])
-    return nn.ModuleList(Block(width, heads, mlp_ratio, norm_eps, pair) for pair in pairs)
+    return list(zip(joins[0::2], joins[1::2]))
+
+
+def build_blocks(
+    *,
+    width: int,
+    depth: int,
+    heads: int,
+    mlp_ratio: float,
+    norm_eps: float,
+    shortcuts: ShortcutConfig,
+    qkv_bias: bool = True,
+) -> nn.ModuleList:
+    """`depth` blocks whose 2 * depth shortcuts follow the schedule."""
+    pairs = build_shortcuts(depth, shortcuts)
+    return nn.ModuleList(Block(width, heads, mlp_ratio, norm_eps, pair, qkv_bias) for pair in pairs)
 
 
 def initialise(module: nn.Module, *, zero_branches: bool, generator: torch.Generator | None) -> None:
@@ -143,10 +163,15 @@ def initialise(module: nn.Module, *, zero_branches: bool, generator: torch.Gener
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
     if zero_branches:
-        for block in module.modules():
-            if isinstance(block, Block):
-                nn.init.zeros_(block.attn.proj.weight)
-                nn.init.zeros_(block.mlp.fc2.weight)
+        silence_branches(module)
+
+
+def silence_branches(module: nn.Module) -> None:
+    """Every branch starts at zero."""
+    for block in module.modules():
+        if isinstance(block, Block):
+            nn.init.zeros_(block.attn.proj.weight)
+            nn.init.zeros_(block.mlp.fc2.weight)
 
 
 def take_rows(x_BND: Tensor, ids_BK: Tensor) -> Tensor:

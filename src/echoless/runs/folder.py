@@ -44,6 +44,8 @@ RUN_ENTRIES = (
     "results.json",
     ".results.json.lock",
     "report.html",
+    "figures",
+    "features",
     "encoder",
     "snapshots",
     "checkpoints",

@@ -1,0 +1,38 @@
+"""`echoless embed RUN DATA --out features.parquet`"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import tyro
+
+from echoless.config.options import EmbedOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embed:
+    """One feature vector per image: columns path, feature and, where known, label.
+
+    Nothing is masked. The digits are the same for any batch size and number of processes, and an embedding that was
+    interrupted continues where it stopped when the same command is given again.
+    """
+
+    run: tyro.conf.Positional[str]
+    """A run, an encoder folder, a transformers folder, or timm:NAME."""
+    data: tyro.conf.Positional[str]
+    """A folder of images, parquet, tar shards, .npz, or `shapes`."""
+    out: Path
+    """features.parquet, or features.npy (with the paths in features.paths.txt)."""
+    options: tyro.conf.OmitArgPrefixes[EmbedOptions] = field(default_factory=EmbedOptions)
+
+
+def run(arguments: Sequence[str]) -> int:
+    command = tyro.cli(Embed, args=list(arguments), prog="echoless embed")
+    from echoless.recipes.embed import embed_with
+
+    rows = embed_with(command.run, command.data, command.out, command.options)
+    if rows:
+        print(f"{rows} vectors in {command.out}")
+    return 0

@@ -1,0 +1,230 @@
+"""What is a diffusion model made of, what does it minimise, and which sizes have a name? Frozen values; no torch.
+
+`uvit_preset("uvit-small")`, `sit_preset("sit-xl2", classes=1000, shortcuts=ShortcutConfig(alpha_min=0.8))`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, get_args
+
+from echoless.config.checks import require, require_number, require_one_of, require_whole
+from echoless.config.model import ShortcutConfig
+
+NoiseSchedule = Literal["vp", "ddpm", "stable-diffusion"]
+Interpolant = Literal["linear", "gvp", "vp"]
+FlowPrediction = Literal["velocity", "noise", "score"]
+Weighting = Literal["none", "velocity", "likelihood"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UViTConfig:
+    """A U-ViT: `depth` / 2 blocks in, one in the middle, `depth` / 2 out, the last joined to the first by long skips."""
+
+    image_size: tuple[int, int] = (32, 32)  # height, width: of the image, or of its latent
+    patch_size: int = 2
+    channels: int = 3
+    width: int = 512
+    depth: int = 12  # as published: the block in the middle is not counted
+    heads: int = 8
+    mlp_ratio: float = 4.0
+    norm_eps: float = 1e-5
+    classes: int | None = None  # None: unconditional
+    conv: bool = True  # a 3 x 3 convolution on the output
+    zero_init: bool = False  # the last linear of every branch starts at zero
+    shortcuts: ShortcutConfig = field(default_factory=ShortcutConfig)
+
+    def __post_init__(self) -> None:
+        _check_denoiser(self)
+        require(self.depth % 2 == 0, "depth", self.depth, "an even number: every block out has its block in")
+
+    @property
+    def blocks(self) -> int:
+        """All that shortcuts fade over: in, middle and out."""
+        return self.depth + 1
+
+    @property
+    def extra_tokens(self) -> int:
+        """The label, where there are classes, and the time; before the patches."""
+        return 1 if self.classes is None else 2
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        return self.image_size[0] // self.patch_size, self.image_size[1] // self.patch_size
+
+    @property
+    def patch_values(self) -> int:
+        return self.channels * self.patch_size**2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SiTConfig:
+    """A SiT (the network of DiT): blocks modulated by time and class, with or without long skips between its halves."""
+
+    image_size: tuple[int, int] = (32, 32)  # height, width: of the image, or of its latent
+    patch_size: int = 2
+    channels: int = 4
+    width: int = 1152
+    depth: int = 28
+    heads: int = 16
+    mlp_ratio: float = 4.0
+    norm_eps: float = 1e-6
+    classes: int | None = None  # None: unconditional
+    learn_sigma: bool = True  # twice the channels are predicted and the second half is dropped, as published
+    long_skips: bool = True  # those of the authors of the fading; False is the published SiT
+    shortcuts: ShortcutConfig = field(default_factory=ShortcutConfig)
+
+    def __post_init__(self) -> None:
+        _check_denoiser(self)
+        if self.long_skips:
+            require(self.depth % 2 == 0, "depth", self.depth, "an even number with long_skips, which join two halves")
+
+    @property
+    def blocks(self) -> int:
+        return self.depth
+
+    @property
+    def extra_tokens(self) -> int:
+        return 0
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        return self.image_size[0] // self.patch_size, self.image_size[1] // self.patch_size
+
+    @property
+    def patch_values(self) -> int:
+        return self.channels * self.patch_size**2
+
+
+def _check_denoiser(config: UViTConfig | SiTConfig) -> None:
+    for name in ("patch_size", "channels", "width", "depth", "heads"):
+        require_whole(name, getattr(config, name), 1)
+    require_number("mlp_ratio", config.mlp_ratio, 0, 64, ends="(]")
+    require_number("norm_eps", config.norm_eps, 0, 1, ends="(]")
+    require(config.width % config.heads == 0, "heads", config.heads, f"a divisor of width {config.width}")
+    require(config.width % 4 == 0, "width", config.width, "a multiple of 4")
+    if config.classes is not None:
+        require_whole("classes", config.classes, 1)
+    require(len(config.image_size) == 2, "image_size", config.image_size, "a height and a width")
+    for name, side in zip(("height", "width"), config.image_size):
+        require_whole(f"image {name}", side, 1)
+        require(
+            side % config.patch_size == 0, f"image {name}", side, f"a multiple of the patch size {config.patch_size}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DiffusionConfig:
+    """Squared error of the predicted noise: continuous ("vp": beta 0.1 to 20) or over a thousand discrete steps."""
+
+    schedule: NoiseSchedule = "vp"
+    label_dropout: float = 0.1  # how often a label is replaced by "no label", so that guidance has something to leave
+
+    def __post_init__(self) -> None:
+        require_one_of("schedule", self.schedule, get_args(NoiseSchedule))
+        require_number("label_dropout", self.label_dropout, 0, 1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FlowConfig:
+    """A stochastic interpolant from noise (time 0) to data (time 1), and what of it is predicted."""
+
+    interpolant: Interpolant = "linear"
+    prediction: FlowPrediction = "velocity"
+    weighting: Weighting = "none"  # of the noise and score losses; the velocity loss has none
+    label_dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        require_one_of("interpolant", self.interpolant, get_args(Interpolant))
+        require_one_of("prediction", self.prediction, get_args(FlowPrediction))
+        require_one_of("weighting", self.weighting, get_args(Weighting))
+        if self.prediction == "velocity":
+            require(self.weighting == "none", "weighting", self.weighting, "none, with prediction velocity")
+        require_number("label_dropout", self.label_dropout, 0, 1)
+
+
+class Size(NamedTuple):
+    width: int
+    depth: int
+    heads: int
+    patch_size: int = 2
+    channels: int = 4  # of a latent
+
+
+UVIT_SIZES = {
+    "uvit-tiny": Size(192, 8, 3, patch_size=4, channels=3),
+    "uvit-small": Size(512, 12, 8, channels=3),
+    "uvit-mid": Size(768, 16, 12),
+    "uvit-large": Size(1024, 20, 16),
+    "uvit-huge": Size(1152, 28, 16),
+}
+
+_SIT_WIDTHS = {"s": Size(384, 12, 6), "b": Size(768, 12, 12), "l": Size(1024, 24, 16), "xl": Size(1152, 28, 16)}
+SIT_SIZES = {
+    "sit-tiny": Size(192, 8, 3, patch_size=4, channels=3),
+    **{
+        f"sit-{name}{patch}": size._replace(patch_size=patch)
+        for name, size in _SIT_WIDTHS.items()
+        for patch in (2, 4, 8)
+    },
+}
+
+
+def uvit_preset(
+    name: str,
+    *,
+    image_size: tuple[int, int] = (32, 32),
+    patch_size: int | None = None,
+    channels: int | None = None,
+    classes: int | None = None,
+    zero_init: bool | None = None,
+    shortcuts: ShortcutConfig | None = None,
+) -> UViTConfig:
+    """A named size on 32 x 32: pixels for tiny and small, latents of four channels for the others, unless said.
+
+    zero_init is on where shortcuts fade, unless said: a comparison says it for both sides.
+    """
+    require_one_of("preset", name, tuple(UVIT_SIZES))
+    size, shortcuts = UVIT_SIZES[name], shortcuts or ShortcutConfig()
+    faded = shortcuts.variant == "faded" and shortcuts.alpha_min != 1.0
+    return UViTConfig(
+        image_size=image_size,
+        patch_size=patch_size or size.patch_size,
+        channels=channels or size.channels,
+        width=size.width,
+        depth=size.depth,
+        heads=size.heads,
+        classes=classes,
+        conv=name != "uvit-huge",
+        zero_init=faded if zero_init is None else zero_init,
+        shortcuts=shortcuts,
+    )
+
+
+def sit_preset(
+    name: str,
+    *,
+    image_size: tuple[int, int] = (32, 32),
+    patch_size: int | None = None,
+    channels: int | None = None,
+    classes: int | None = None,
+    long_skips: bool = True,
+    shortcuts: ShortcutConfig | None = None,
+) -> SiTConfig:
+    """A named size on 32 x 32: pixels for tiny, latents of four channels for the others, unless said.
+
+    The published SiT is `long_skips=False` with alpha_min 1; a comparison holds the skips equal.
+    """
+    require_one_of("preset", name, tuple(SIT_SIZES))
+    size = SIT_SIZES[name]
+    return SiTConfig(
+        image_size=image_size,
+        patch_size=patch_size or size.patch_size,
+        channels=channels or size.channels,
+        width=size.width,
+        depth=size.depth,
+        heads=size.heads,
+        classes=classes,
+        long_skips=long_skips,
+        shortcuts=shortcuts or ShortcutConfig(),
+    )

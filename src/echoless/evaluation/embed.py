@@ -1,0 +1,155 @@
+"""How does a folder of images become a file of vectors? Part by part, so that a killed embedding continues.
+
+Parts of 1024 images are written atomically beside the target, by whichever process they belong to; when all are there,
+they are joined into the target, which appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from echoless.data import Images
+from echoless.errors import ConfigError, DataError, RunError
+from echoless.evaluation.encoder import Encoder
+from echoless.evaluation.extract import CHUNK, View, check_channels, chunks
+
+CHUNKS_PER_PART = 16
+IMAGES_PER_PART = CHUNK * CHUNKS_PER_PART
+
+
+def embed(
+    encoder: Encoder,
+    images: Images,
+    out: Path,
+    *,
+    view: View,
+    half: bool = False,
+    overwrite: bool = False,
+    rank: int = 0,
+    world: int = 1,
+    wait: Callable[[], None] = lambda: None,
+    report: Callable[[int, int], None] | None = None,
+) -> int:
+    """Write `out` (.parquet, or .npy with the paths in a text file beside it). Returns the number of vectors."""
+    check_target(out, overwrite)
+    check_channels(encoder, images)
+    parts = _parts_folder(encoder, images, out, view, half)
+    parts.mkdir(exist_ok=True)
+    count = -(-images.usable // IMAGES_PER_PART)
+    for number in range(rank, count, world):
+        file = parts / f"part-{number:06d}.parquet"
+        if not _is_whole(file):
+            _write_part(file, _part(encoder, images, view, number, half))
+        if report is not None:
+            report(min(images.usable, (number + 1) * IMAGES_PER_PART), images.usable)
+    wait()
+    rows = 0
+    if rank == 0:
+        rows = _join([parts / f"part-{number:06d}.parquet" for number in range(count)], out)
+        shutil.rmtree(parts)
+    wait()
+    return rows
+
+
+def check_target(out: Path, overwrite: bool) -> None:
+    """Refuse before any work."""
+    if out.suffix not in (".parquet", ".npy"):
+        raise ConfigError(f"out is {str(out)!r}; allowed: a name that ends in .parquet or .npy")
+    if not out.parent.is_dir():
+        raise RunError(f"{out} cannot be written: the folder {out.parent} does not exist")
+    if not os.access(out.parent, os.W_OK):
+        raise RunError(f"{out} cannot be written: the folder {out.parent} is read-only")
+    if out.exists() and not overwrite:
+        raise RunError(f"{out} exists; give --overwrite to replace it, or another --out")
+
+
+def _parts_folder(encoder: Encoder, images: Images, out: Path, view: View, half: bool) -> Path:
+    """Named after everything that decides the vectors, so that parts of another embedding are never joined in."""
+    words = [encoder.fingerprint or os.urandom(8).hex(), images.fingerprint, *view, str(half), torch.__version__]
+    key = hashlib.sha256("\0".join(words).encode()).hexdigest()[:12]
+    return out.parent / f".{out.name}.parts-{key}"
+
+
+def _part(encoder: Encoder, images: Images, view: View, number: int, half: bool) -> pa.Table:
+    first = number * CHUNKS_PER_PART
+    found = list(chunks(encoder, images, [view], first=first, last=first + CHUNKS_PER_PART))
+    if not found:
+        raise DataError(f"none of the images {number * IMAGES_PER_PART} and on can be decoded")
+    ids = torch.cat([ids_B for ids_B, _ in found])
+    vectors = torch.cat([vectors[view] for _, vectors in found]).numpy().astype(np.float16 if half else np.float32)
+    flat = pa.array(vectors.reshape(-1))
+    columns = {
+        "path": pa.array([images.paths[index] for index in ids.tolist()]),
+        "feature": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1]),
+    }
+    labels = images.labels_of(ids)
+    if labels is not None:
+        names = images.class_names
+        known = [names[label] if names else str(label) for label in labels.tolist()]
+        columns["label"] = pa.array(known)
+    return pa.table(columns)
+
+
+def _write_part(file: Path, part: pa.Table) -> None:
+    temporary = file.with_suffix(f".tmp-{os.getpid()}")
+    pq.write_table(part, temporary)
+    temporary.replace(file)
+
+
+def _is_whole(file: Path) -> bool:
+    """A part appears by renaming, so it is whole; what cannot be read is computed again."""
+    try:
+        return pq.ParquetFile(file).metadata.num_rows > 0
+    except Exception:
+        return False
+
+
+def _join(parts: list[Path], out: Path) -> int:
+    temporary = out.with_name(f".{out.name}.tmp-{os.getpid()}")
+    try:
+        rows = _join_npy(parts, temporary, out) if out.suffix == ".npy" else _join_parquet(parts, temporary)
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(out)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return rows
+
+
+def _join_parquet(parts: list[Path], temporary: Path) -> int:
+    rows = 0
+    with pq.ParquetWriter(temporary, pq.read_schema(parts[0])) as writer:
+        for part in _tables(parts):
+            writer.write_table(part)
+            rows += len(part)
+    return rows
+
+
+def _join_npy(parts: list[Path], temporary: Path, out: Path) -> int:
+    rows = sum(pq.ParquetFile(part).metadata.num_rows for part in parts)
+    feature = pq.read_schema(parts[0]).field("feature").type
+    shape, kind = (rows, feature.list_size), feature.value_type.to_pandas_dtype()
+    target = np.lib.format.open_memmap(temporary, mode="w+", dtype=kind, shape=shape)
+    paths, done = [], 0
+    for part in _tables(parts):
+        column = part["feature"].combine_chunks()
+        target[done : done + len(part)] = column.flatten().to_numpy(zero_copy_only=False).reshape(len(part), -1)
+        paths += part["path"].to_pylist()
+        done += len(part)
+    target.flush()
+    out.with_suffix(".paths.txt").write_text("".join(f"{path}\n" for path in paths))
+    return rows
+
+
+def _tables(parts: list[Path]) -> Iterator[pa.Table]:
+    for part in parts:
+        yield pq.read_table(part)

@@ -1,0 +1,75 @@
+"""What must somebody know who finds an exported encoder? Its README.md, in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from echoless.exchange.source import Source
+from echoless.exchange.target import Written
+
+
+def model_card(source: Source, library: str, written: Written, error: str) -> str:
+    config = source.encoder.config
+    height, width = config.image_size
+    parts = [
+        f"---\nlibrary_name: {library}\npipeline_tag: image-feature-extraction\ntags:\n- echoless\n---",
+        "# A vision encoder for frozen features",
+        (
+            f"A vision transformer: width {config.width}, {config.depth} blocks, {config.heads} heads, patches of "
+            f"{config.patch_size} x {config.patch_size} in images of {height} x {width} with {config.channels} "
+            f"channel(s). It was pretrained with {source.shortcuts}, and is stored here as an ordinary network: the "
+            f"alphas are folded into its weights, and {library} needs no other code to load it."
+        ),
+        "## The feature",
+        written.feature,
+        "## How to use it",
+        f"```python\n{written.usage}\n```",
+        _input(source),
+        "## Is it the same network?",
+        error + " Chosen for it: " + "; ".join(f"{name} {value}" for name, value in written.settings.items()) + ".",
+        "## Where it comes from",
+        _table(source.facts) if source.facts else "No record of its training came with it.",
+        _alphas(source),
+    ]
+    if source.results:
+        parts += ["## What was measured", _results(source.results)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _input(source: Source) -> str:
+    mean, std = (", ".join(f"{value:.6g}" for value in values) for values in (source.mean, source.std))
+    height, width = source.encoder.config.image_size
+    return (
+        "Images are resized (bilinear, antialiased) until they cover the input and cropped at the centre to "
+        f"{height} x {width}, scaled to 0..1 (divided by 255, or by 65535 where they have 16 bit), and normalised per "
+        f"channel with mean ({mean}) and standard deviation ({std})."
+    )
+
+
+def _alphas(source: Source) -> str:
+    values = ", ".join(f"{alpha:.5g}" for alpha in source.alphas)
+    return f"Weight of the identity at each shortcut, in the order attention, MLP, attention, ...: {values}"
+
+
+def _table(facts: Mapping[str, str]) -> str:
+    return "\n".join(["| | |", "|---|---|", *(f"| {_cell(name)} | {_cell(value)} |" for name, value in facts.items())])
+
+
+def _results(records: list[dict[str, Any]]) -> str:
+    rows = ["| metric | value | n | protocol |", "|---|---|---|---|"]
+    for record in records:
+        value = record["value"]
+        shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+        protocol = ", ".join(f"{key} {item}" for key, item in sorted(record["protocol"].items()) if _is_short(item))
+        rows.append(f"| {_cell(record['metric'])} | {_cell(shown)} | {record.get('n', '')} | {_cell(protocol)} |")
+    return "\n".join(rows)
+
+
+def _is_short(item: Any) -> bool:
+    """Numbers and words; neither lists nor paths, which belong to the machine on which it was measured."""
+    return isinstance(item, bool | int | float) or (isinstance(item, str) and "/" not in item and "\\" not in item)
+
+
+def _cell(text: str) -> str:
+    return str(text).replace("|", "\\|").replace("\n", " ")

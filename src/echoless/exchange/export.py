@@ -1,0 +1,80 @@
+"""How does an encoder leave this package? Folded into a plain network, read back by the other library, compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from echoless.config.checks import require_one_of
+from echoless.errors import RunError
+from echoless.exchange import to_hf, to_onnx, to_timm
+from echoless.exchange.card import model_card
+from echoless.exchange.plain import TOLERANCE, make_probe, relative_error
+from echoless.exchange.source import open_source
+from echoless.exchange.target import NotInstalled, Target
+from echoless.runs import new_folder
+from echoless.runs.seal import write_sealed
+
+TARGETS: dict[str, Target] = {"hf": to_hf.TARGET, "timm": to_timm.TARGET, "onnx": to_onnx.TARGET}
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What was written, and how far it is from the original: the largest relative distance of a token."""
+
+    out: Path
+    to: str
+    error: float
+    verified: bool  # whether the other library computed that error, or only we did
+    how: str
+    settings: dict[str, str]
+    feature: str
+
+    def __str__(self) -> str:
+        chosen = "; ".join(f"{name} {value}" for name, value in self.settings.items())
+        return f"wrote {self.out} ({self.to})\n{self.how}\n{chosen}\n{self.feature}"
+
+
+def export_encoder(run: str | Path, to: str, out: str | Path) -> ExportReport:
+    """Write the encoder of a run, or an encoder folder, for another library: "hf", "timm" or "onnx".
+
+    `out` must be new or empty; it appears whole, or not at all. The last block's output before any norm equals ours to
+    a relative error of 1e-4, measured by the other library where it is installed; otherwise nothing is written.
+    """
+    require_one_of("to", to, tuple(TARGETS))
+    out, target = Path(out), TARGETS[to]
+    require_new(out)
+    source = open_source(run)
+    probe = make_probe(source.encoder)
+    with new_folder(out) as temporary:
+        written = target.write(temporary, source, probe)
+        error, how, verified = written.error, "", False
+        _refuse(error, f"folded by our own arithmetic, before {target.library} saw it")
+        try:
+            tokens, version = target.read_back(temporary, source, probe.images)
+            error, verified = relative_error(tokens, probe.tokens), True
+            _refuse(error, f"as {target.library} {version} reads it")
+            how = f"Read back by {target.library} {version}: largest relative error of a token {error:.1e}."
+        except NotInstalled:
+            how = (
+                f"{target.library} is not installed here (extra: echoless[{target.extra}]), so it was not read back; "
+                f"by our own arithmetic the largest relative error of a token is {error:.1e}."
+            )
+        card = model_card(source, target.library, written, how)
+        write_sealed(temporary / "README.md", card.encode())
+    return ExportReport(out, to, error, verified, how, written.settings, written.feature)
+
+
+def require_new(out: Path) -> None:
+    """Refuse to write over anything."""
+    if out.is_symlink() or (out.exists() and not out.is_dir()):
+        raise RunError(f"{out} exists and is not a folder; allowed: a new or empty folder")
+    if out.is_dir() and (names := sorted(path.name for path in out.iterdir())):
+        raise RunError(f"{out} is not empty (it holds {', '.join(names[:3])}); allowed: a new or empty folder")
+
+
+def _refuse(error: float, where: str) -> None:
+    if not error <= TOLERANCE:
+        raise RunError(
+            f"the export differs from the encoder by {error:.1e} ({where}); allowed: {TOLERANCE:g}; nothing was written"
+        )

@@ -1,0 +1,43 @@
+"""What does a library that we export to have to offer?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from echoless.exchange.plain import Probe
+from echoless.exchange.source import Source
+from echoless.runs.jsonfile import json_bytes
+from echoless.runs.seal import write_sealed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """What was written: its error by our own arithmetic, and what people must know to use it."""
+
+    error: float
+    settings: dict[str, str]  # what was chosen, by name: printed, and listed in the card
+    feature: str  # which tensor is the feature, in one or two sentences
+    usage: str  # a few lines of Python
+
+
+@dataclass(frozen=True)
+class Target:
+    library: str  # what it is called
+    extra: str  # what to install to check it
+    write: Callable[[Path, Source, Probe], Written]
+    # The tokens of the last block as the library computes them from a folder, and the library's version.
+    read_back: Callable[[Path, Source, Tensor], tuple[Tensor, str]]
+
+
+class NotInstalled(Exception):
+    """The library cannot be imported here; a broken install counts as none."""
+
+
+def write_json_file(path: Path, value: Mapping[str, Any]) -> None:
+    """A new JSON file in a folder that is being filled."""
+    write_sealed(path, json_bytes(dict(value), path))
