@@ -32,6 +32,9 @@ test: setup      ## the fast tests
 test-all: setup  ## every test, the slow tier included
 	$(BIN)/pytest -m "slow or not slow"
 
+demo: setup      ## pretrain a plain and a faded encoder on drawn images and compare them: about ten minutes
+	$(BIN)/echoless demo --out runs/demo
+
 bench: setup     ## the side-by-side measurements; each prints a ratio and writes JSON
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 

@@ -345,7 +345,8 @@ class UNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stem, self.head = nn.Conv2d(3, 4, 1), nn.Conv2d(4, 3, 1)
-        self.down, self.middle, self.up = ConvBlock(4, 8), ConvBlock(8, 8), ConvBlock(8, 4)
+        self.down, self.up = ConvBlock(4, 8), ConvBlock(8, 4)
+        self.middle = nn.Sequential(ConvBlock(8, 8), ConvBlock(8, 8))
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.stem(x)
@@ -356,19 +357,44 @@ def test_projections_and_long_skips_fade_only_when_asked_for() -> None:
     x = torch.randn(2, 3, 8, 8)
     model = UNet()
     plain = decay_shortcuts(model, 0.5, example=x)
-    assert [s.where for s in plain.shortcuts] == ["middle"]
+    assert [s.where for s in plain.shortcuts] == ["middle.0", "middle.1"]
     undo(model)
     report = decay_shortcuts(model, 0.5, example=x, include="projections")
-    assert [s.where for s in report.shortcuts] == ["down", "middle", "up"]
+    assert [s.where for s in report.shortcuts] == ["down", "middle.0", "middle.1", "up"]
     undo(model)
     report = decay_shortcuts(model, 0.7, example=x, include=("projections", "long skips"))
-    assert [s.where for s in report.shortcuts] == ["down", "middle", "up", ""]
-    a, b, c, d = report.alphas
+    assert [s.where for s in report.shortcuts] == ["down", "middle.0", "middle.1", "up", ""]
+    a, b, c, d, e = report.alphas
     stem = model.stem(x)
     y = a * model.down.skip(stem) + model.down.body(stem)
-    y = b * y + model.middle.body(y)
-    y = c * model.up.skip(y) + model.up.body(y)
-    torch.testing.assert_close(model(x), model.head(d * stem + y), rtol=1e-5, atol=1e-5)
+    y = b * y + model.middle[0].body(y)
+    y = c * y + model.middle[1].body(y)
+    y = d * model.up.skip(y) + model.up.body(y)
+    torch.testing.assert_close(model(x), model.head(e * stem + y), rtol=1e-5, atol=1e-5)
+
+
+def test_a_sum_keeps_the_memory_layout_it_had() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.branch = nn.Conv2d(4, 4, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = x.to(memory_format=torch.channels_last)
+            y = x + self.branch(x).contiguous()
+            y = self.branch(y).contiguous() + y
+            return y.permute(0, 2, 3, 1).view(len(y), -1, 4)  # fails on any other layout
+
+    class Swapped(Mixed):
+        def forward(self, x: Tensor) -> Tensor:
+            x = x.to(memory_format=torch.channels_last)
+            y = self.branch(x).contiguous() + x
+            return y.view(len(y), 4, -1)
+
+    for model in (Mixed().eval(), Swapped().eval()):
+        x = torch.randn(2, 4, 6, 6)
+        decay_shortcuts(model, 0.4, example=x, schedule="constant", within=None)
+        assert model(x).isfinite().all()
 
 
 def test_parallel_branches_share_one_shortcut() -> None:

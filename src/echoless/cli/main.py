@@ -11,6 +11,7 @@ from echoless.errors import EcholessError
 
 # Verb -> (module in echoless.cli, what it does). A verb's module is imported when it is called.
 VERBS = {
+    "demo": ("demo", "the main job in minutes, on images drawn on the spot"),
     "pretrain": ("pretrain", "pretrain a masked autoencoder on any folder of images"),
     "evaluate": ("evaluate", "measure frozen features, with intervals and protocols"),
     "embed": ("embed", "one feature vector per image, as parquet or npy"),

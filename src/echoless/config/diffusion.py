@@ -19,7 +19,7 @@ Weighting = Literal["none", "velocity", "likelihood"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UViTConfig:
-    """A U-ViT: `depth` / 2 blocks in, one in the middle, `depth` / 2 out, the last joined to the first by long skips."""
+    """A U-ViT: half of `depth` blocks in, one in the middle, half out; long skips join the last to the first."""
 
     image_size: tuple[int, int] = (32, 32)  # height, width: of the image, or of its latent
     patch_size: int = 2

@@ -34,7 +34,9 @@ class Source:
         alphas, variant = self.alphas, self.encoder.shortcut_record["variant"]
         if variant == "identity":
             return "plain residual connections (alpha 1 everywhere)"
-        ends = f"alpha from {alphas[0]:.4g} to {alphas[-1]:.4g}, product {effective_alpha(alphas):.3g}" if alphas else ""
+        ends = (
+            f"alpha from {alphas[0]:.4g} to {alphas[-1]:.4g}, product {effective_alpha(alphas):.3g}" if alphas else ""
+        )
         return f"{variant}: {ends}" if ends else variant
 
 

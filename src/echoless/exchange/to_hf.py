@@ -5,6 +5,8 @@ Tensors carry the names that transformers writes to disk, which its older releas
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +141,17 @@ def processor_config(source: Source) -> dict[str, Any] | None:
     }
 
 
+@contextmanager
+def _no_progress_bar(switch: Any) -> Iterator[None]:
+    shown = switch.is_progress_bar_enabled()
+    switch.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            switch.enable_progress_bar()
+
+
 @torch.no_grad()
 def read_back(folder: Path, source: Source, images: Tensor) -> tuple[Tensor, str]:
     try:
@@ -146,7 +159,8 @@ def read_back(folder: Path, source: Source, images: Tensor) -> tuple[Tensor, str
         from transformers import ViTModel
     except Exception as error:
         raise NotInstalled(str(error)) from None
-    model = ViTModel.from_pretrained(folder, local_files_only=True).eval()
+    with _no_progress_bar(transformers.utils.logging):
+        model = ViTModel.from_pretrained(folder, local_files_only=True).eval()
     tokens = model(images, output_hidden_states=True).hidden_states[-1]
     return tokens, transformers.__version__
 

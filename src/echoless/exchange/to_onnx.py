@@ -18,6 +18,7 @@ from echoless.exchange.plain import Probe, folded, last_block, relative_error
 from echoless.exchange.source import Source
 from echoless.exchange.target import NotInstalled, Target, Written, write_json_file
 from echoless.models import ViT
+from echoless.models.layers import patchify
 from echoless.runs.seal import write_sealed
 
 MODEL = "model.onnx"
@@ -38,7 +39,10 @@ class FeatureNetwork(nn.Module):
         self.encoder = encoder
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        tokens_BTD = self.encoder.embed(images)
+        # `ViT.embed` for one image size; the batch stays a symbol, which `len` would turn into a number.
+        patches = self.encoder.patch_embed(patchify(images, self.encoder.config.patch_size))
+        cls_token = self.encoder.cls_token.expand(images.shape[0], 1, -1)
+        tokens_BTD = torch.cat([cls_token, patches + self.encoder.positions], dim=1)
         for block in self.encoder.blocks:
             tokens_BTD = block(tokens_BTD)
         return tokens_BTD.mean(dim=1), tokens_BTD

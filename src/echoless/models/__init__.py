@@ -1,15 +1,21 @@
 """Architectures: no losses, no files."""
 
+from echoless.models.denoiser import Denoiser
 from echoless.models.features import POOLINGS, Features
 from echoless.models.layers import count_parameters, patchify, sincos_positions, unpatchify
 from echoless.models.mae import MAE, Masking, tap_blocks
+from echoless.models.sit import SiT
+from echoless.models.uvit import UViT
 from echoless.models.vit import ViT
 
 __all__ = [
     "MAE",
     "POOLINGS",
+    "Denoiser",
     "Features",
     "Masking",
+    "SiT",
+    "UViT",
     "ViT",
     "count_parameters",
     "patchify",

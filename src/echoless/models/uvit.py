@@ -37,7 +37,7 @@ class UViT(Denoiser):
         self.skips = nn.ModuleList(linear(2 * width, width) for _ in range(config.depth // 2))
         self.norm = nn.LayerNorm(width, eps=config.norm_eps)
         self.to_pixels = linear(width, config.patch_values)
-        self.conv = nn.Conv2d(config.channels, config.channels, 3, padding=1) if config.conv else nn.Identity()
+        self.conv = _conv3x3(config.channels) if config.conv else nn.Identity()
         self._initialise(generator)
 
     def forward(
@@ -85,3 +85,8 @@ class UViT(Denoiser):
             nn.init.normal_(self.label_table, generator=generator)
         if self.config.zero_init:
             silence_branches(self)
+
+
+def _conv3x3(channels: int) -> nn.Conv2d:
+    """Without weights yet, as `linear`."""
+    return nn.utils.skip_init(nn.Conv2d, channels, channels, 3, padding=1, device=torch.get_default_device())

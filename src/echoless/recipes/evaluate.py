@@ -10,6 +10,7 @@ from typing import Any
 from echoless.config.options import EvaluateOptions
 from echoless.data import Images, default_cache_dir, open_images
 from echoless.errors import ConfigError, DataError, RunError
+from echoless.evaluation.augmented import mae_linear
 from echoless.evaluation.classify import check_labels, knn, linear
 from echoless.evaluation.encoder import Encoder, from_folder, open_encoder, raw_pixels
 from echoless.evaluation.extract import POOLINGS, FeatureSet, View, check_channels, extract
@@ -164,11 +165,33 @@ def _numbers(
         metrics += [
             linear(train[view], test[view] if test else None, probe=probe, seed=options.seed, **described)
             for probe in options.probe
+            if probe != "mae"
         ]
+        if "mae" in options.probe and subject == "trained":
+            metrics.append(_mae_probe(bench, encoder, view, test, described))
     if "rank" in measured:
         judged = test or train
         metrics += ranks(judged[token_view], judged[view], **described)
     return metrics
+
+
+def _mae_probe(
+    bench: Bench, encoder: Encoder, view: View, test: dict[View, FeatureSet] | None, described: dict[str, Any]
+) -> Metric:
+    if test is None:
+        raise ConfigError(
+            "probe is 'mae' without --test; allowed: give --test, because it retrains on augmented images"
+        )
+    with Progress("mae probe", 90, "epochs") as progress:
+        return mae_linear(
+            encoder,
+            bench.train,
+            test[view],
+            view=view,
+            seed=bench.options.seed,
+            report=lambda done, total: progress.show(done),
+            **described,
+        )
 
 
 def _layer(encoder: Encoder, options: EvaluateOptions) -> str:

@@ -81,7 +81,8 @@ def find_shortcuts(
     shortcuts = [item for item in sorted_ if isinstance(item, FoundShortcut)]
     others = [item for item in sorted_ if isinstance(item, Other)]
     if "long skips" not in include:
-        long_skips = {id(s): inner for s in shortcuts if (inner := _shortcuts_inside(nodes, s, shortcuts))}
+        # A branch may well hold one shortcut of its own; a skip around several sub-layers is another kind of thing.
+        long_skips = {id(s): inner for s in shortcuts if (inner := _shortcuts_inside(nodes, s, shortcuts)) > 1}
         others += [
             Other(s.addition, f"a long skip around {long_skips[id(s)]} other shortcuts (include='long skips' fades it)")
             for s in shortcuts
@@ -123,7 +124,7 @@ def _classify_merge(nodes: Sequence[Node], addition: Addition, include: frozense
         return Other(addition, "a merge of two branches, neither of which is an identity")
     if "projections" in include:
         return FoundShortcut(addition, light, _kind({node.name for node in paths[heavy]}))
-    what = "projected" if layers[light] else "scaled or normalised"
+    what = "projected" if layers[light] else "selected, scaled or normalised"
     return Other(addition, f"its shortcut is {what}, not an identity (include='projections' fades it)")
 
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from echoless.shortcuts.residual import residual
-from echoless.shortcuts.trace import Place, content_of, home_of, leads_to
+from echoless.shortcuts.trace import Place, content_of, home_of, leads_to, stream_first
 
 ALPHAS = "faded_alphas"  # the attribute of a rewritten object: one entry per rewritten addition
 _serial = itertools.count()
@@ -109,7 +109,8 @@ class _Function:
         self.class_name = class_name  # private names (`self.__x`) are mangled with it
         self.prologue: list[str] = []
         self.names: dict[str, object] = {
-            "residual_sum": residual,
+            "stream_plus_branch": stream_first,
+            "branch_plus_stream": residual,
             "add_stream_": _add_stream_,
             "add_branch_": _add_branch_,
             "next_alpha": _next_alpha,
@@ -172,7 +173,8 @@ def _faded_sum(node: ast.expr | ast.AugAssign, identity: int, alpha: str) -> ast
     in_place = isinstance(node, ast.AugAssign) or _method_name(node) == "add_"
     # Keywords are evaluated in the order in which they stand: left before right, as in the sum.
     roles = ("x", "fx") if identity == 0 else ("fx", "x")
-    name = ("add_branch_", "add_stream_")[identity] if in_place else "residual_sum"
+    out_of_place = ("stream_plus_branch", "branch_plus_stream")
+    name = (("add_branch_", "add_stream_") if in_place else out_of_place)[identity]
     keywords = [ast.keyword(role, operand) for role, operand in zip(roles, operands)]
     call = ast.Call(ast.Name(name, ast.Load()), [], [*keywords, ast.keyword("alpha", _expression(alpha))])
     if isinstance(node, ast.AugAssign):

@@ -104,12 +104,13 @@ class Tracer(TorchFunctionMode):
         parents = tuple(node for tensor in given if (node := self._node_of.get(tensor)) is not None)
         operands = _operands(func, args, kwargs)
         before = tuple(self._node_of.get(tensor) or self._constant(tensor) for tensor in operands or ())
-        order = len(self.additions)
+        order, versions = len(self.additions), [_version(tensor) for tensor in given]
         if operands is not None and order in self._fades:
             out = _faded(func, operands, self._fades[order])
         else:
             out = func(*args, **kwargs)
-        self._record(func, given, parents, out)
+        changed = [tensor for tensor, version in zip(given, versions) if _version(tensor) != version]
+        self._record(func, given, parents, changed, out)
         if operands is not None:
             self._record_addition(func, before, self._node_of[out], sys._getframe(1))
         return out
@@ -118,17 +119,17 @@ class Tracer(TorchFunctionMode):
         super().__exit__(*exception)
         self._calls.clear()  # frames keep every local alive, activations included
 
-    def _record(self, func: Any, given: list[Tensor], parents: tuple[Node, ...], out: object) -> None:
+    def _record(
+        self, func: Any, given: list[Tensor], parents: tuple[Node, ...], changed: list[Tensor], out: object
+    ) -> None:
         name = getattr(func, "__name__", str(func))
         weights = tuple(t for t in given if id(t) in self._parameters and isinstance(t, nn.Parameter))
         for weight in weights:
             self.uses[id(weight)] = self.uses.get(id(weight), 0) + 1
-        changed = _changes_its_argument(name)
-        results = given[:1] if changed else list(tensors_in(out))
-        for tensor in results:
-            # A function that hands its argument back (`contiguous`, dropout in eval mode) made nothing.
-            if changed or not any(tensor is t for t in given):
-                self._node_of[tensor] = self._new_node(name, parents, weights, tensor)
+        # A function that hands its argument back unchanged (`contiguous`, dropout in eval mode) made nothing.
+        made = [tensor for tensor in tensors_in(out) if not any(tensor is t for t in given)]
+        for tensor in made + changed:
+            self._node_of[tensor] = self._new_node(name, parents, weights, tensor)
 
     def _record_addition(self, func: Any, operands: tuple[Node, ...], result: Node, frame: FrameType) -> None:
         owner, call, places = _who_ran(frame)
@@ -170,6 +171,13 @@ class Tracer(TorchFunctionMode):
         return ""
 
 
+def stream_first(x: Tensor, fx: Tensor, alpha: float) -> Tensor:
+    """alpha * x + f(x) in the place of a sum `x + f(x)`, whose result lies in memory as x does where the two differ."""
+    if x.stride() == fx.stride():
+        return residual(x, fx, alpha)
+    return residual(fx, x * alpha)
+
+
 def tensors_in(value: object) -> Iterator[Tensor]:
     """Every tensor in nested containers, in order."""
     if isinstance(value, Tensor):
@@ -195,12 +203,14 @@ def _operands(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
 
 
 def _faded(func: Any, operands: tuple[Tensor, Tensor], fade: FadedOperand) -> Tensor:
-    sum_ = residual(operands[fade.identity], operands[1 - fade.identity], fade.alpha)
+    join = residual if fade.identity else stream_first
+    sum_ = join(operands[fade.identity], operands[1 - fade.identity], fade.alpha)
     return operands[0].copy_(sum_) if func in _IN_PLACE_ADDITIONS else sum_
 
 
-def _changes_its_argument(name: str) -> bool:
-    return name == "__setitem__" or (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
+def _version(tensor: Tensor) -> int:
+    """Counts the in-place changes of a tensor."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _who_ran(frame: FrameType) -> tuple[object | None, FrameType, tuple[Place, ...]]:

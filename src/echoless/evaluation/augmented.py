@@ -1,0 +1,72 @@
+"""How is the probe of He et al. 2022 trained? On random crops that pass through the frozen encoder every epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from echoless.data import AugmentConfig, Images, Loader
+from echoless.errors import DataError
+from echoless.evaluation.encoder import Encoder
+from echoless.evaluation.extract import FeatureSet, Report, View, pool
+from echoless.measures import accuracy_interval, mae_probe
+from echoless.randomness import generator_for
+from echoless.reports.record import Metric
+
+LARGEST_BATCH = 16_384  # the published one; the learning rate is scaled to what is used
+
+
+def mae_linear(
+    encoder: Encoder,
+    train: Images,
+    test: FeatureSet,
+    *,
+    view: View,
+    seed: int,
+    epochs: int = 90,
+    report: Report | None = None,
+    **protocol: Any,
+) -> Metric:
+    """Batch norm without affine, LARS, 90 epochs; the test images are not augmented."""
+    if train.labels is None or test.labels_N is None:
+        raise DataError("the mae probe needs labels for --train and --test")
+    batch_size = min(LARGEST_BATCH, train.usable)
+    steps = max(1, train.usable // batch_size)
+    loader = Loader(
+        train,
+        size=encoder.image_size,
+        batch_size=batch_size,
+        seed=seed,
+        mean=encoder.mean,
+        std=encoder.std,
+        augment=AugmentConfig(scale=(0.08, 1.0)),
+    )
+
+    def batches_of_epoch(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        for batch in loader.batches(epoch * steps, (epoch + 1) * steps):
+            assert batch.labels_B is not None
+            parts = [
+                pool(encoder.tokens(piece, [view.layer])[view.layer], view.pooling, encoder.has_class_token)
+                for piece in batch.images_BCHW.split(256)
+            ]
+            if report is not None:
+                report(epoch + 1, epochs)
+            yield torch.cat(parts).float().cpu(), batch.labels_B
+
+    trained = mae_probe(
+        batches_of_epoch,
+        steps_per_epoch=steps,
+        dim=test.features_ND.shape[1],
+        classes=int(train.labels.max()) + 1,
+        batch_size=batch_size,
+        generator=generator_for(seed, "probe", 3),
+        epochs=epochs,
+    )
+    correct = trained.predict(test.features_ND) == test.labels_N
+    value, low, high = accuracy_interval(correct, generator=generator_for(seed, "probe", 1_000_000))
+    described = {**protocol, "layer": view.layer, "pooling": view.pooling, "probe": "mae", "epochs": epochs}
+    described |= {"batch_size": batch_size, "train_n": train.usable, "seed": seed}
+    return Metric(metric="linear", value=value, n=len(correct), interval=(low, high), protocol=described)
