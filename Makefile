@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN    := .venv/bin
 EXTRAS := hf,science,shards,optim,ode,onnx,tracking
 
-.PHONY: help setup lint format test test-all demo bench clean
+.PHONY: help setup lint format test test-tv test-all demo bench clean
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
@@ -29,7 +29,20 @@ format: setup    ## rewrite the code in the house style
 test: setup      ## the fast tests
 	$(BIN)/pytest
 
-test-all: setup  ## every test, the slow tier included
+# torchvision's wheel does not import beside a CPU-only torch, and breaks others while it is installed: hence apart.
+.venv-tv/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-tv
+	.venv-tv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	.venv-tv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  numpy pillow pytest pytest-timeout safetensors pyyaml huggingface_hub rich tyro
+	.venv-tv/bin/pip install --quiet --disable-pip-version-check --no-deps torchvision==0.28.0 timm==1.0.30
+	.venv-tv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps -e .
+	touch $@
+
+test-tv: .venv-tv/.installed  ## the tests against timm and torchvision, in an environment of their own
+	.venv-tv/bin/python -m pytest tests/tv
+
+test-all: setup test-tv  ## every test, the slow tier included
 	$(BIN)/pytest -m "slow or not slow"
 
 demo: setup      ## pretrain a plain and a faded encoder on drawn images and compare them: about ten minutes
@@ -39,4 +52,4 @@ bench: setup     ## the side-by-side measurements; each prints a ratio and write
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 clean:           ## remove the environment and every cache
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-tv .mypy_cache .ruff_cache .pytest_cache .hypothesis

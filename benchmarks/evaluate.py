@@ -2,8 +2,8 @@
 
     python benchmarks/evaluate.py [--rounds 5] [--threads 2] [--features FILE.npz] [--only knn probe]
 
-Each comparison runs its contenders in turn, round after round, so that a busy moment of the machine hits all of them, and
-reports the median over the rounds of each ratio. Prints one line per ratio and writes benchmarks/results/evaluate.json.
+Each comparison runs its contenders in turn, round after round, so that a busy moment of the machine hits all of them,
+and reports the median over the rounds of each ratio. Prints one line per figure and writes results/evaluate.json.
 FILE.npz holds train, train_labels, test and test_labels; without it, features are drawn: 50,000 and 10,000 rows of 192
 correlated dimensions in ten overlapping classes.
 """
@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
-import statistics
-import time
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,13 +20,13 @@ from typing import Any, NamedTuple
 import faiss
 import numpy as np
 import torch
+from interleave import ratio, take_turns, write
 from sklearn.neighbors import KNeighborsClassifier
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from echoless.measures import accuracy, imagenet100_probe, knn_classify, memory_estimate, quick_probe
 
-RESULTS = Path(__file__).parent / "results" / "evaluate.json"
 K, TEMPERATURE = 20, 0.07
 
 
@@ -59,20 +57,26 @@ def stored_features(path: Path) -> Features:
         return Features(*(torch.from_numpy(arrays[name]) for name in Features._fields))
 
 
-def interleaved(contenders: dict[str, Callable[[], Tensor]], rounds: int) -> tuple[dict[str, list[float]], dict]:
-    """Seconds of every contender in every round, and what each of them returned last."""
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    outcomes = {}
-    for _ in range(rounds):
-        for name, run in contenders.items():
-            start = time.perf_counter()
-            outcomes[name] = run()
-            seconds[name].append(time.perf_counter() - start)
-    return seconds, outcomes
+def race(contenders: dict[str, Callable[[], Tensor]], rounds: int) -> tuple[dict[str, list[float]], dict[str, Tensor]]:
+    """Seconds of every contender in every round, and what each of them returned."""
+    outcomes: dict[str, Tensor] = {}
+    keep = {name: lambda name=name, run=run: outcomes.update({name: run()}) for name, run in contenders.items()}
+    return take_turns(keep, rounds, warmup=0), outcomes
 
 
-def times_as_fast(seconds: dict[str, list[float]], ours: str, other: str) -> float:
-    return statistics.median(b / a for a, b in zip(seconds[ours], seconds[other]))
+def peak_memory(run: Callable[[], Tensor]) -> int | None:
+    """Bytes by which the resident memory rose at its highest; None where the system does not say."""
+
+    def resident(field: str) -> int:
+        return int(re.search(rf"{field}:\s+(\d+)", Path("/proc/self/status").read_text())[1]) * 1024  # type: ignore[index]
+
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # lowers the high-water mark to the present
+        before = resident("VmRSS")
+    except OSError:
+        return None
+    run()
+    return resident("VmHWM") - before
 
 
 def compare_knn(features: Features, rounds: int) -> dict[str, Any]:
@@ -99,15 +103,13 @@ def compare_knn(features: Features, rounds: int) -> dict[str, Any]:
         model.fit(features.train.numpy(), features.train_labels.numpy())
         return torch.from_numpy(model.predict(features.test.numpy()))
 
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    ours()
-    memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
-    seconds, predictions = interleaved({"echoless": ours, "faiss": with_faiss, "sklearn": with_sklearn}, rounds)
+    memory = peak_memory(ours)
+    seconds, predictions = race({"echoless": ours, "faiss": with_faiss, "sklearn": with_sklearn}, rounds)
     return {
         "seconds": seconds,
         "accuracy": {name: accuracy(p, features.test_labels) for name, p in predictions.items()},
-        "times as fast as faiss IndexFlatIP (goal 1.0)": times_as_fast(seconds, "echoless", "faiss"),
-        "times as fast as scikit-learn brute (goal 5)": times_as_fast(seconds, "echoless", "sklearn"),
+        "times as fast as faiss IndexFlatIP (goal 1.0)": ratio(seconds, "echoless", "faiss")[0],
+        "times as fast as scikit-learn brute (goal 5)": ratio(seconds, "echoless", "sklearn")[0],
         "peak memory beyond the features, bytes": memory,
         "estimate for 1,281,167 x 768 against 50,000, bytes": memory_estimate(1_281_167, 50_000, 768, K),
     }
@@ -119,12 +121,12 @@ def compare_probes(features: Features, rounds: int) -> dict[str, Any]:
             features.test
         )
 
-    seconds, predictions = interleaved({"quick": run(quick_probe), "imagenet100": run(imagenet100_probe)}, rounds)
+    seconds, predictions = race({"quick": run(quick_probe), "imagenet100": run(imagenet100_probe)}, rounds)
     scores = {name: accuracy(p, features.test_labels) for name, p in predictions.items()}
     return {
         "seconds": seconds,
         "accuracy": scores,
-        "times as fast as imagenet100 (goal 20)": times_as_fast(seconds, "quick", "imagenet100"),
+        "times as fast as imagenet100 (goal 20)": ratio(seconds, "quick", "imagenet100")[0],
         "points below imagenet100 (goal: at most 0.5)": 100 * (scores["imagenet100"] - scores["quick"]),
     }
 
@@ -142,7 +144,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     features = stored_features(options.features) if options.features else drawn_features()
     shapes = {name: list(value.shape) for name, value in features._asdict().items()}
-    results: dict[str, Any] = {"threads": options.threads, "rounds": options.rounds, "shapes": shapes}
+    results: dict[str, Any] = {"rounds": options.rounds, "shapes": shapes}
     with threadpool_limits(limits=options.threads):
         for name in options.only:
             results[name] = COMPARISONS[name](features, options.rounds)
@@ -151,8 +153,7 @@ def main() -> None:
                     print(f"{name}: {what}: {value:.4g}", flush=True)
                 else:
                     print(f"{name}: {what}: {json.dumps(value)}", flush=True)
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(results, indent=2) + "\n")
+    write("evaluate", results)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ _HOME = {
     "alphas": "shortcuts",
     "alpha_min_for": "shortcuts",
     "contributions": "shortcuts",
+    "decay_shortcuts": "shortcuts",
+    "undo": "shortcuts",
     "effective_alpha": "shortcuts",
     "fold": "shortcuts",
     "residual": "shortcuts",
@@ -24,6 +26,10 @@ _HOME = {
     "masked_loss": "objectives",
     "random_masking": "objectives",
     "generator_for": "randomness",
+    "pretrain": "recipes.pretrain",
+    "evaluate": "recipes.evaluate",
+    "embed": "recipes.embed",
+    "demo": "recipes.demo",
 }
 __all__ = ["__version__", *_HOME]
 

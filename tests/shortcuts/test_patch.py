@@ -159,15 +159,16 @@ def test_alphas_are_saved_beside_the_weights_and_restored(tmp_path: Path) -> Non
     report.save(file)
     fresh = Transformer()
     fresh.load_state_dict(model.state_dict())
-    again = apply_saved(fresh, file, example=x, within="encoder")
+    again = apply_saved(fresh, file, example=x)
     assert again.alphas == report.alphas
     assert torch.equal(fresh(x), model(x))
     with pytest.raises(ValueError, match="holds alphas for 6 shortcuts"):
-        apply_saved(Transformer(4), file, example=x, within="encoder")
+        apply_saved(Transformer(4), file, example=x)
 
 
 @pytest.mark.parametrize("change", [
     {"format": "other"}, {"shortcuts": []}, {"shortcuts": [{"alpha": 0.5}]}, {"shortcuts": "all"},
+    {"within": [1]}, {"include": "all"},
 ])  # fmt: skip
 def test_a_file_of_another_kind_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     x, file = torch.randn(2, 3, WIDTH), tmp_path / "shortcuts.json"
@@ -180,6 +181,22 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path, change: dict[str, Any
     file.write_text(json.dumps(record))
     with pytest.raises(ValueError, match=r"alpha is 1\.5"):
         apply_saved(Loop(), file, example=x)
+
+
+def test_distributed_data_parallel_runs_a_faded_model(tmp_path: Path) -> None:
+    model, x = Wrapped(), torch.randn(2, 3, WIDTH)
+    decay_shortcuts(model, 0.4, example=x)
+    expected = model(x)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        parallel = nn.parallel.DistributedDataParallel(model)
+        out = parallel(x)
+        out.sum().backward()
+        assert torch.equal(out, expected)
+        with pytest.raises(ValueError, match="faded already"):
+            decay_shortcuts(parallel, 0.5, example=x)
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_the_source_that_runs_can_be_read() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -247,22 +246,6 @@ def test_a_deep_copy_is_faded_too_and_undone_by_itself() -> None:
     undo(twin)
     assert torch.equal(twin(x), plain)
     assert torch.equal(model(x), faded)
-
-
-def test_distributed_data_parallel_runs_a_faded_model(tmp_path: Path) -> None:
-    model, x = Wrapped(), torch.randn(2, 3, WIDTH)
-    decay_shortcuts(model, 0.4, example=x)
-    expected = model(x)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        parallel = nn.parallel.DistributedDataParallel(model)
-        out = parallel(x)
-        out.sum().backward()
-        assert torch.equal(out, expected)
-        with pytest.raises(ValueError, match="faded already"):
-            decay_shortcuts(parallel, 0.5, example=x)
-    finally:
-        torch.distributed.destroy_process_group()
 
 
 def test_the_state_of_the_model_the_example_and_torch_is_left_as_it_was() -> None:

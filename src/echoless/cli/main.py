@@ -15,6 +15,9 @@ VERBS = {
     "pretrain": ("pretrain", "pretrain a masked autoencoder on any folder of images"),
     "evaluate": ("evaluate", "measure frozen features, with intervals and protocols"),
     "embed": ("embed", "one feature vector per image, as parquet or npy"),
+    "export": ("export", "an encoder for transformers, timm or onnxruntime, with none of our code"),
+    "import": ("import_", "a checkpoint of others, for --init, evaluate and embed"),
+    "inspect": ("inspect", "the shortcuts of any transformers, timm, diffusers or torchvision model"),
     "recipes": ("recipes", "the named settings, what they cost and what was seen"),
     "doctor": ("doctor", "what this machine can do, and what is missing"),
 }
@@ -43,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except EcholessError as error:
         print(f"echoless {verb}: {error}", file=sys.stderr)
         return error.exit_code
+    except SystemExit as end:  # tyro's, after --help or a value it cannot read
+        return int(end.code or 0)
     except KeyboardInterrupt:
         print(f"echoless {verb}: interrupted", file=sys.stderr)
         return 130

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
+from echoless.cli.parsing import parse
 from echoless.config.options import PretrainOptions
 
 
@@ -19,16 +22,20 @@ class Pretrain:
     Ctrl-C or SIGTERM at any time, continue with --resume.
     """
 
-    data: tyro.conf.Positional[str]
+    data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA")]
     """A folder of images (nested or flat), a .parquet file or folder of them, .tar shards, .npz, or `shapes`."""
-    out: Path
+    out: Annotated[Path, tyro.conf.arg(metavar="RUN")]
     """The run folder to create."""
-    options: tyro.conf.OmitArgPrefixes[PretrainOptions] = field(default_factory=PretrainOptions)
+    run: tyro.conf.OmitArgPrefixes[PretrainOptions] = field(default_factory=PretrainOptions)
 
 
 def run(arguments: Sequence[str]) -> int:
-    command = tyro.cli(Pretrain, args=list(arguments), prog="echoless pretrain")
-    from echoless.recipes.pretrain import REQUEUE_EXIT_CODE, pretrain_with
+    command = parse(Pretrain, arguments, "echoless pretrain")
+    from echoless.recipes.pretrain import REQUEUE_EXIT_CODE, Stopped, pretrain_with
 
-    complete = pretrain_with(command.data, command.out, command.options)
-    return REQUEUE_EXIT_CODE if command.options.requeue and not complete else 0
+    try:
+        complete = pretrain_with(command.data, command.out, command.run)
+    except Stopped as stopped:
+        print(f"echoless pretrain: {stopped}", file=sys.stderr)
+        complete = False
+    return REQUEUE_EXIT_CODE if command.run.requeue and not complete else 0

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import tyro
+from echoless.cli.parsing import parse
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Recipes:
 
 
 def run(arguments: Sequence[str]) -> int:
-    tyro.cli(Recipes, args=list(arguments), prog="echoless recipes")
+    parse(Recipes, arguments, "echoless recipes")
     from echoless.recipes.masked import RECIPES
 
     for name, recipe in RECIPES.items():

@@ -158,3 +158,35 @@ class EmbedOptions:
     """auto, cpu, cuda or cuda:N."""
     overwrite: bool = False
     """Replace the file in --out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportOptions:
+    """What a foreign checkpoint does not say by itself."""
+
+    alpha_min: float | None = None
+    """Weight of the last identity shortcut in a checkpoint of the paper's authors, which does not carry it."""
+    heads: int | None = None
+    """Attention heads of the encoder (default: what published ViTs of that width have)."""
+    decoder_heads: int | None = None
+    """Attention heads of the decoder (default: 16 for width 512)."""
+    image_size: tuple[int, ...] | None = None
+    """Height and width the positions were made for (default: a square)."""
+    mean: tuple[float, ...] | None = None
+    """Mean of each channel, for pixels in 0..1 (default: the folder's own, else ImageNet's)."""
+    std: tuple[float, ...] | None = None
+    """Standard deviation of each channel (default: likewise)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectOptions:
+    """How the shortcuts that are found would be faded."""
+
+    alpha_min: float | Literal["auto"] = "auto"
+    """Weight of the last identity shortcut."""
+    schedule: Schedule = "linear"
+    """How alpha falls with depth."""
+    fade: Fade = "both"
+    """Which shortcuts fade."""
+    within: tuple[str, ...] | None = None
+    """Only shortcuts in these modules: names, or patterns such as `encoder.layer.1?`."""

@@ -30,12 +30,14 @@ DEFAULT_COUNT = 20_000
 SIZE = 32
 
 # Half the side of the frame of a shape, as a share of half the image.
-_LARGEST, _SMALLEST = 0.68, 0.42
-_LEAST_CONTRAST = 0.5  # distance between the two colours in the unit cube
-_TEXTURE = 0.12  # largest amplitude of a texture, in [0, 1]
-_NOISE = 0.03
+_LARGEST, _SMALLEST = 0.8, 0.55
+_LEAST_CONTRAST = 0.6  # distance between the two colours in the unit cube
+_TEXTURE = 0.06  # largest amplitude of the waves on it, in [0, 1]
+_SLOPE = 0.45  # largest change of a channel from the middle of the image to its side: a smooth shade, as light makes it
+_NOISE = 0.02
 _COLOUR_DRAWS = 8
-_PARAMETERS = 4 + 3 * (1 + _COLOUR_DRAWS) + 2 * 5
+_SURFACE = 5 + 6  # waves, shade
+_PARAMETERS = 4 + 3 * (1 + _COLOUR_DRAWS) + 2 * _SURFACE
 
 Frame = Callable[[Array, Array], Array]
 
@@ -136,12 +138,12 @@ class Shapes:
         parameters, noise = zip(*(self._random(int(index)) for index in ids))
         uniform_BP = np.stack(parameters)
         distance_BSS = _distances(uniform_BP[:, :4], ids % len(CLASS_NAMES), self.size)
-        ground, figure = _colours(uniform_BP[:, 4:-10])
-        textures = [_texture(uniform_BP[:, -10:-5], self.size), _texture(uniform_BP[:, -5:], self.size)]
+        colours, surfaces = uniform_BP[:, 4 : -2 * _SURFACE], uniform_BP[:, -2 * _SURFACE :]
+        ground, figure = _colours(colours)
+        back = _surface(ground, surfaces[:, :_SURFACE], self.size)
+        front = _surface(figure, surfaces[:, _SURFACE:], self.size)
         # A pixel that the outline cuts belongs to both in proportion: no jagged edge gives the class away.
         cover = np.clip(0.5 - distance_BSS, 0, 1)[:, None]
-        back = ground[:, :, None, None] + textures[0][:, None]
-        front = figure[:, :, None, None] + textures[1][:, None]
         images = back + cover * (front - back) + np.float32(_NOISE) * np.stack(noise)
         return np.rint(np.clip(images, 0, 1) * 255).astype(np.uint8), distance_BSS < 0
 
@@ -192,8 +194,16 @@ def _colours(uniform: Array) -> tuple[Array, Array]:
     return ground, candidates[np.arange(len(uniform)), far.argmax(axis=1)]
 
 
-def _texture(uniform_B5: Array, size: int) -> Array:
-    """texture_BSS: waves in one direction (stripes), or their product with waves across (checks)."""
+def _surface(colour_BC: Array, uniform: Array, size: int) -> Array:
+    """surface_BCSS: a colour with a shade in each channel and waves on all."""
+    slope_BC2 = np.float32(_SLOPE) * (2 * uniform[:, 5:].reshape(-1, 3, 2) - 1)
+    axis = (np.arange(size, dtype=np.float32) + 0.5) * np.float32(2 / size) - 1
+    shade = slope_BC2[:, :, :1, None] * axis + slope_BC2[:, :, 1:, None] * axis[:, None]
+    return colour_BC[:, :, None, None] + shade + _waves(uniform[:, :5], size)[:, None]
+
+
+def _waves(uniform_B5: Array, size: int) -> Array:
+    """waves_BSS: waves in one direction (stripes), or their product with waves across (checks)."""
     amplitude, frequency, direction, phase, kind = (uniform_B5[:, i, None, None] for i in range(5))
     axis = np.arange(size, dtype=np.float32) / size
     wave = 2 * np.float32(np.pi) * (2 + 6 * frequency)

@@ -2,5 +2,7 @@
 
 from echoless.exchange.export import ExportReport, export_encoder
 from echoless.exchange.hf_vitmae import load_hf_vitmae
+from echoless.exchange.importing import ImportReport, import_checkpoint
+from echoless.exchange.inspecting import inspect_model
 
-__all__ = ["ExportReport", "export_encoder", "load_hf_vitmae"]
+__all__ = ["ExportReport", "ImportReport", "export_encoder", "import_checkpoint", "inspect_model", "load_hf_vitmae"]

@@ -8,12 +8,14 @@ from typing import Any
 from echoless.exchange.source import Source
 from echoless.exchange.target import Written
 
+_HUB_NAMES = {"onnxruntime": "onnx"}
+
 
 def model_card(source: Source, library: str, written: Written, error: str) -> str:
     config = source.encoder.config
     height, width = config.image_size
     parts = [
-        f"---\nlibrary_name: {library}\npipeline_tag: image-feature-extraction\ntags:\n- echoless\n---",
+        f"---\nlibrary_name: {_HUB_NAMES.get(library, library)}\npipeline_tag: image-feature-extraction\n---",
         "# A vision encoder for frozen features",
         (
             f"A vision transformer: width {config.width}, {config.depth} blocks, {config.heads} heads, patches of "

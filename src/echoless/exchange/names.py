@@ -11,7 +11,7 @@ from echoless.errors import UntrustedFile
 
 
 class Taken:
-    """Looks tensors up and remembers which, so that nothing is left over unnoticed. `what`: what the state should be."""
+    """Looks tensors up and remembers which, so that nothing is left over unnoticed. `what` the state should be."""
 
     def __init__(self, state: Mapping[str, Tensor], what: str) -> None:
         self.state, self.what, self.names = state, what, set[str]()

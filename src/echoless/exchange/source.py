@@ -56,6 +56,8 @@ def open_source(path: str | Path) -> Source:
         encoder.load_state_dict(weights.tensors)
     except RuntimeError as error:
         raise RunError(f"{folder} does not fit its config: {' '.join(str(error).split())[:300]}") from None
+    if bad := [name for name, tensor in encoder.state_dict().items() if not tensor.isfinite().all()]:
+        raise RunError(f"{folder} holds {bad[0]} with numbers that are not finite; allowed: an encoder that can be used")
     channels = encoder.config.channels
     return Source(
         encoder=encoder.eval(),

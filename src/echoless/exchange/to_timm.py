@@ -1,7 +1,7 @@
 """How does an encoder become a folder that `timm.create_model("local-dir:DIR", pretrained=True)` loads?
 
-timm's LayerNorm has a fixed eps, so the stream of a faded encoder is scaled (plain.py); a linear head of 1 / scale gives
-the pooled feature its own size back.
+timm's LayerNorm has a fixed eps, so the stream of a faded encoder is scaled (plain.py); a linear head of 1 / scale
+gives the pooled feature its own size back.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import timm
 
 model = timm.create_model("local-dir:DIR", pretrained=True).eval()
 transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))
-feature = model(images)   # (batch, width)"""
+feature = model(images)   # (batch, width); without pretrained=True timm draws random weights"""
 
 USAGE_WITH_NORM = """\
 import timm

@@ -20,6 +20,7 @@ import math
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from echoless.errors import ConfigError
@@ -33,8 +34,8 @@ from echoless.measures.inputs import (
     read_rows,
 )
 
-QUERY_TILE = 2048
-BANK_TILE = 1024
+QUERY_TILE = 1024
+BANK_TILE = 2048
 BANK_CHUNK = 65_536
 BLOCK = 64  # divides BANK_TILE
 MOST_WAITING = 2_000_000  # candidates
@@ -97,20 +98,18 @@ def nearest_neighbours(
     check_same_width("train", bank_ND, "queries", queries_MD)
 
     chunk = _round_up(bank_chunk, BANK_TILE)
-    searches = [
-        _Nearest(min(QUERY_TILE, len(queries_MD) - i), min(k, len(bank_ND)))
-        for i in range(0, len(queries_MD), QUERY_TILE)
-    ]
+    k = min(k, len(bank_ND))
+    searches = [_Nearest(min(QUERY_TILE, len(queries_MD) - i), k) for i in range(0, len(queries_MD), QUERY_TILE)]
     similarities_QT = torch.empty(QUERY_TILE, BANK_TILE)  # one buffer, small enough to stay in the cache
     for start in range(0, len(bank_ND), chunk):
-        bank_RD = _unit_rows(bank_ND, start, start + chunk, BANK_TILE)
+        rows = range(start, min(start + chunk, len(bank_ND)), BANK_TILE)
+        bank_tiles = [_unit_tile(bank_ND, row, BANK_TILE).T.contiguous() for row in rows]  # (D, T): the faster layout
         for number, search in enumerate(searches):
-            queries_QD = _unit_rows(queries_MD, number * QUERY_TILE, (number + 1) * QUERY_TILE, QUERY_TILE)
-            for first, bank_TD in enumerate(bank_RD.split(BANK_TILE)):
-                row = start + first * BANK_TILE
-                torch.mm(queries_QD, bank_TD.T, out=similarities_QT)
+            queries_QD = _unit_tile(queries_MD, number * QUERY_TILE, QUERY_TILE)
+            for row, bank_DT in zip(rows, bank_tiles):
+                torch.mm(queries_QD, bank_DT, out=similarities_QT)
                 similarities_QT[:, len(bank_ND) - row :] = -math.inf  # the padding of the bank
-                search.add(similarities_QT[: search.queries], row)  # nor that of the queries
+                search.add(similarities_QT[: search.queries], row)  # without the padding of the queries
     values_MK, rows_MK = (torch.cat(parts) for parts in zip(*(each.result() for each in searches)))
     return values_MK, rows_MK
 
@@ -210,18 +209,14 @@ def _largest(values: Tensor, k: int) -> Tensor:
     return columns.sort(dim=1).values
 
 
-def _unit_rows(features: Rows, start: int, stop: int, tile: int) -> Tensor:
-    """Rows [start, stop) divided by their norms, padded with zeros to whole tiles."""
-    stop = min(stop, len(features))
-    unit = torch.zeros(_round_up(stop - start, tile), features.shape[1])
-    for first in range(start, stop, tile):
-        rows = read_rows(features, first, min(first + tile, stop))
-        # Dividing by the largest entry first keeps the squares of huge and of tiny rows inside float32.
-        largest = torch.linalg.vector_norm(rows, math.inf, dim=1, keepdim=True)
-        scaled = rows / largest.where(largest > 0, 1.0)
-        norms = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
-        unit[first - start : first - start + len(rows)] = scaled / norms.where(norms > 0, 1.0)
-    return unit
+def _unit_tile(features: Rows, start: int, size: int) -> Tensor:
+    """Rows [start, start + size) divided by their norms, padded with zeros."""
+    rows = read_rows(features, start, start + size)
+    # Dividing by the largest entry first keeps the squares of huge and of tiny rows inside float32.
+    largest = torch.linalg.vector_norm(rows, math.inf, dim=1, keepdim=True)
+    scaled = rows / largest.where(largest > 0, 1.0)
+    norms = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
+    return F.pad(scaled / norms.where(norms > 0, 1.0), (0, 0, 0, size - len(rows)))
 
 
 def _round_up(value: int, multiple: int) -> int:

@@ -1,4 +1,4 @@
-"""What do the two diffusion transformers share? A time, a label that may be absent, named features. (Legend: layers.py.)"""
+"""What do the two diffusion transformers share? A time, a label that may be absent, features. (Legend: layers.py.)"""
 
 from __future__ import annotations
 

@@ -77,10 +77,11 @@ class UViT(Denoiser):
                 if layer.bias is not None:
                     nn.init.zeros_(layer.bias)
         nn.init.trunc_normal_(self.positions, std=0.02, generator=generator)
-        for convolution in (self.patch_embed, self.conv):  # the embedding of patches is one with stride = kernel
-            for parameter in convolution.parameters():
-                bound = 1 / math.sqrt(math.prod(convolution.weight.shape[1:]))
-                nn.init.uniform_(parameter, -bound, bound, generator=generator)
+        for layer in (self.patch_embed, self.conv):  # the embedding of patches is a convolution with stride = kernel
+            if isinstance(layer, nn.Linear | nn.Conv2d):
+                bound = 1 / math.sqrt(math.prod(layer.weight.shape[1:]))
+                for parameter in layer.parameters():
+                    nn.init.uniform_(parameter, -bound, bound, generator=generator)
         if self.label_table is not None:
             nn.init.normal_(self.label_table, generator=generator)
         if self.config.zero_init:

@@ -150,7 +150,7 @@ class VP(VariancePreserving):
         return -4 * log_a / (self.beta_min + torch.sqrt(self.beta_min**2 - 4 * slope * log_a))
 
 
-# Eq. (4) of arXiv:2006.11239; between steps log a is linear, as in section 5 of arXiv:2206.00927.
+# Eq. (4) of arXiv:2006.11239; between steps log a is linear, as in arXiv:2206.00927.
 class Discrete(VariancePreserving):
     """N steps of given betas. Age n / N is after step n; the network is given n."""
 

@@ -7,19 +7,19 @@ from typing import Any
 
 from echoless.config.options import EmbedOptions
 from echoless.data import open_images
-from echoless.evaluation.embed import check_target, embed
+from echoless.evaluation import embed as embedding
 from echoless.evaluation.encoder import open_encoder
 from echoless.evaluation.extract import View
 from echoless.training import Progress, join_team, leave_team
 
 
-def embed_folder(source: str | Path, data: str | Path, out: str | Path, **options: Any) -> int:
+def embed(source: str | Path, data: str | Path, out: str | Path, **options: Any) -> int:
     """One vector per image. The keywords are the fields of `EmbedOptions`. Returns the number of vectors."""
     return embed_with(str(source), str(data), Path(out), EmbedOptions(**options))
 
 
 def embed_with(source: str, data: str, out: Path, options: EmbedOptions) -> int:
-    check_target(out, options.overwrite)
+    embedding.check_target(out, options.overwrite)
     team = join_team(options.device)
     try:
         encoder = open_encoder(source, device=str(team.device))
@@ -34,7 +34,7 @@ def embed_with(source: str, data: str, out: Path, options: EmbedOptions) -> int:
             )
         layer = encoder.default_layer if options.layer == "last" else options.layer
         with Progress("embedding", images.usable, "images") as progress:
-            return embed(
+            return embedding.embed(
                 encoder,
                 images,
                 out,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from echoless.models import MAE, count_parameters
 from echoless.objectives import MaskedObjective
 from echoless.randomness import generator_for
 from echoless.recipes.facts import DataFacts
+from echoless.recipes.machine import cpp_compiler
 from echoless.recipes.settle import settle
 from echoless.runs import RunFolder, open_run
 from echoless.shortcuts import choose_alpha_min, effective_alpha
@@ -28,6 +28,7 @@ from echoless.training import (
     join_team,
     leave_team,
     make_trainee,
+    require_tensorboard,
     train,
     warm_start,
 )
@@ -62,8 +63,8 @@ def pretrain_with(data: str, out: Path, options: PretrainOptions) -> bool:
     run = None
     try:
         with StopRequest() as stop:
-            run = open_run(out, resume=options.resume, overwrite=options.overwrite) if team.leads else None
-            team.wait()
+            with team.together():
+                run = open_run(out, resume=options.resume, overwrite=options.overwrite) if team.leads else None
             images = _open(data, options, stop, team)
             config = _configure(data, options, images, team)
             return carry_out(
@@ -86,32 +87,38 @@ def pretrain_with(data: str, out: Path, options: PretrainOptions) -> bool:
 def _check_early(options: PretrainOptions) -> None:
     """Settings that are wrong for any data, found without looking at it."""
     settle(options, DataFacts(3, 64, 64, 1000), DataConfig())
+    if options.tensorboard:
+        require_tensorboard()
 
 
 def _open(data: str, options: PretrainOptions, stop: StopRequest, team: Team) -> Images:
     """Rank 0 first, so that the cache is built once."""
     images = None
     for turn in (True, False):
-        if team.leads is turn:
-            with Progress("reading images", 1, "images") as progress:
-
-                def show(done: int, total: int) -> None:
-                    if stop.requested:
-                        raise Stopped(f"stopped by {stop.requested} while reading {data}; nothing had been trained")
-                    progress.total = total
-                    progress.show(done)
-
-                images = open_images(
-                    data,
-                    labels=Path(options.labels) if options.labels else None,
-                    cache=options.cache,
-                    channels=options.channels,
-                    max_bad_fraction=options.max_bad_fraction,
-                    progress=show,
-                )
-        team.wait()
+        with team.together():
+            if team.leads is turn:
+                images = _read(data, options, stop)
     assert images is not None
     return images
+
+
+def _read(data: str, options: PretrainOptions, stop: StopRequest) -> Images:
+    with Progress("reading", 1, "images") as progress:
+
+        def show(done: int, total: int) -> None:
+            if stop.requested:
+                raise Stopped(f"stopped by {stop.requested} while reading {data}; nothing had been trained")
+            progress.total = total
+            progress.show(done)
+
+        return open_images(
+            data,
+            labels=Path(options.labels) if options.labels else None,
+            cache=options.cache,
+            channels=options.channels,
+            max_bad_fraction=options.max_bad_fraction,
+            progress=show,
+        )
 
 
 def _configure(data: str, options: PretrainOptions, images: Images, team: Team) -> RunConfig:
@@ -146,7 +153,7 @@ def _configure(data: str, options: PretrainOptions, images: Images, team: Team) 
 
 def compilation_pays(config: RunConfig, team: Team) -> bool:
     """Compiling takes one to two minutes and saves about a fifth: worth it from about twenty minutes of work on."""
-    if team.device.type == "cpu" and shutil.which("g++") is None:
+    if team.device.type == "cpu" and cpp_compiler() is None:
         return False
     encoder = config.model.encoder
     visible = (1 - config.objective.mask_ratio) * encoder.grid[0] * encoder.grid[1]

@@ -1,7 +1,7 @@
 """What is in a run folder, and who may write into it?
 
     RUN/config.json  metrics.jsonl  log.txt  results.json  report.html
-    RUN/checkpoints/  RUN/encoder/  RUN/snapshots/step-00000123/
+    RUN/checkpoints/  RUN/encoder/  RUN/snapshots/step-00000123/  RUN/tensorboard/
 
 `open_run` is for training: it locks the folder, so that two processes never train into one. `RunFolder(path)` alone
 reads, and writes what other verbs add (results, the encoder); it takes no lock.
@@ -48,6 +48,7 @@ RUN_ENTRIES = (
     "features",
     "encoder",
     "snapshots",
+    "tensorboard",
     "checkpoints",
     "config.json",
 )

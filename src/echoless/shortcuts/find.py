@@ -118,7 +118,7 @@ def _classify_merge(nodes: Sequence[Node], addition: Addition, include: frozense
     if not origins:
         return Other(addition, "neither operand was computed from the other (an embedding, a bias or a mask)")
     paths = [between(nodes, origins[0], end) for end in (left, right)]
-    layers = [sum(not is_elementary(node.name) for node in path) for path in paths]
+    layers = [sum(_has_weights_or_mixes(node.name) for node in path) for path in paths]
     light, heavy = (0, 1) if layers[0] < layers[1] else (1, 0)
     if layers[light] > 1 or layers[heavy] <= layers[light] or not _has_nonlinearity(paths[heavy]):
         return Other(addition, "a merge of two branches, neither of which is an identity")
@@ -152,6 +152,11 @@ def _shortcuts_inside(nodes: Sequence[Node], outer: FoundShortcut, shortcuts: Se
 
 def _kind(names: set[str]) -> Kind:
     return "attention" if names & _ATTENTION else "mlp"
+
+
+def _has_weights_or_mixes(name: str) -> bool:
+    """Is this a layer, as against a change of resolution that a projection shortcut needs too?"""
+    return not is_elementary(name) and "pool" not in name and name != "interpolate"
 
 
 def _has_nonlinearity(path: Sequence[Node]) -> bool:

@@ -67,26 +67,19 @@ def decay_shortcuts(
     return _patch(model, found, values, rule, zero_init)
 
 
-def apply_saved(
-    model: nn.Module,
-    path: str | os.PathLike[str],
-    *,
-    example: object,
-    within: str | Sequence[str] | None = None,
-    include: Extra | Collection[Extra] = (),
-) -> PatchReport:
+def apply_saved(model: nn.Module, path: str | os.PathLike[str], *, example: object) -> PatchReport:
     """Fades a fresh model with the alphas that `PatchReport.save` wrote; its shortcuts must be the same ones."""
     saved = read_saved(path)
-    extras = _checked_include(include)
     _refuse_unfit(model)
-    found = _Found(model, example, within, extras)
-    here = [s.addition.module for s in found.shortcuts]
-    if here != [item.where for item in saved]:
+    found = _Found(model, example, saved.within, _checked_include(saved.include))
+    here, there = [s.addition.module for s in found.shortcuts], [s.where for s in saved.shortcuts]
+    if here != there:
         raise ValueError(
-            f"{os.fspath(path)} holds alphas for {len(saved)} shortcuts ({_span([s.where for s in saved])}), but the "
-            f"model has {len(here)} ({_span(here)}); allowed: the model, within= and include= that it was made for"
+            f"{os.fspath(path)} holds alphas for {len(there)} shortcuts ({_span(there)}), but the model has "
+            f"{len(here)} ({_span(here)}); allowed: a model of the kind that it was made for"
         )
-    return _patch(model, found, [item.alpha for item in saved], f"Alphas from {os.fspath(path)}.", zero_init=False)
+    values = [shortcut.alpha for shortcut in saved.shortcuts]
+    return _patch(model, found, values, f"Alphas from {os.fspath(path)}.", zero_init=False)
 
 
 def undo(model: nn.Module) -> None:
@@ -105,6 +98,7 @@ class _Found:
         self, model: nn.Module, example: object, within: str | Sequence[str] | None, include: frozenset[str]
     ) -> None:
         patterns = _checked_within(model, within)
+        self.within, self.include = None if within is None else patterns, tuple(sorted(include))
         self.probe = Probe(model, example)
         self.plain = self.probe.run()
         self.tracer, traced = self.probe.trace()
@@ -181,7 +175,16 @@ def _patch(model: nn.Module, found: _Found, values: Sequence[float], rule: str, 
     setattr(model, _RECORD, changes)
     zeroed, not_zeroed = zero_last_layers(model, found.tracer, found.shortcuts) if zero_init else ((), ())
     faded = tuple(_describe(s, alpha) for s, alpha in zip(found.shortcuts, values))
-    return PatchReport(type(model).__name__, faded, _grouped(found.others), rule, zeroed, not_zeroed)
+    return PatchReport(
+        model=type(model).__name__,
+        shortcuts=faded,
+        left_alone=_grouped(found.others),
+        rule=rule,
+        within=found.within,
+        include=found.include,
+        zeroed=zeroed,
+        not_zeroed=not_zeroed,
+    )
 
 
 def _rewrite_and_check(model: nn.Module, found: _Found, values: Sequence[float], changes: Changes) -> None:

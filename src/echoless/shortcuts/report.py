@@ -45,6 +45,8 @@ class PatchReport:
     shortcuts: tuple[FadedShortcut, ...]
     left_alone: tuple[LeftAlone, ...]
     rule: str
+    within: tuple[str, ...] | None = None
+    include: tuple[str, ...] = ()
     zeroed: tuple[str, ...] = ()
     not_zeroed: tuple[str, ...] = ()
 
@@ -59,7 +61,13 @@ class PatchReport:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the alphas as JSON: all of the file or none of it."""
-        record = {"format": FORMAT, "model": self.model, "shortcuts": [asdict(item) for item in self.shortcuts]}
+        record = {
+            "format": FORMAT,
+            "model": self.model,
+            "within": self.within,
+            "include": self.include,
+            "shortcuts": [asdict(item) for item in self.shortcuts],
+        }
         target = Path(path)
         partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
         with partial.open("w", encoding="utf-8") as file:
@@ -96,8 +104,17 @@ class PatchReport:
         return "\n\n".join(parts)
 
 
-def read_saved(path: str | os.PathLike[str]) -> tuple[FadedShortcut, ...]:
-    """What `PatchReport.save` wrote, checked field by field."""
+@dataclass(frozen=True)
+class Saved:
+    """What `PatchReport.save` wrote."""
+
+    shortcuts: tuple[FadedShortcut, ...]
+    within: tuple[str, ...] | None
+    include: tuple[str, ...]
+
+
+def read_saved(path: str | os.PathLike[str]) -> Saved:
+    """The file of a `PatchReport`, checked field by field."""
     name = os.fspath(path)
     try:
         if Path(path).stat().st_size > _LARGEST_FILE:
@@ -108,9 +125,17 @@ def read_saved(path: str | os.PathLike[str]) -> tuple[FadedShortcut, ...]:
         items = record.get("shortcuts")
         if not isinstance(items, list) or not items:
             raise ValueError("its 'shortcuts' is not a list with entries")
-        return tuple(_checked(item) for item in items)
+        within = None if record.get("within") is None else _strings(record, "within")
+        return Saved(tuple(_checked(item) for item in items), within, _strings(record, "include"))
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{name} is not a file written by PatchReport.save: {error}") from error
+
+
+def _strings(record: dict[str, Any], name: str) -> tuple[str, ...]:
+    values = record.get(name)
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ValueError(f"its {name!r} is not a list of strings")
+    return tuple(values)
 
 
 def _checked(item: Any) -> FadedShortcut:

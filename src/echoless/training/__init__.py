@@ -6,6 +6,7 @@ from echoless.training.optim import learning_rate, make_optimizer
 from echoless.training.progress import Progress, duration
 from echoless.training.signals import StopRequest
 from echoless.training.step import StepReport, Trainee, make_trainee, take_step
+from echoless.training.tensorboard import require_tensorboard
 from echoless.training.warmstart import warm_start
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "leave_team",
     "make_optimizer",
     "make_trainee",
+    "require_tensorboard",
     "take_step",
     "train",
     "warm_start",

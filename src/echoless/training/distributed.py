@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +13,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from echoless.errors import ConfigError
+from echoless.errors import ConfigError, EcholessError, RunError
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +34,11 @@ class Team:
         if self.world == 1:
             return module
         ids = [self.device.index] if self.device.type == "cuda" else None
-        # Inputs and buffers are equal on all ranks by construction, so nothing needs to be broadcast.
-        return DistributedDataParallel(module, device_ids=ids, broadcast_buffers=False)
+        # Inputs and buffers are equal on all ranks by construction, so nothing needs to be broadcast. The switch for it
+        # has another name from torch 2.13 on.
+        known = inspect.signature(DistributedDataParallel).parameters
+        switch = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+        return DistributedDataParallel(module, device_ids=ids, **{switch: False})  # type: ignore[arg-type]
 
     def maximum(self, *values: float) -> list[float]:
         """The largest of each value over all processes: how a verdict of one becomes the verdict of all."""
@@ -51,6 +57,17 @@ class Team:
     def wait(self) -> None:
         if self.world > 1:
             dist.barrier()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """A refusal by one process is a refusal by all: nobody waits for one that has gone."""
+        try:
+            yield
+        except EcholessError:
+            self.maximum(1.0)
+            raise
+        if self.maximum(0.0) == [1.0]:
+            raise RunError("another process of this run refused to start, and says why")
 
 
 def join_team(device: str) -> Team:
@@ -75,8 +92,11 @@ def choose_device(device: str, local_rank: int = 0) -> torch.device:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         chosen = torch.device(device)
+        known = chosen.type in ("cpu", "cuda")
     except RuntimeError:
-        raise ConfigError(f"device is {device!r}; allowed: auto, cpu, cuda or cuda:N") from None
+        known = False
+    if not known:
+        raise ConfigError(f"device is {device!r}; allowed: auto, cpu, cuda or cuda:N")
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"device is {device!r}, but torch sees no GPU here; allowed: auto or cpu")
     return torch.device("cuda", local_rank) if chosen.type == "cuda" and chosen.index is None else chosen

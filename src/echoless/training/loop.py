@@ -14,13 +14,14 @@ from torch import Tensor
 
 from echoless.config import RunConfig, RuntimeConfig, to_dict
 from echoless.data import AugmentConfig, Batch, Images, Loader
-from echoless.errors import RunError
+from echoless.errors import ConfigError, RunError
 from echoless.runs import Checkpoint, RunFolder, find_latest_valid, load_checkpoint
 from echoless.training import state
 from echoless.training.health import look, probe_batch
 from echoless.training.progress import Progress, duration
 from echoless.training.signals import StopRequest
 from echoless.training.step import StepReport, Trainee, take_step
+from echoless.training.tensorboard import Board
 
 _STEPS_BEFORE_ESTIMATE = 5
 
@@ -36,6 +37,7 @@ class Session:
     run: RunFolder | None
     stop: StopRequest
     progress: Progress
+    board: Board | None = None
 
     @property
     def config(self) -> RunConfig:
@@ -53,11 +55,21 @@ class Session:
             self.progress.say(text)
             self.run.log(text)
 
+    def record(self, line: dict[str, Any]) -> None:
+        """For metrics.jsonl, and for TensorBoard where it was asked for."""
+        if self.run is not None:
+            self.run.append_metrics(line)
+        if self.board is not None and (trouble := self.board.record(line)):
+            self.say(trouble)
+            self.board = None
+
 
 def train(session: Session, *, resume: bool) -> bool:
     """Run to the last step, or until asked to stop. Returns whether the run is complete."""
     done = _continue(session) if resume else _start(session)
     probe = _probe(session)
+    if session.runtime.tensorboard and session.run is not None:
+        session.board = Board(session.out / "tensorboard", after=done)
     session.progress.begin(done)
     batches = _loader(session).batches(done, session.config.steps)
     clock = Clock(done)
@@ -72,6 +84,8 @@ def train(session: Session, *, resume: bool) -> bool:
                 break
     finally:
         batches.close()  # type: ignore[attr-defined]
+        if session.board is not None:
+            session.board.close()
     return _end(session, done)
 
 
@@ -88,6 +102,11 @@ def _continue(session: Session) -> int:
     if checkpoint is None:
         session.say("there is no checkpoint to resume from yet: starting at step 0")
         return _start(session)
+    if checkpoint.step > session.config.steps:
+        raise ConfigError(
+            f"the run is to have {session.config.steps} steps, and {session.out} has done {checkpoint.step}; allowed: "
+            f"--max-steps {checkpoint.step} or more"
+        )
     lost = state.drift(checkpoint.manifest, session.config, session.trainee.team)
     for line in lost:
         session.say(f"resuming with a difference: {line}")
@@ -98,7 +117,12 @@ def _continue(session: Session) -> int:
         session.run.truncate_metrics(checkpoint.step)
         session.run.drop_snapshots_after(checkpoint.step)
         session.run.write_config(to_dict(session.config))
-    session.say(f"resuming after step {checkpoint.step} of {session.config.steps}")
+    complete = checkpoint.step == session.config.steps
+    session.say(
+        "nothing left to do: the run is complete"
+        if complete
+        else f"resuming after step {checkpoint.step} of {session.config.steps}"
+    )
     return checkpoint.step
 
 
@@ -166,10 +190,12 @@ def _record(session: Session, done: int, report: StepReport, clock: Clock, probe
     if session.run is None:
         return
     rates = clock.rates(session.trainee.team.world)
-    text = f"loss {report.loss:.4f}  {rates['images_per_second']:.0f} images/s"
-    session.progress.show(done, text)
-    if clock.steps == _STEPS_BEFORE_ESTIMATE and (left := session.progress.seconds_left(done)) is not None:
-        session.progress.say(f"about {duration(left)} to go at {rates['images_per_second']:.0f} images/s")
+    speed = f"{rates['images_per_second']:.3g} images/s" if clock.steps > 1 else ""
+    if clock.steps == 1:
+        session.progress.begin(done)  # the first step warms up, and compiles: it says nothing of the others
+    session.progress.show(done, f"loss {report.loss:.4f}  {speed}")
+    if clock.steps == _STEPS_BEFORE_ESTIMATE and (left := session.progress.seconds_left(done)):
+        session.progress.say(f"about {duration(left)} to go at {speed}")
     due, last = session.every("log_every"), done == session.config.steps
     if done % due and not last and done != 1:
         return
@@ -177,7 +203,7 @@ def _record(session: Session, done: int, report: StepReport, clock: Clock, probe
     if done == 1 or last or done % (10 * due) == 0:
         assert probe is not None
         line |= look(session.trainee.model, probe, session.trainee.team.device)
-    session.run.append_metrics(line | rates | {"memory_mb": _memory_mb()})
+    session.record(line | rates | {"memory_mb": _memory_mb()})
 
 
 def _keep(session: Session, done: int, report: StepReport) -> None:
@@ -197,8 +223,9 @@ def _end(session: Session, done: int) -> bool:
             session.run.save_encoder(*state.encoder_of(session.trainee))
             session.say(f"done: {done} steps; the encoder is in {session.run.encoder}")
         else:
+            who = session.stop.requested or "another process"
             session.say(
-                f"stopped by {session.stop.requested or 'another process'} after step {done}; all of it is saved"
+                f"stopped by {who} after step {done}; all of it is saved: the same command with --resume continues"
             )
     session.trainee.team.wait()
     return complete

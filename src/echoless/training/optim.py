@@ -43,7 +43,8 @@ def _from_pytorch_optimizer(name: str, groups: list[dict[str, Any]], config: Opt
         raise ConfigError(f"optimizer is {name!r}, which needs the extra echoless[optim]: {error}") from None
     if name == "muon":
         groups = [group | {"use_muon": index == 0} for index, group in enumerate(groups)]
-        return pytorch_optimizer.Muon(groups, lr=config.base_lr)
+        # Adjusted: updates as long as AdamW's, so that base_lr means the same for both.
+        return pytorch_optimizer.Muon(groups, lr=config.base_lr, adamw_betas=config.betas, use_adjusted_lr=True)
     return pytorch_optimizer.SOAP(groups, lr=config.base_lr, betas=config.betas)
 
 

@@ -41,14 +41,14 @@ class Progress:
 
     def show(self, done: int, text: str = "") -> None:
         left = self.seconds_left(done)
-        text = f"{text}  {duration(left)} left" if left is not None else text
+        text = f"{text}  {duration(left)} left" if left else text
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=done, text=text)
+            self._bar.update(self._bar.task_ids[0], completed=done, total=self.total, text=text)
             return
         now = time.monotonic()
         if done >= self.total or now - self._last_line >= _PLAIN_SECONDS:
             self._last_line = now
-            print(f"{self.title} {done}/{self.total} {self.unit}  {text}", file=self.stream, flush=True)
+            print(f"{self.title} {done}/{self.total} {self.unit}  {text}".rstrip(), file=self.stream, flush=True)
 
     def say(self, text: str) -> None:
         """A line that stays."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import echoless
 from echoless.config import RunConfig, to_dict
-from echoless.errors import NonFiniteError
+from echoless.errors import NonFiniteError, RunError
 from echoless.models import ViT
 from echoless.runs import Checkpoint, RunFolder, flatten_state, require_same_shortcuts, unflatten_state
 from echoless.training.distributed import Team
@@ -36,7 +36,8 @@ def save(run: RunFolder, trainee: Trainee, step: int, keep: int) -> None:
 
 
 def restore(trainee: Trainee, checkpoint: Checkpoint) -> None:
-    """The inverse of `save`; refuses weights that were trained under other shortcuts."""
+    """The inverse of `save`; refuses weights of another model or optimiser, or trained under other shortcuts."""
+    _require_same_tensors(checkpoint.manifest["config"], to_dict(trainee.config))
     require_same_shortcuts(
         shortcut_record(trainee), checkpoint.manifest["shortcuts"], names=("this run", "the checkpoint")
     )
@@ -44,6 +45,20 @@ def restore(trainee: Trainee, checkpoint: Checkpoint) -> None:
     trainee.optimizer.load_state_dict(unflatten_state(checkpoint.tensors["optim"], checkpoint.state["optim"]))
     if trainee.ema is not None:
         trainee.ema.load_state_dict(checkpoint.tensors["ema"])
+
+
+def _require_same_tensors(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """What decides which tensors there are. The shortcuts have a check, and a table, of their own."""
+    before, now = _flat(before), _flat(now)
+    for name in sorted(before.keys() | now.keys()):
+        shaped = name.startswith("model.") and ".shortcuts." not in name
+        then, wanted = before.get(name), now.get(name)
+        if name == "optim.ema" and (then is None) != (wanted is None):
+            raise RunError(
+                f"{name} was {then} and is {wanted}; allowed on --resume: an average only where there was one"
+            )
+        if (shaped or name == "optim.name") and then != wanted:
+            raise RunError(f"{name} was {then!r} and is {wanted!r}; allowed on --resume: the same, or --init elsewhere")
 
 
 def describe(trainee: Trainee) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def _nodes(path: Path, times: Tensor, predicts: Predicts) -> list[_Node]:
     return nodes
 
 
-# Eq. (3.4) of arXiv:2206.00927 and Eq. (9) of arXiv:2211.01095.
+# Eq. (3.4) of arXiv:2206.00927 and proposition 4.1 of arXiv:2211.01095.
 def _advance(x: Tensor, here: _Node, there: _Node, f: Tensor, *higher: tuple[Tensor, Tensor]) -> Tensor:
     """The exact step for constant f, and (coefficient, difference) pairs that refine it."""
     total = torch.expm1(there.clock - here.clock) * f
@@ -92,8 +92,8 @@ def _multistep(x: Tensor, nodes: Sequence[_Node], past: Sequence[Tensor]) -> Ten
         return _advance(x, here, there, f, (torch.expm1(h) / 2, slope))
     earlier = (before.clock - nodes[-4].clock) / h
     slope_before = (past[-2] - past[-3]) / earlier
-    bend = (slope - slope_before) / (ratio + earlier)
-    return _advance(x, here, there, f, (_phi2(h), slope + ratio * bend), (_phi3(h), bend))
+    bend = (slope - slope_before) / (ratio + earlier)  # half of f'': the released code takes it for the whole
+    return _advance(x, here, there, f, (_phi2(h), slope + ratio * bend), (_phi3(h), 2 * bend))
 
 
 # Algorithms 1 and 2 of arXiv:2206.00927 (noise); algorithm 1 of arXiv:2211.01095 and its third-order form (data).

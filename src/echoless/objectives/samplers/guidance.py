@@ -25,7 +25,7 @@ def guided(
 ) -> Field:
     """without + scale * (with - without), both from one call on a batch of twice the size.
 
-    Scale 1 is the conditional model, and costs one call of the plain size. U-ViT counts from there: its 0.4 is 1.4 here.
+    Scale 1 is the conditional model, at the price of one. U-ViT counts from there: its 0.4 is 1.4 here.
     channels="first-three": SiT's published quirk; from the fourth channel on the prediction is the conditional one.
     """
     if channels not in ("all", "first-three"):

@@ -96,5 +96,9 @@ def dopri5(
     if each_alone and len(x) > 1:
         return torch.cat([dopri5(velocity, one[None], start, end, atol, rtol) for one in x])
     times = torch.tensor([start, end], dtype=torch.float64, device=x.device)
-    solution: Tensor = odeint(lambda t, y: velocity(y, t), x, times, method="dopri5", atol=atol, rtol=rtol)
+    # A step that ends at the end: otherwise it looks beyond, where a path may not exist, and interpolates back.
+    options = {"step_t": times[-1:]}
+    solution: Tensor = odeint(
+        lambda t, y: velocity(y, t), x, times, rtol=rtol, atol=atol, method="dopri5", options=options
+    )
     return solution[-1]

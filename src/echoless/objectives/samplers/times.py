@@ -9,14 +9,14 @@ from echoless.errors import ConfigError
 from echoless.objectives.paths import Path
 
 
-# Even steps in time, as in section 4.2 of arXiv:2010.02502.
+# Even steps in time, the choice of arXiv:2010.02502.
 def uniform_times(start: float, end: float, steps: int) -> Tensor:
     """steps + 1 times."""
     _require_steps(steps)
     return torch.linspace(start, end, steps + 1, dtype=torch.float64)
 
 
-# Section 3.3 of arXiv:2206.00927: even steps in log(a / s), where the exponential integrators work.
+# The choice of arXiv:2206.00927: even steps in log(a / s), the variable of its integrators.
 def log_snr_times(path: Path, start: float, end: float, steps: int) -> Tensor:
     """steps + 1 times; the ends must have both signal and noise."""
     _require_steps(steps)
@@ -37,21 +37,21 @@ def karras_times(
     return torch.cat([times, times.new_tensor([path.data_time])]) if end else times
 
 
-# Appendix of arXiv:2011.13456 as U-ViT uses it: even steps from 1 to eps, and one more to 0.
+# The grid of arXiv:2011.13456 as U-ViT uses it: even steps from 1 to eps, and one more to 0.
 def reverse_sde_times(steps: int = 1000, eps: float = 1e-3) -> Tensor:
     """steps + 1 times of a diffusion, for `steps` evaluations."""
     _require_steps(steps)
     return torch.cat([torch.linspace(1.0, eps, steps, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)])
 
 
-# Section 3 of arXiv:2401.08740 and its code: 250 steps, the last of which starts at 0.96.
+# As in the code of arXiv:2401.08740: 250 steps, the last of which starts at 0.96.
 def interpolant_sde_times(steps: int = 250, start: float = 0.0, last_size: float = 0.04) -> Tensor:
     """`steps` times of an interpolant; the last step, from the last time to the data, is the sampler's."""
     _require_steps(steps)
     return torch.linspace(start, 1.0 - last_size, steps, dtype=torch.float64)
 
 
-# Section 3.4 of arXiv:2206.00927, "DPM-Solver-fast".
+# "DPM-Solver-fast" of arXiv:2206.00927.
 def fast_orders(steps: int) -> list[int]:
     """As many third-order steps as `steps` evaluations allow, and lower ones to end with."""
     _require_steps(steps)
@@ -59,7 +59,7 @@ def fast_orders(steps: int) -> list[int]:
     return [3] * (threes - 1) + [2, 1] if rest == 0 else [3] * threes + [rest]
 
 
-# The same section: outer steps even in log(a / s), each cut into as many even parts as its order.
+# The same: outer steps even in log(a / s), each cut into as many even parts as its order.
 def fast_times(path: Path, start: float, end: float, steps: int) -> Tensor:
     """steps + 1 times for `fast_orders(steps)`."""
     orders = fast_orders(steps)

@@ -1,0 +1,34 @@
+"""`echoless export RUN --to hf|timm|onnx --out DIR`"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """Write an encoder for another library, which needs none of our code to load it.
+
+    The alphas are folded into the weights; the result is read back and compared with the original before it appears.
+    """
+
+    run: tyro.conf.Positional[Path]
+    """A run, or an encoder folder."""
+    to: Literal["hf", "timm", "onnx"]
+    """hf: transformers.ViTModel.from_pretrained(DIR). timm: timm.create_model("local-dir:DIR", pretrained=True).
+    onnx: DIR/model.onnx for onnxruntime."""
+    out: Path
+    """A new or empty folder."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    command = tyro.cli(Export, args=list(arguments), prog="echoless export")
+    from echoless.exchange import export_encoder
+
+    print(export_encoder(command.run, command.to, command.out))
+    return 0

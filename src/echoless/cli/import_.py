@@ -1,0 +1,34 @@
+"""`echoless import FILE --out DIR`"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import tyro
+
+from echoless.config.options import ImportOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Import:
+    """Read a checkpoint of others into our format, for --init, evaluate and embed.
+
+    .pth files of facebookresearch/mae and of the paper's authors, safetensors with the same names, and folders of
+    transformers' ViTMAE and ViT. A .pth may hold code: it is read so that none of it can run.
+    """
+
+    file: tyro.conf.Positional[Path]
+    """The checkpoint: a file, or a transformers folder."""
+    out: Path
+    """A new or empty folder."""
+    options: tyro.conf.OmitArgPrefixes[ImportOptions] = field(default_factory=ImportOptions)
+
+
+def run(arguments: Sequence[str]) -> int:
+    command = tyro.cli(Import, args=list(arguments), prog="echoless import")
+    from echoless.exchange.importing import import_with
+
+    print(import_with(command.file, command.out, command.options))
+    return 0

@@ -1,0 +1,44 @@
+"""What are a classifier and its objective made of? Frozen values, checked when they are made; no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from echoless.config.checks import require_number, require_one_of, require_whole
+from echoless.config.model import ViTConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClassifierConfig:
+    """A ViT with a linear head on its pooled output."""
+
+    encoder: ViTConfig = field(default_factory=ViTConfig)
+    classes: int = 10
+    pooling: Literal["patch_mean", "cls"] = "patch_mean"
+
+    def __post_init__(self) -> None:
+        require_whole("classes", self.classes, 2)
+        require_one_of("pooling", self.pooling, ("patch_mean", "cls"))
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        return self.encoder.image_size
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SupervisedConfig:
+    """Cross-entropy with the regularisers of He et al. 2022; each is off at 0."""
+
+    label_smoothing: float = 0.1
+    mixup: float = 0.8  # parameter of the Beta distribution of the mixing weight
+    cutmix: float = 1.0
+    erase: float = 0.25  # probability that a rectangle of an image is replaced by noise
+    drop_path: float = 0.1  # probability of dropping a branch, rising linearly with depth to this
+
+    def __post_init__(self) -> None:
+        require_number("label_smoothing", self.label_smoothing, 0, 1, ends="[)")
+        require_number("mixup", self.mixup, 0, 100)
+        require_number("cutmix", self.cutmix, 0, 100)
+        require_number("erase", self.erase, 0, 1)
+        require_number("drop_path", self.drop_path, 0, 1, ends="[)")

@@ -1,0 +1,177 @@
+"""Which shortcuts does a model of another library have? Built from its config with random weights, and traced once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from echoless.config import ViTConfig, from_dict
+from echoless.config.options import InspectOptions
+from echoless.errors import ConfigError
+from echoless.exchange.examples import (
+    Example,
+    diffusers_examples,
+    first_that_runs,
+    image_examples,
+    transformers_examples,
+)
+from echoless.models import ViT
+from echoless.runs import read_json_object
+from echoless.shortcuts import FadedShortcut, PatchReport, decay_shortcuts
+
+MOST_PARAMETERS = 2_000_000_000  # 8 GB in float32
+KINDS = "a transformers or diffusers folder, timm:NAME, torchvision:NAME, or a run"
+
+Build = Callable[[], nn.Module]
+
+
+def inspect_model(model: str | Path, **options: Any) -> PatchReport:
+    """The shortcuts that `decay_shortcuts` finds in a model. The keywords are the fields of `InspectOptions`."""
+    return inspect_with(str(model), InspectOptions(**options))
+
+
+def inspect_with(name: str, options: InspectOptions) -> PatchReport:
+    if (faded := _of_ours(Path(name))) is not None:
+        return faded
+    model, example = _open(name)
+    try:
+        return decay_shortcuts(
+            model,
+            options.alpha_min,
+            example=example,
+            schedule=options.schedule,
+            fade=options.fade,
+            within=options.within,
+        )
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}") from None
+
+
+def _open(name: str) -> tuple[nn.Module, Example]:
+    library, _, rest = name.partition(":")
+    if library == "torchvision" and rest:
+        return _torchvision(rest)
+    if library == "timm" and rest:
+        return _timm(rest)
+    path = Path(name)
+    if path.exists():
+        return _from_path(path.parent if path.is_file() else path)
+    if "/" in name or ":" in name or not name:
+        raise ConfigError(f"model is {name!r}, which does not exist here; allowed: {KINDS}")
+    return _timm(name)
+
+
+def _from_path(folder: Path) -> tuple[nn.Module, Example]:
+    if (folder / "model_index.json").is_file():  # a pipeline: the network that does the work is one of its parts
+        parts = [folder / part for part in ("transformer", "unet", "prior") if (folder / part).is_dir()]
+        if not parts:
+            raise ConfigError(f"{folder} is a diffusers pipeline without transformer or unet; name one of its folders")
+        return _from_path(parts[0])
+    config = read_json_object(folder / "config.json")
+    if "_class_name" in config:
+        return _diffusers(folder, str(config["_class_name"]))
+    if "model_type" in config:
+        return _transformers(folder)
+    if "architecture" in config:
+        return _timm(f"local-dir:{folder}")
+    raise ConfigError(f"{folder / 'config.json'} names no model_type or _class_name; allowed: {KINDS}")
+
+
+def _transformers(folder: Path) -> tuple[nn.Module, Example]:
+    try:
+        from transformers import AutoConfig, AutoModel
+    except Exception as error:
+        raise ConfigError(f"{folder} is a transformers folder, which needs the extra echoless[hf]: {error}") from None
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        model = _built(lambda: AutoModel.from_config(config, dtype=torch.float32), folder)
+    except (ValueError, OSError, KeyError) as error:
+        raise _refused("transformers", folder, error) from None
+    return model, first_that_runs(model, transformers_examples(model))
+
+
+def _diffusers(folder: Path, class_name: str) -> tuple[nn.Module, Example]:
+    try:
+        import diffusers
+    except Exception as error:
+        raise ConfigError(f"{folder} is a diffusers folder, which needs the extra echoless[hf]: {error}") from None
+    kind = getattr(diffusers, class_name, None)
+    if not (isinstance(kind, type) and issubclass(kind, diffusers.ModelMixin)):
+        raise ConfigError(f"{folder / 'config.json'}: _class_name is {class_name!r}; allowed: a model of diffusers")
+    try:
+        config = kind.load_config(folder, local_files_only=True)
+        model = _built(lambda: kind.from_config(config), folder)
+    except (ValueError, OSError, KeyError, TypeError) as error:
+        raise _refused("diffusers", folder, error) from None
+    return model, first_that_runs(model, diffusers_examples(model))
+
+
+def _timm(name: str) -> tuple[nn.Module, Example]:
+    try:
+        import timm
+    except Exception as error:
+        raise ConfigError(
+            f"model is {name!r}, which is no folder here; as the name of a timm model it needs the extra "
+            f"echoless[timm]: {error}"
+        ) from None
+    try:
+        model = _built(lambda: timm.create_model(name, pretrained=False), name)
+    except (ValueError, RuntimeError, KeyError, OSError) as error:
+        raise _refused("timm", name, error) from None
+    channels, height, width = model.pretrained_cfg["input_size"]  # type: ignore[index]
+    return model, first_that_runs(model, image_examples(channels, [(height, width)]))
+
+
+def _torchvision(name: str) -> tuple[nn.Module, Example]:
+    try:
+        import torchvision
+    except Exception as error:
+        raise ConfigError(f"torchvision:{name} needs torchvision, which cannot be imported here: {error}") from None
+    try:
+        model = _built(lambda: torchvision.models.get_model(name, weights=None), name)
+    except (ValueError, RuntimeError, KeyError) as error:
+        raise _refused("torchvision", name, error) from None
+    side = int(getattr(model, "image_size", 224))
+    return model, first_that_runs(model, image_examples(3, [(side, side), (299, 299)]))
+
+
+def _built(build: Build, name: str | Path) -> nn.Module:
+    """The model, after a look at its size that costs no memory; some models cannot be built without, and are."""
+    try:
+        with torch.device("meta"):
+            parameters = sum(parameter.numel() for parameter in build().parameters())
+    except Exception:
+        parameters = 0
+    if parameters > MOST_PARAMETERS:
+        raise ConfigError(
+            f"{name} has {parameters / 1e9:.1f} billion parameters; allowed: {MOST_PARAMETERS / 1e9:g}, because it is "
+            "built in memory; make a copy of its config with fewer layers"
+        )
+    return build().eval()
+
+
+def _refused(library: str, name: str | Path, error: Exception) -> ConfigError:
+    return ConfigError(f"{library} cannot build {name}: {' '.join(str(error).split())[:300]}")
+
+
+def _of_ours(path: Path) -> PatchReport | None:
+    """A run or an encoder folder already has alphas: show those."""
+    folder = path / "encoder" if (path / "encoder" / "config.json").is_file() else path
+    if not (folder / "config.json").is_file():
+        return None
+    document = read_json_object(folder / "config.json")
+    if not isinstance(document.get("config"), dict) or "shortcuts" not in document:
+        return None
+    config = from_dict(ViTConfig, document["config"].get("model", {}), "model")
+    with torch.device("meta"):
+        record = ViT(config).shortcut_record
+    kinds = ("attention", "mlp")
+    shortcuts = tuple(
+        FadedShortcut(f"blocks.{i // 2}", "alpha * x + f(x)", "x", kinds[i % 2], alpha)
+        for i, alpha in enumerate(record["alphas"])
+    )
+    return PatchReport(f"{path.name} ({record['variant']})", shortcuts, (), "As it was trained.")

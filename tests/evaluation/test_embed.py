@@ -1,0 +1,91 @@
+"""An embedding file holds one vector per image, survives being killed, and is the same from any number of processes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+import echoless.evaluation.embed as module
+from echoless.data import open_images
+from echoless.errors import ConfigError, RunError
+from echoless.evaluation.embed import embed
+from echoless.evaluation.encoder import open_encoder
+from echoless.evaluation.extract import View, extract
+
+VIEW = View("block05/+mlp")
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    """Parts of 64 images, so that a small set has several."""
+    monkeypatch.setattr(module, "CHUNKS_PER_PART", 1)
+    monkeypatch.setattr(module, "IMAGES_PER_PART", 64)
+
+
+def test_the_file_holds_paths_features_and_labels(run, tmp_path):
+    encoder, images = open_encoder(run), open_images("shapes:150@test")
+    assert embed(encoder, images, tmp_path / "f.parquet", view=VIEW) == 150
+    table = pq.read_table(tmp_path / "f.parquet")
+    assert table.column_names == ["path", "feature", "label"]
+    assert str(table.schema.field("feature").type) == "fixed_size_list<element: float>[64]"
+    vectors = np.stack(table["feature"].to_pylist()).astype(np.float32)
+    np.testing.assert_array_equal(vectors, extract(encoder, images, [VIEW], cache=None)[VIEW].features_ND)
+    assert table["path"].to_pylist() == list(images.paths)
+    assert set(table["label"].to_pylist()) <= set(images.class_names)
+    assert [p.name for p in tmp_path.iterdir()] == ["f.parquet"], "nothing else is left behind"
+
+
+def test_two_processes_write_what_one_writes(run, tmp_path, small_parts):
+    encoder, images = open_encoder(run), open_images("shapes:200@test")
+    embed(encoder, images, tmp_path / "one.parquet", view=VIEW)
+    # In turns: rank 1 first leaves its parts, then rank 0 adds its own and joins them.
+    embed(encoder, images, tmp_path / "two.parquet", view=VIEW, rank=1, world=2)
+    embed(encoder, images, tmp_path / "two.parquet", view=VIEW, rank=0, world=2)
+    assert pq.read_table(tmp_path / "one.parquet").equals(pq.read_table(tmp_path / "two.parquet"))
+
+
+def test_an_interrupted_embedding_continues(run, tmp_path, small_parts, monkeypatch):
+    encoder, images = open_encoder(run), open_images("shapes:200@test")
+    original, done = module._part, []
+
+    def part(encoder, images, view, number, half):
+        if number == 2 and len(done) < 3:
+            done.append("interrupted")
+            raise KeyboardInterrupt
+        done.append(number)
+        return original(encoder, images, view, number, half)
+
+    monkeypatch.setattr(module, "_part", part)
+    with pytest.raises(KeyboardInterrupt):
+        embed(encoder, images, tmp_path / "f.parquet", view=VIEW)
+    assert not (tmp_path / "f.parquet").exists()
+    embed(encoder, images, tmp_path / "f.parquet", view=VIEW)
+    assert done == [0, 1, "interrupted", 2, 3], "the parts that were there were not computed again"
+    assert len(pq.read_table(tmp_path / "f.parquet")) == 200
+
+
+def test_npy_and_half_precision(run, tmp_path):
+    encoder, images = open_encoder(run), open_images("shapes:70@test")
+    embed(encoder, images, tmp_path / "f.npy", view=VIEW, half=True)
+    vectors = np.load(tmp_path / "f.npy", allow_pickle=False)
+    full = extract(encoder, images, [VIEW], cache=None)[VIEW].features_ND
+    assert vectors.dtype == np.float16
+    np.testing.assert_array_equal(vectors, full.astype(np.float16))
+    assert (tmp_path / "f.paths.txt").read_text().split("\n")[:-1] == list(images.paths)
+
+
+def test_bad_targets_are_refused_before_any_work(run, tmp_path):
+    encoder = open_encoder(run)
+    images = open_images("shapes:10")
+    with pytest.raises(ConfigError, match=r"allowed: a name that ends in .parquet or .npy"):
+        embed(encoder, images, tmp_path / "f.csv", view=VIEW)
+    with pytest.raises(RunError, match=r"the folder .* does not exist"):
+        embed(encoder, images, tmp_path / "no" / "f.npy", view=VIEW)
+    (tmp_path / "f.npy").touch()
+    with pytest.raises(RunError, match="exists; give --overwrite"):
+        embed(encoder, images, tmp_path / "f.npy", view=VIEW)
+    embed(encoder, images, tmp_path / "f.npy", view=VIEW, overwrite=True)
+    assert np.load(tmp_path / "f.npy").shape == (10, 64)
+    assert torch.get_num_threads() == 1

@@ -1,0 +1,126 @@
+"""`evaluate` measures what it says: every number carries its protocol, baselines stand beside it, re-runs are equal."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from echoless.cli.main import main
+from echoless.data import open_images
+from echoless.errors import DataError, RunError
+from echoless.evaluation.classify import knn, linear
+from echoless.evaluation.encoder import open_encoder
+from echoless.evaluation.extract import FeatureSet, View, extract
+from echoless.recipes.evaluate import evaluate
+from echoless.reports import Metric
+
+
+def blobs(n: int, seed: int, classes: int = 4) -> FeatureSet:
+    """Classes as Gaussian blobs that overlap."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.randn(classes, 16, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(n) % classes
+    features = centres[labels] + 1.2 * torch.randn(n, 16, generator=generator)
+    return FeatureSet(View("x"), features.numpy(), torch.arange(n), labels)
+
+
+def test_the_quick_probe_is_scikit_learns_logistic_regression():
+    train, test = blobs(1000, 1), blobs(2000, 2)
+    metric = linear(train, test, probe="quick", seed=0)
+    theirs = LogisticRegression(max_iter=2000).fit(train.features_ND, train.labels_N)
+    assert abs(metric.value - theirs.score(test.features_ND, test.labels_N)) < 0.01
+    assert metric.interval[0] < metric.value < metric.interval[1] and metric.n == 2000
+
+
+def test_without_a_test_set_five_folds_judge_every_image_once():
+    (metric,) = knn(blobs(500, 3), None, ks=[5], seed=0)
+    assert metric.n == 500 and metric.protocol["folds"] == 5
+
+
+def test_every_number_carries_its_protocol_and_goes_to_results_json(run):
+    metrics = evaluate(run, train="shapes:200", test="shapes:100@test", k=(5, 20), say=lambda _: None)
+    recorded = [Metric.from_json(record) for record in json.loads((run / "results.json").read_text())]
+    assert all(metric in recorded for metric in metrics)
+    subjects = {metric.protocol["features"] for metric in metrics}
+    assert subjects == {"trained", "raw pixels", "untrained"}
+    (trained,) = [
+        m for m in metrics if m.metric == "knn" and m.protocol["features"] == "trained" and m.protocol["k"] == 5
+    ]
+    assert trained.protocol | {"layer": "block05/+mlp", "pooling": "mean", "temperature": 0.07} == trained.protocol
+    assert trained.n == 100 and trained.interval is not None
+
+
+def test_a_second_run_gives_the_same_digits(run):
+    once, twice = (
+        evaluate(run, train="shapes:200", test="shapes:100@test", say=lambda _: None, cache=cache)
+        for cache in (True, False)
+    )
+    assert once == twice
+    print("R20 evaluate: from the cache and without it, identical digits")
+
+
+def test_layers_all_says_which_is_best_without_looking_at_the_test_set(run):
+    said = []
+    metrics = evaluate(
+        run, train="shapes:200", test="shapes:100@test", layers=("all",), baselines=False, say=said.append
+    )
+    scanned = [m for m in metrics if m.metric == "knn" and m.protocol.get("scan") == "layers"]
+    assert len(scanned) == 6 * 3
+    assert any(
+        line.startswith("best layer and pooling by kNN in five folds of the training set: block") for line in said
+    )
+
+
+def test_snapshots_are_measured_with_their_step(run):
+    metrics = evaluate(
+        run, train="shapes:200", snapshots=True, baselines=False, metrics=("knn", "rank"), say=lambda _: 0
+    )
+    assert sorted({m.protocol["step"] for m in metrics if "step" in m.protocol}) == [10, 20, 30]
+
+
+def test_pictures_and_segmentation(run):
+    said = []
+    metrics = evaluate(
+        run,
+        train="shapes:60",
+        metrics=("spectral", "reconstruct", "tsne"),
+        images=30,
+        baselines=False,
+        say=said.append,
+    )
+    assert [m.metric for m in metrics] == ["miou"] and 0 <= metrics[0].value <= 1
+    names = {path.name for path in (run / "figures").iterdir()}
+    assert names >= {"spectral-trained.png", "reconstructions.png", "tsne.png"}
+
+
+def test_unlabelled_images_are_measured_by_what_needs_no_labels(run, tmp_path):
+    from PIL import Image
+
+    images = open_images("shapes:30")
+    for index in range(30):
+        Image.fromarray(images.get([index]).pixels[0].transpose(1, 2, 0)).save(tmp_path / f"{index}.png")
+    said = []
+    metrics = evaluate(run, train=str(tmp_path), baselines=False, say=said.append)
+    assert {m.metric for m in metrics} == {"rank_paper", "rank_centered", "rankme"}
+    assert "--train has no labels, which knn and linear need" in said[0]
+
+
+def test_bad_input_is_refused_in_one_sentence(run, tmp_path, capsys):
+    encoder = open_encoder(run)
+    few = extract(encoder, open_images("shapes:20"), [View("block05/+mlp")], cache=None)[View("block05/+mlp")]
+    lacking = FeatureSet(few.view, few.features_ND[:5], few.ids_N[:5], few.labels_N[:5])
+    from echoless.evaluation.classify import check_labels
+
+    with pytest.raises(DataError, match="the test set has classes that the training set lacks: 5, 6, 7, 8, 9"):
+        check_labels(lacking, few)
+    with pytest.raises(RunError, match="no snapshots to measure"):
+        from shutil import copytree
+
+        copytree(run, tmp_path / "bare", ignore=lambda *_: {"snapshots"})
+        evaluate(tmp_path / "bare", train="shapes:50", snapshots=True, metrics=("rank",), say=lambda _: None)
+    assert main(["evaluate", str(run), "--train", str(tmp_path / "nowhere")]) == 2
+    assert main(["evaluate", str(tmp_path / "nothing")]) == 2
+    assert "Traceback" not in capsys.readouterr().err

@@ -1,0 +1,146 @@
+"""R20: features and everything computed from them have the same digits for any batch size and from the cache."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from echoless.data import open_images
+from echoless.errors import ConfigError, DataError, RunError
+from echoless.evaluation.encoder import from_function, open_encoder, raw_pixels
+from echoless.evaluation.extract import CHUNK, View, chunks, extract, pool
+
+LAST = View("block05/+mlp")
+
+
+def test_features_are_the_models_own(run):
+    encoder, images = open_encoder(run), open_images("shapes:100@test")
+    features = extract(encoder, images, [LAST], cache=None)[LAST]
+    from echoless.data import evaluation_batches
+
+    batch = next(
+        evaluation_batches(images, size=(32, 32), batch_size=CHUNK, mean=encoder.mean, std=encoder.std, workers=0)
+    )
+    tokens = encoder.tokens(batch.images_BCHW, [LAST.layer])[LAST.layer]
+    np.testing.assert_array_equal(features.features_ND[:CHUNK], tokens.mean(dim=1).numpy())
+    assert torch.equal(features.ids_N, torch.arange(100)) and features.labels_N is not None
+
+
+def test_where_a_chunk_starts_does_not_change_its_digits(run):
+    """What another process, or a resumed one, computes is bitwise what one process computes."""
+    encoder, images = open_encoder(run), open_images("shapes:200@test")
+    whole = torch.cat([vectors[LAST] for _, vectors in chunks(encoder, images, [LAST])])
+    apart = [torch.cat([v[LAST] for _, v in chunks(encoder, images, [LAST], first=i, last=i + 1)]) for i in range(4)]
+    assert torch.equal(whole, torch.cat(apart))
+    print("R20 features: 4 processes against 1, bitwise equal")
+
+
+def test_the_same_image_has_the_same_digits_whatever_follows_it(run):
+    encoder = open_encoder(run)
+    few = extract(encoder, open_images("shapes:70@test"), [LAST], cache=None)[LAST]
+    many = extract(encoder, open_images("shapes:200@test"), [LAST], cache=None)[LAST]
+    np.testing.assert_array_equal(few.features_ND, many.features_ND[:70])
+
+
+def test_the_cache_gives_back_what_was_computed_and_computes_only_what_is_missing(run, tmp_path):
+    encoder, images = open_encoder(run), open_images("shapes:100@test")
+    first = extract(encoder, images, [LAST], cache=tmp_path)[LAST]
+    calls = []
+
+    def counting(images_BCHW, layers):
+        calls.append(list(layers))
+        return encoder.tokens(images_BCHW, layers)
+
+    from dataclasses import replace
+
+    counted = replace(encoder, tokens=counting)
+    other = View("block02/+mlp", "cls")
+    again = extract(counted, images, [LAST, other], cache=tmp_path)
+    np.testing.assert_array_equal(again[LAST].features_ND, first.features_ND)
+    assert all(layers == [other.layer] for layers in calls) and calls
+    assert isinstance(again[LAST].features_ND, np.memmap), "cached features are mapped, not read"
+    calls.clear()
+    extract(counted, images, [LAST, other], cache=tmp_path)
+    assert not calls
+
+
+def test_pooling_says_what_it_pools():
+    tokens = torch.arange(24.0).view(1, 4, 6)
+    assert torch.equal(pool(tokens, "mean", True), tokens.mean(1))
+    assert torch.equal(pool(tokens, "cls", True), tokens[:, 0])
+    assert torch.equal(pool(tokens, "patch_mean", True), tokens[:, 1:].mean(1))
+    assert torch.equal(pool(tokens, "patch_mean", False), tokens.mean(1))
+    with pytest.raises(ConfigError, match="pooling is 'cls', but this encoder has no class token"):
+        pool(tokens, "cls", False)
+    with pytest.raises(ConfigError, match="pooling is 'max'; allowed: mean, cls, patch_mean"):
+        pool(tokens, "max", True)
+
+
+def test_any_function_of_images_is_an_encoder():
+    encoder = open_encoder(lambda images: images.flatten(1)[:, :7], image_size=(32, 32), channels=3)
+    features = extract(encoder, open_images("shapes:10"), [View("output")], cache=None)[View("output")]
+    assert features.features_ND.shape == (10, 7)
+
+
+def test_raw_pixels_are_the_pixels(run):
+    encoder, images = raw_pixels(open_encoder(run)), open_images("shapes:5@test")
+    features = extract(encoder, images, [View("output")], cache=None)[View("output")].features_ND
+    pixels = images.get(list(range(5))).pixels / 255
+    normal = (pixels - np.array(encoder.mean)[:, None, None]) / np.array(encoder.std)[:, None, None]
+    np.testing.assert_allclose(features, normal.reshape(5, -1), atol=1e-5)
+
+
+def test_bad_input_is_refused_in_one_sentence(run, tmp_path):
+    images = open_images("shapes:10")
+    with pytest.raises(ConfigError, match="layer is 'block99/\\+mlp'; allowed: block00"):
+        extract(open_encoder(run), images, [View("block99/+mlp")], cache=None)
+    grey = from_function(lambda x: x.flatten(1), image_size=(32, 32), channels=1, name="grey")
+    with pytest.raises(DataError, match=r"the images have 3 channel\(s\); allowed: 1, as grey needs"):
+        extract(grey, images, [View("output")], cache=None)
+    with pytest.raises(RunError, match="does not exist; allowed: a run"):
+        open_encoder(tmp_path / "nowhere")
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    with pytest.raises(RunError, match="has no encoder yet: the run is not complete"):
+        open_encoder(tmp_path / "run")
+    with pytest.raises(RunError, match="is neither a run, nor an encoder folder"):
+        (tmp_path / "empty").mkdir()
+        open_encoder(tmp_path / "empty")
+
+
+def test_a_transformers_folder_is_an_encoder_with_transformers_own_features(tmp_path):
+    from transformers import ViTConfig, ViTModel
+
+    model = ViTModel(
+        ViTConfig(
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=64,
+            image_size=32,
+            patch_size=8,
+        )
+    ).eval()
+    model.save_pretrained(tmp_path / "vit")
+    encoder, images = open_encoder(tmp_path / "vit"), open_images("shapes:9")
+    view = View("hidden02", "cls")
+    ours = extract(encoder, images, [view], cache=None)[view].features_ND
+    pixels = torch.from_numpy(images.get(list(range(9))).pixels).float() / 255
+    normal = (pixels - torch.tensor(encoder.mean)[:, None, None]) / torch.tensor(encoder.std)[:, None, None]
+    with torch.no_grad():
+        theirs = model(normal, output_hidden_states=True).hidden_states[2][:, 0]
+    np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_transformers_masked_autoencoder_does_not_mask_here(tmp_path):
+    from transformers import ViTMAEConfig, ViTMAEModel
+
+    config = ViTMAEConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, image_size=32, patch_size=8
+    )
+    ViTMAEModel(config).save_pretrained(tmp_path / "mae")
+    encoder, images = open_encoder(tmp_path / "mae"), open_images("shapes:5")
+    (_, once), (_, twice) = (next(chunks(encoder, images, [View("hidden02")])) for _ in range(2))
+    assert torch.equal(once[View("hidden02")], twice[View("hidden02")])
+    tokens = encoder.tokens(torch.zeros(1, 3, 32, 32), ["hidden02"])["hidden02"]
+    assert tokens.shape == (1, 17, 32), "16 patches and the class token: none is hidden"

@@ -1,0 +1,151 @@
+"""Other models of transformers and diffusers are faded as a new user would try it, and what libraries do still works.
+
+How many shortcuts each has is known from its architecture: two per transformer block, three with cross-attention.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from echoless.shortcuts import decay_shortcuts, undo
+
+transformers = pytest.importorskip("transformers")
+diffusers = pytest.importorskip("diffusers")
+transformers.logging.set_verbosity_error()
+
+SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
+TEXT = {**SMALL, "vocab_size": 50, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+VISION = {**SMALL, "image_size": 32, "patch_size": 8}
+AUDIO = {
+    **TEXT, "conv_dim": (8, 8), "conv_stride": (2, 2), "conv_kernel": (4, 4), "num_conv_pos_embeddings": 4,
+    "num_conv_pos_embedding_groups": 2,
+}  # fmt: skip
+
+
+def ids() -> dict[str, Tensor]:
+    return {"input_ids": torch.randint(1, 50, (2, 7))}
+
+
+def both_ids() -> dict[str, Tensor]:
+    return {**ids(), "decoder_input_ids": torch.randint(1, 50, (2, 5))}
+
+
+def images() -> Tensor:
+    return torch.randn(2, 3, 32, 32)
+
+
+T5 = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "vocab_size": 50}
+MAE = {
+    **VISION, "decoder_hidden_size": 16, "decoder_num_hidden_layers": 2, "decoder_num_attention_heads": 2,
+    "decoder_intermediate_size": 32,
+}  # fmt: skip
+SEGFORMER = {
+    "num_encoder_blocks": 2, "depths": [2, 2], "sr_ratios": [2, 1], "hidden_sizes": [8, 16], "patch_sizes": [7, 3],
+    "strides": [4, 2], "num_attention_heads": [1, 2], "mlp_ratios": [2, 2],
+}  # fmt: skip
+
+
+def model_of(name: str, options: dict[str, Any]) -> nn.Module:
+    """transformers' model `name` from its configuration."""
+    family = name.removesuffix("ForPreTraining").removesuffix("Model").removesuffix("Encoder")
+    return getattr(transformers, name)(getattr(transformers, family + "Config")(**options))
+
+
+CASES: list[tuple[str, dict[str, Any], Callable[[], Any], int]] = [
+    ("T5EncoderModel", T5, ids, 4),
+    ("T5Model", T5, both_ids, 10),
+    ("LlamaModel", TEXT, ids, 6),
+    ("Wav2Vec2Model", AUDIO, lambda: torch.randn(2, 400), 6),  # its convolutional position embedding is none
+    ("SegformerModel", SEGFORMER, images, 8),
+    ("ViTMAEForPreTraining", MAE, images, 10),
+    ("BloomModel", {"hidden_size": 32, "n_layer": 3, "n_head": 4, "vocab_size": 50}, ids, 6),  # in a plain function
+    ("GPTNeoXModel", TEXT, ids, 3),  # attention and MLP in parallel share one shortcut
+    ("FNetModel", {key: value for key, value in TEXT.items() if key != "num_attention_heads"}, ids, 6),
+    ("DebertaV2Model", {**TEXT, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}, ids, 6),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "example", "count"), CASES, ids=[case[0] for case in CASES])
+def test_models_never_seen_before_are_faded(
+    name: str, options: dict[str, Any], example: Callable[[], Any], count: int
+) -> None:
+    torch.manual_seed(0)
+    model, inputs = model_of(name, options), example()
+    report = decay_shortcuts(model, 0.6, example=inputs)
+    assert len(report.shortcuts) == count
+    undo(model)
+
+
+def test_shared_layers_are_refused_unless_all_alphas_are_equal() -> None:
+    model = model_of("AlbertModel", {**TEXT, "embedding_size": 16})
+    with pytest.raises(ValueError, match="runs in 3 calls of one module"):
+        decay_shortcuts(model, 0.6, example=ids())
+    assert len(decay_shortcuts(model, 0.6, example=ids(), schedule="constant").shortcuts) == 6
+
+
+def test_gradient_checkpointing_of_transformers_gives_the_same_gradients() -> None:
+    torch.manual_seed(0)
+    model, x = model_of("ViTModel", {**VISION, "hidden_dropout_prob": 0.0}).double().train(), images().double()
+    model.gradient_checkpointing_enable()
+    decay_shortcuts(model, 0.6, example=x)
+    model(x)[0].square().sum().backward()
+    found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    model.gradient_checkpointing_disable()
+    model(x)[0].square().sum().backward()
+    assert found
+    for name, parameter in model.named_parameters():
+        if name in found:
+            torch.testing.assert_close(found[name], parameter.grad)
+
+
+def test_a_faded_model_is_saved_and_loaded_by_its_library(tmp_path: Path) -> None:
+    model, x = model_of("ViTModel", VISION).eval(), images()
+    plain = model(x)[0]
+    decay_shortcuts(model, 0.6, example=x)
+    model.save_pretrained(tmp_path)
+    again = transformers.AutoModel.from_pretrained(tmp_path).eval()
+    assert type(again).__name__ == "ViTModel"
+    assert torch.equal(again(x)[0], plain)
+
+
+def unet() -> tuple[nn.Module, Any]:
+    torch.manual_seed(0)
+    model = diffusers.UNet2DModel(
+        sample_size=16, block_out_channels=(8, 16), layers_per_block=1, norm_num_groups=4, attention_head_dim=4,
+        down_block_types=("DownBlock2D", "AttnDownBlock2D"), up_block_types=("AttnUpBlock2D", "UpBlock2D"),
+    )  # fmt: skip
+    return model.eval(), (torch.randn(2, 3, 16, 16), torch.tensor([1, 2]))
+
+
+def test_an_attention_processor_shared_by_many_modules_gets_each_its_own_alpha() -> None:
+    model, example = unet()
+    apart = copy.deepcopy(model)
+    shared = diffusers.models.attention_processor.AttnProcessor2_0()
+    attentions = [module for module in model.modules() if type(module).__name__ == "Attention"]
+    for attention in attentions:
+        attention.set_processor(shared)
+    for each in (model, apart):
+        decay_shortcuts(each, 0.6, example=example)
+    assert torch.equal(model(*example).sample, apart(*example).sample)
+    undo(model)
+    assert len(attentions) > 2
+    assert all(attention.processor is shared for attention in attentions)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["vit", "unet"])
+def test_faded_library_models_compile_as_one_graph(which: str) -> None:
+    torch._dynamo.reset()
+    model, example = (model_of("ViTModel", VISION).eval(), (images(),)) if which == "vit" else unet()
+    decay_shortcuts(model, 0.6, example=example)
+    with torch.no_grad():
+        out = torch.compile(model, fullgraph=True, backend="aot_eager")(*example)[0]
+        torch.testing.assert_close(out, model(*example)[0], rtol=1e-5, atol=1e-5)

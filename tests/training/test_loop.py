@@ -1,0 +1,153 @@
+"""The loop keeps what was asked for: snapshots, TensorBoard events, an estimate; a refusal comes before any work."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "reliability"))
+from tiny import tiny_config, tiny_images, tiny_run
+
+import echoless.recipes.pretrain as recipe
+from echoless.config.options import PretrainOptions
+from echoless.data import Batch
+from echoless.errors import ConfigError, RunError
+from echoless.models import ViT
+from echoless.runs import RunFolder, load_weights
+from echoless.training import Team, choose_device
+from echoless.training.loop import Clock
+from echoless.training.tensorboard import Board, numbers
+
+
+@pytest.fixture(scope="module")
+def images():
+    return tiny_images()
+
+
+def test_snapshots_are_encoders_at_their_step_and_are_never_pruned(images, tmp_path):
+    tiny_run(tmp_path / "run", images, tiny_config(images, steps=9, ema=None), snapshot_every=3)
+    run = RunFolder(tmp_path / "run")
+    assert [folder.name for folder in run.snapshot_folders()] == ["step-00000003", "step-00000006", "step-00000009"]
+    first, last = (load_weights(folder) for folder in run.snapshot_folders()[::2])
+    assert not torch.equal(first.tensors["patch_embed.weight"], last.tensors["patch_embed.weight"])
+    final = run.load_encoder()
+    assert all(torch.equal(final.tensors[name], tensor) for name, tensor in last.tensors.items())
+
+
+def test_the_saved_encoder_is_of_the_averaged_weights(images, tmp_path):
+    from echoless.config import ViTConfig, from_dict
+    from echoless.runs import load_checkpoint
+
+    tiny_run(tmp_path / "run", images, tiny_config(images, steps=4, ema=0.9))
+    weights = load_weights(tmp_path / "run" / "encoder")
+    ViT(from_dict(ViTConfig, weights.config["model"])).load_state_dict(weights.tensors)
+    saved = load_checkpoint(tmp_path / "run" / "checkpoints" / "step-00000004").tensors
+    name = "encoder.patch_embed.weight"
+    assert torch.equal(weights.tensors["patch_embed.weight"], saved["ema"][f"module.{name}"])
+    assert not torch.equal(weights.tensors["patch_embed.weight"], saved["model"][name])
+
+
+def events(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """What TensorBoard itself reads."""
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    read = accumulator.EventAccumulator(str(folder))
+    read.Reload()
+    return {tag: [(event.step, event.value) for event in read.Scalars(tag)] for tag in read.Tags()["scalars"]}
+
+
+def test_tensorboard_reads_what_metrics_jsonl_says_after_a_resume_too(images, tmp_path):
+    out, config = tmp_path / "run", tiny_config(images, steps=6, ema=None)
+    tiny_run(out, images, replace(config, steps=4), tensorboard=True)
+    tiny_run(out, images, config, tensorboard=True, resume=True)
+    seen, lines = events(out / "tensorboard"), RunFolder(out).read_metrics()
+    for name in ("loss", "lr", "gradient_norm"):
+        assert [step for step, _ in seen[name]] == [1, 2, 3, 4, 5, 6]
+        assert [value for _, value in seen[name]] == pytest.approx([line[name] for line in lines], rel=1e-6)
+    assert {"rank_paper", "rankme", "images_per_second", "feature_norm/block00"} <= seen.keys()
+    tiny_run(out, images, config, overwrite=True)
+    assert not (out / "tensorboard").exists()
+
+
+def test_tensorboard_without_the_extra_is_refused_before_any_work(tmp_path, monkeypatch):
+    original = builtins.__import__
+
+    def without(name, *arguments, **options):
+        if name.startswith(("torch.utils.tensorboard", "tensorboard")):
+            raise RuntimeError("cannot load its native part")
+        return original(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ConfigError, match=r"needs the extra .*echoless\[tracking\].*cannot load its native part"):
+        recipe.pretrain("shapes:8", tmp_path / "run", tensorboard=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_events_that_cannot_be_written_do_not_stop_the_run(images, tmp_path, monkeypatch, capsys):
+    def full(self, *_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter.add_scalar", full)
+    assert tiny_run(tmp_path / "run", images, tiny_config(images, steps=3, ema=None), tensorboard=True)
+    said = capsys.readouterr().err
+    assert said.count("TensorBoard events end here, the run goes on: No space left on device") == 1
+
+
+def test_a_folder_that_cannot_hold_events_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="file/tensorboard cannot be written"):
+        Board(tmp_path / "file" / "tensorboard", after=0)
+
+
+def test_nested_numbers_are_named_by_their_place():
+    line = {"step": 3, "loss": 0.5, "feature_norm": {"block00": 1, "block01": 2}}
+    assert dict(numbers(line)) == {"loss": 0.5, "feature_norm/block00": 1.0, "feature_norm/block01": 2.0}
+
+
+def test_the_estimate_leaves_the_first_step_out_and_comes_once(images, tmp_path, capsys):
+    assert tiny_run(tmp_path / "run", images, tiny_config(images, steps=8, ema=None))
+    said = capsys.readouterr().err
+    assert said.count(" to go at ") == 1 and "images/s" in said
+    first = next(line for line in said.splitlines() if line.startswith("training 1/8"))
+    assert "images/s" not in first and "left" not in first
+
+
+def test_the_clock_knows_speed_and_waiting(monkeypatch):
+    ticks = iter([0.0, 2.0, 4.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(ticks))
+    clock = Clock(0)
+    for waited in (9.0, 0.5, 0.1):  # the first wait fills the queue and is not counted
+        clock.tick(Batch(0, torch.empty(8, 1), torch.arange(8), torch.arange(8), None, waited))
+    assert clock.rates(world=2) == {"images_per_second": 2 * 16 / 4, "waiting": pytest.approx(0.15)}
+
+
+@pytest.mark.parametrize("device", ["meta", "gpu", "cuda" if not torch.cuda.is_available() else "cuda:99"])
+def test_a_device_that_cannot_be_used_is_one_sentence(device):
+    with pytest.raises(ConfigError, match=f"device is '{device}'"):
+        choose_device(device)
+
+
+class TestCompilation:
+    """It pays where the run is long enough, and where there is a compiler."""
+
+    team = Team(0, 1, torch.device("cpu"))
+
+    def test_short_runs_are_not_compiled_and_long_ones_are(self, images, monkeypatch):
+        monkeypatch.setattr(recipe, "cpp_compiler", lambda: "/usr/bin/g++")
+        config = tiny_config(images, steps=10)
+        assert not recipe.compilation_pays(config, self.team)
+        assert recipe.compilation_pays(replace(config, steps=10_000_000, batch_size=128), self.team)
+
+    def test_nothing_is_compiled_without_a_compiler(self, images, monkeypatch):
+        monkeypatch.setattr(recipe, "cpp_compiler", lambda: None)
+        long = replace(tiny_config(images), steps=10_000_000, batch_size=128)
+        assert not recipe.compilation_pays(long, self.team)
+
+    @pytest.mark.parametrize("asked", [True, False])
+    def test_the_user_decides_if_asked(self, asked, images):
+        options = PretrainOptions(compile=asked, max_steps=10, recipe="shapes")
+        assert recipe._configure("shapes", options, images, self.team).compile is asked

@@ -1,0 +1,145 @@
+"""The learning rate is its closed form; decay touches matrices only; every optimiser by name trains and resumes
+bitwise; bf16, averages and accumulation do what their formulas say."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "reliability"))
+from tiny import fingerprint, tiny_config, tiny_images, tiny_run
+
+from echoless.config import OptimConfig
+from echoless.data import AugmentConfig, Loader
+from echoless.errors import ConfigError
+from echoless.models import MAE
+from echoless.objectives import MaskedObjective
+from echoless.randomness import generator_for
+from echoless.training import Team, learning_rate, make_optimizer, make_trainee, take_step
+
+ALONE = Team(0, 1, torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def images():
+    return tiny_images()
+
+
+def trainee_of(config):
+    rows, columns = config.model.encoder.grid
+    model = MAE(config.model, generator_for(config.seed, "init", 0))
+    return make_trainee(config, model, MaskedObjective(config.objective, rows * columns), ALONE)
+
+
+def batches(images, config, count: int):
+    loader = Loader(
+        images,
+        size=config.model.encoder.image_size,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        mean=config.data.mean,
+        std=config.data.std,
+        augment=AugmentConfig(),
+        workers=0,
+    )
+    return [loader.batch(step) for step in range(count)]
+
+
+def test_the_learning_rate_is_a_warm_up_and_half_a_cosine():
+    config = OptimConfig(base_lr=1.5e-4, warmup=40 / 800)
+    rate = [learning_rate(step, steps=800, batch_size=1024, config=config) for step in range(800)]
+    peak = 6e-4  # the paper's, at batch 1024
+    assert rate[:40] == pytest.approx([peak * (k + 1) / 40 for k in range(40)], rel=1e-12)
+    cosine = [peak * math.cos(math.pi / 2 * (k - 40) / 760) ** 2 for k in range(40, 800)]  # (1 + cos 2x) / 2 = cos^2 x
+    assert rate[40:] == pytest.approx(cosine, rel=1e-9)
+    assert max(rate) == pytest.approx(peak) and all(value > 0 for value in rate)
+
+
+def test_a_constant_rate_stays_at_its_peak_and_no_warm_up_starts_there():
+    config = OptimConfig(base_lr=1e-3, warmup=0.0, decay="constant")
+    assert {learning_rate(step, steps=10, batch_size=128, config=config) for step in range(10)} == {5e-4}
+
+
+def test_weight_decay_is_on_matrices_only(images):
+    model = MAE(tiny_config(images).model, generator_for(0, "init", 0))
+    decayed, free = make_optimizer(model, OptimConfig(weight_decay=0.05)).param_groups
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    assert (decayed["weight_decay"], free["weight_decay"]) == (0.05, 0.0)
+    assert all(names[id(p)].endswith("weight") and p.ndim == 2 for p in decayed["params"])
+    kinds = {names[id(p)].rsplit(".", 1)[-1] for p in free["params"]}
+    assert "bias" in kinds and any("token" in kind for kind in kinds), kinds
+    assert len(decayed["params"]) + len(free["params"]) == len(list(model.parameters()))
+
+
+@pytest.mark.parametrize("name", ["adamw", "soap", "muon"])
+def test_every_optimiser_learns_and_resumes_bitwise(name, images, tmp_path):
+    config = tiny_config(images, steps=12, ema=None)
+    config = replace(config, optim=replace(config.optim, name=name))
+    tiny_run(tmp_path / "whole", images, config, checkpoint_every=7)
+    losses = [json.loads(line)["loss"] for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
+    assert losses[-1] < losses[0] - 0.005, losses
+    shutil.copytree(tmp_path / "whole", tmp_path / "cut")
+    shutil.rmtree(tmp_path / "cut" / "checkpoints" / "step-00000012")
+    tiny_run(tmp_path / "cut", images, config, checkpoint_every=7, resume=True)
+    assert fingerprint(tmp_path / "cut", 12) == fingerprint(tmp_path / "whole", 12)
+    print(f"{name}: loss {losses[0]:.3f} to {losses[-1]:.3f} in 12 steps, resumed after step 7 bitwise equal")
+
+
+@pytest.mark.parametrize("error", [ImportError("no"), RuntimeError("broken")])
+def test_a_missing_or_broken_extra_is_one_sentence(error, images, monkeypatch):
+    class Broken:
+        def find_spec(self, name, *_):
+            if name == "pytorch_optimizer":
+                raise error
+
+    monkeypatch.delitem(sys.modules, "pytorch_optimizer", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
+    with pytest.raises(ConfigError, match=r"optimizer is 'soap', which needs the extra echoless\[optim\]: (no|broken)"):
+        make_optimizer(torch.nn.Linear(2, 2), OptimConfig(name="soap"))
+
+
+def test_bf16_stays_finite_and_near_fp32(images):
+    config = tiny_config(images, steps=10, ema=None)
+    losses = {}
+    for precision in ("fp32", "bf16"):
+        trainee = trainee_of(replace(config, precision=precision))
+        losses[precision] = [take_step(trainee, batch).loss for batch in batches(images, config, 10)]
+        assert all(p.dtype == torch.float32 and p.isfinite().all() for p in trainee.model.parameters())
+    gap = max(abs(a - b) for a, b in zip(losses["fp32"], losses["bf16"]))
+    print(f"bf16 against fp32, 10 steps: largest difference of the loss {gap:.4f}")
+    assert 0 < gap < 0.02
+
+
+def test_the_average_is_its_closed_form(images):
+    """e_n = d^(n-1) p_1 + (1 - d) sum_k d^(n-k) p_k, k = 2..n: the first update copies."""
+    config, decay, steps = tiny_config(images, steps=6, ema=0.9), 0.9, 6
+    trainee = trainee_of(config)
+    seen = []
+    for batch in batches(images, config, steps):
+        take_step(trainee, batch)
+        seen.append(torch.cat([p.detach().flatten().double() for p in trainee.model.parameters()]))
+    weights = [decay ** (steps - 1)] + [(1 - decay) * decay ** (steps - k) for k in range(2, steps + 1)]
+    assert sum(weights) == pytest.approx(1)
+    expected = sum(weight * point for weight, point in zip(weights, seen))
+    average = torch.cat([p.detach().flatten().double() for p in trainee.ema.module.parameters()])
+    torch.testing.assert_close(average, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_accumulated_pieces_have_the_gradient_of_the_whole_batch(images):
+    gradients = []
+    config = tiny_config(images, ema=None)
+    config = replace(config, optim=replace(config.optim, base_lr=0.0, clip=None))
+    for pieces in (1, 3, 8):
+        trainee = trainee_of(replace(config, accumulate=pieces))
+        report = take_step(trainee, batches(images, config, 1)[0])
+        gradients.append(torch.cat([p.grad.flatten() for p in trainee.model.parameters()]))
+        assert report.gradient_norm == pytest.approx(float(gradients[-1].norm()), rel=1e-5)
+    for other in gradients[1:]:
+        assert float((other - gradients[0]).norm() / gradients[0].norm()) < 1e-5
