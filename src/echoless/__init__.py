@@ -29,6 +29,7 @@ _HOME = {
     "pretrain": "recipes.pretrain",
     "evaluate": "recipes.evaluate",
     "embed": "recipes.embed",
+    "finetune": "recipes.finetune",
     "demo": "recipes.demo",
 }
 __all__ = ["__version__", *_HOME]

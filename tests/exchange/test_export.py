@@ -161,7 +161,7 @@ def test_the_stream_is_scaled_only_where_a_fixed_eps_needs_it():
 
 
 def test_the_image_processor_repeats_our_transform(tmp_path):
-    """Grey and colour, against echoless.data: to one grey level where nothing is cropped, near it where sizes round."""
+    """Grey and colour, against echoless.data: to one grey level; where it crops, it rounds to whole pixels."""
     from PIL import Image
     from transformers import AutoImageProcessor
 
@@ -172,7 +172,7 @@ def test_the_image_processor_repeats_our_transform(tmp_path):
         folder, _ = encoder_folder(tmp_path, config)
         export_encoder(folder, "hf", tmp_path / f"hf{channels}")
         processor = AutoImageProcessor.from_pretrained(tmp_path / f"hf{channels}")
-        for shape, tolerance in (((64, 64), 1.0), ((60, 44), 8.0)):
+        for shape, most, usual in (((64, 64), 1, 1), ((60, 44), 40, 10)):
             coarse = np.random.default_rng(0).integers(0, 256, (5, 4, channels), dtype=np.uint8).squeeze()
             picture = Image.fromarray(coarse).resize(shape[::-1], Image.Resampling.BICUBIC)
             theirs = processor(picture, return_tensors="pt")["pixel_values"]
@@ -180,7 +180,8 @@ def test_the_image_processor_repeats_our_transform(tmp_path):
             mean, std = [0.4] * channels, [0.2] * channels
             ours = resize_and_crop([pixels], size=config.image_size, mean=mean, std=std)
             assert theirs.shape == ours.shape
-            assert (theirs - ours).abs().max() * 0.2 * 255 <= tolerance + 0.1  # in grey levels
+            levels = (theirs - ours).abs() * 0.2 * 255
+            assert levels.max() <= most + 0.1 and levels.mean() <= usual
 
 
 def test_the_card_says_what_it_is_and_names_no_folder_of_this_machine(tmp_path):
@@ -254,7 +255,7 @@ def test_an_export_that_differs_is_refused_and_leaves_nothing(tmp_path, monkeypa
         vit.blocks[1].mlp.fc2.weight[0, 0] = float("inf")
     described = {"kind": "vit", "model": to_dict(vit.config)}
     save_weights(tmp_path / "bad", vit.state_dict(), described, vit.shortcut_record)
-    with pytest.raises(RunError, match="blocks.1.mlp.fc2.weight with numbers that are not finite"):
+    with pytest.raises(RunError, match=r"blocks\.1\.mlp\.fc2\.weight with numbers that are not finite"):
         export_encoder(tmp_path / "bad", "hf", tmp_path / "out")
     assert not list(tmp_path.glob("out*"))
 

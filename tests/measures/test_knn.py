@@ -163,6 +163,15 @@ def test_digits_are_identical_over_runs_and_chunk_sizes():
     print(f"R20 knn runs={runs} identical={runs} batches=[1, 7, 64] identical=3")
 
 
+def test_digits_do_not_depend_on_the_number_of_threads_and_torch_keeps_its_own():
+    bank, queries = normal(5000, 40), normal(1500, 40, seed=1)
+    alone = nearest_neighbours(bank, queries, 20)
+    torch.set_num_threads(2)
+    together = nearest_neighbours(bank, queries, 20)
+    assert torch.get_num_threads() == 2
+    assert all(a.equal(b) for a, b in zip(alone, together))
+
+
 def test_numpy_and_memory_mapped_banks_give_the_same_digits(tmp_path):
     bank, queries = normal(2500, 8), normal(20, 8, seed=1)
     np.save(tmp_path / "bank.npy", bank.numpy())

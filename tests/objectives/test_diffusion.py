@@ -142,5 +142,5 @@ def test_a_tiny_uvit_learns(schedule):
 def test_configs_survive_json_and_refuse_nonsense():
     config = DiffusionConfig(schedule="ddpm", label_dropout=0.0)
     assert from_dict(DiffusionConfig, to_dict(config)) == config
-    with pytest.raises(ConfigError, match="schedule is 'ddmp'; allowed: vp, ddpm, .*; did you mean 'ddpm'"):
+    with pytest.raises(ConfigError, match=r"schedule is 'ddmp'; allowed: vp, ddpm, .*; did you mean 'ddpm'"):
         DiffusionConfig(schedule="ddmp")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +40,11 @@ def sentence_of(config, source) -> str:
 
 def test_a_path_that_is_not_there(trained, tmp_path):
     sentence = sentence_of(trained[1], tmp_path / "nowhere")
-    assert "--init" in sentence and "nowhere" in sentence and "allowed: a run" in sentence
+    assert "--init" in sentence and "nowhere is no folder; allowed: a run, or an encoder folder" in sentence
+
+
+def test_a_folder_that_is_no_run(trained, tmp_path):
+    assert "holds neither checkpoints nor an encoder; allowed: a run" in sentence_of(trained[1], tmp_path)
 
 
 def test_a_run_without_a_checkpoint(trained, tmp_path):
@@ -48,19 +53,19 @@ def test_a_run_without_a_checkpoint(trained, tmp_path):
 
 
 @pytest.mark.parametrize("part", ["", "encoder"])
-def test_another_width(part, trained):
+@pytest.mark.parametrize(("field", "here"), [("width", 96), ("depth", 4), ("heads", 4)])
+def test_another_size(part, field, here, trained):
+    """Also of heads, which no shape shows."""
     out, config = trained
-    wider = replace(config, encoder=replace(config.encoder, width=96))
-    sentence = sentence_of(wider, out / part)
-    assert (
-        "--init" in sentence and "does not fit this model" in sentence and "width is 64 there and 96 here" in sentence
-    )
+    other = replace(config, encoder=replace(config.encoder, **{field: here}))
+    there = getattr(config.encoder, field)
+    sentence = sentence_of(other, out / part)
+    assert sentence.endswith(f"does not fit this model: {field} is {there} there and {here} here")
+    assert sentence.startswith("--init ")
 
 
 @pytest.mark.parametrize(("part", "said"), [("", "started from .*run, step 2"), ("encoder", "from the encoder")])
 def test_what_was_loaded_is_said(part, said, trained):
-    import re
-
     out, config = trained
     assert re.search(said, warm_start(fresh(config), out / part))
     other = replace(config, encoder=replace(config.encoder, shortcuts=replace(config.encoder.shortcuts, alpha_min=0.8)))

@@ -95,7 +95,9 @@ def test_timm_gives_our_features_without_our_code(tmp_path: Path) -> None:
             errors["output"] = relative_error(output, vit(images).detach().mean(dim=1))
         else:
             errors["output"] = relative_error(output, features.pool())
-        print(f"export timm {name}: scale={scale:g} reported={report.error:.1e} other_process={max(errors.values()):.1e}")
+        print(
+            f"export timm {name}: scale={scale:g} reported={report.error:.1e} other_process={max(errors.values()):.1e}"
+        )
         assert report.verified and report.error < 1e-4 and max(errors.values()) < 1e-4
         assert (scale == 1.0) == (name == "plain")
 

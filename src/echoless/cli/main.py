@@ -14,6 +14,7 @@ VERBS = {
     "demo": ("demo", "the main job in minutes, on images drawn on the spot"),
     "pretrain": ("pretrain", "pretrain a masked autoencoder on any folder of images"),
     "evaluate": ("evaluate", "measure frozen features, with intervals and protocols"),
+    "finetune": ("finetune", "train the whole network on labels, from a pretrained encoder"),
     "embed": ("embed", "one feature vector per image, as parquet or npy"),
     "export": ("export", "an encoder for transformers, timm or onnxruntime, with none of our code"),
     "import": ("import_", "a checkpoint of others, for --init, evaluate and embed"),

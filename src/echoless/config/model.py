@@ -91,6 +91,10 @@ class MAEConfig:
             require_whole(name, getattr(self, name), 1)
         _require_transformer("decoder_width", self.decoder_width, "decoder_heads", self.decoder_heads)
 
+    @property
+    def image_size(self) -> tuple[int, int]:
+        return self.encoder.image_size
+
 
 def _require_transformer(width_name: str, width: int, heads_name: str, heads: int) -> None:
     require(width % heads == 0, heads_name, heads, f"a divisor of {width_name} {width}")

@@ -11,6 +11,7 @@ from typing import Literal, get_args
 from echoless.config.checks import require, require_number, require_one_of, require_whole
 from echoless.config.model import MAEConfig
 from echoless.config.objective import MaskedConfig
+from echoless.config.supervised import ClassifierConfig, SupervisedConfig
 
 Precision = Literal["fp32", "bf16"]
 Optimizer = Literal["adamw", "soap", "muon"]
@@ -48,6 +49,7 @@ class OptimConfig:
     warmup: float = 0.05  # share of the run
     decay: Decay = "cosine"
     clip: float | None = 1.0  # largest norm of the whole gradient
+    layer_decay: float | None = None  # learning rate of a layer relative to the next deeper one (fine-tuning)
     ema: float | None = None  # decay of an exponential moving average of the weights
 
     def __post_init__(self) -> None:
@@ -60,6 +62,8 @@ class OptimConfig:
         require_one_of("decay", self.decay, get_args(Decay))
         if self.clip is not None:
             require_number("clip", self.clip, 0, 1e9, ends="(]")
+        if self.layer_decay is not None:
+            require_number("layer_decay", self.layer_decay, 0, 1, ends="(]")
         if self.ema is not None:
             require_number("ema", self.ema, 0, 1, ends="()")
 
@@ -69,8 +73,8 @@ class RunConfig:
     """A whole run."""
 
     recipe: str = "mae-tiny"
-    model: MAEConfig = field(default_factory=MAEConfig)
-    objective: MaskedConfig = field(default_factory=MaskedConfig)
+    model: MAEConfig | ClassifierConfig = field(default_factory=MAEConfig)
+    objective: MaskedConfig | SupervisedConfig = field(default_factory=MaskedConfig)
     data: DataConfig = field(default_factory=DataConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     steps: int = 1000

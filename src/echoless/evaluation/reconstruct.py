@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from echoless.config import RunConfig, from_dict
+from echoless.config import DataConfig, MAEConfig, MaskedConfig, RunConfig, from_dict
 from echoless.data import Images, evaluation_batches
 from echoless.errors import RunError
 from echoless.models import MAE, patchify, unpatchify
@@ -29,36 +29,38 @@ class Reconstructions:
     true_statistics: bool
 
 
-def open_mae(run: Path) -> tuple[MAE, RunConfig]:
+def open_mae(run: Path) -> tuple[MAE, MaskedConfig, DataConfig]:
     """The whole model of a run, decoder included, from its newest valid checkpoint."""
     found = find_latest_valid(run / "checkpoints")
     if found is None:
         raise RunError(f"{run} has no checkpoint, and reconstructions need the decoder; allowed: a run with one")
     checkpoint = load_checkpoint(found.path)
     config = from_dict(RunConfig, checkpoint.manifest["config"])
+    if not isinstance(config.model, MAEConfig) or not isinstance(config.objective, MaskedConfig):
+        raise RunError(f"{run} is not a masked autoencoder, and only those reconstruct")
     model = MAE(config.model)
     tensors = checkpoint.tensors["model"]
     if "ema" in checkpoint.tensors:
         averaged = checkpoint.tensors["ema"]
         tensors = {name.removeprefix("module."): value for name, value in averaged.items() if name != "n_averaged"}
     model.load_state_dict(tensors)
-    return model.eval(), config
+    return model.eval(), config.objective, config.data
 
 
 @torch.no_grad()
 def reconstruct(run: Path, images: Images, *, count: int, seed: int) -> Reconstructions:
     """The first `count` usable images, masked as in training."""
-    model, config = open_mae(run)
-    encoder, data = config.model.encoder, config.data
+    model, objective, data = open_mae(run)
+    encoder = model.config.encoder
     ids = [index for index in range(len(images)) if index not in images.excluded][:count]
     batches = evaluation_batches(
         images, size=encoder.image_size, batch_size=len(ids), mean=data.mean, std=data.std, ids=ids, workers=0
     )
     pixels = next(iter(batches)).images_BCHW
     patches = patchify(pixels, encoder.patch_size)
-    masking = random_masking(len(pixels), patches.shape[1], config.objective.mask_ratio, generator_for(seed, "mask", 0))
+    masking = random_masking(len(pixels), patches.shape[1], objective.mask_ratio, generator_for(seed, "mask", 0))
     hidden, predicted = take_rows(patches, masking.hidden_BM), model(pixels, masking)
-    if config.objective.normalize_pixels:
+    if objective.normalize_pixels:
         variance, mean = torch.var_mean(hidden, dim=-1, keepdim=True)
         predicted = predicted * (variance + 1e-6).sqrt() + mean
     index = masking.hidden_BM[..., None].expand_as(predicted)
@@ -72,5 +74,5 @@ def reconstruct(run: Path, images: Images, *, count: int, seed: int) -> Reconstr
         picture(patches),
         picture(patches.scatter(1, index, grey)),
         picture(patches.scatter(1, index, predicted)),
-        config.objective.normalize_pixels,
+        objective.normalize_pixels,
     )

@@ -95,7 +95,9 @@ def _conditions(config: Any, names: Iterable[str]) -> dict[str, Any]:
     words = next((dim for name in dims if (dim := _first(getattr(config, name, None)))), None)
     pooled = getattr(config, "pooled_projection_dim", None)
     classes = getattr(config, "num_embeds_ada_norm", None) or getattr(config, "num_class_embeds", None)
-    made: dict[str, Any] = {"timestep": torch.full((BATCH,), 1), "guidance": torch.ones(BATCH)}
+    made: dict[str, Any] = {"timestep": torch.full((BATCH,), 1)}
+    if getattr(config, "guidance_embeds", False):
+        made["guidance"] = torch.ones(BATCH)
     if words:
         made["encoder_hidden_states"] = _noise(BATCH, WORDS, words)
     if pooled:

@@ -47,22 +47,25 @@ def read_foreign(path: Path) -> Foreign:
     """A transformers folder, a safetensors file, or a file of torch.save."""
     if path.is_dir():
         return _read_folder(path)
+    plain = path.resolve()  # download caches keep links
     if path.suffix == ".safetensors":
-        return Foreign(path=path, tensors=read_tensors(path)[0])
-    content = read_pth(path)
+        return Foreign(path=path, tensors=read_tensors(plain)[0])
+    content = read_pth(plain)
     return Foreign(path=path, tensors=content.tensors, settings=content.settings, dropped=content.dropped)
 
 
 def _read_folder(path: Path) -> Foreign:
-    if not (path / "config.json").exists() or not (path / "model.safetensors").exists():
+    config, weights, processor = (
+        (path / name).resolve() for name in ("config.json", "model.safetensors", "preprocessor_config.json")
+    )
+    if not config.exists() or not weights.exists():
         raise UntrustedFile(
             f"{path} lacks config.json or model.safetensors; allowed: a transformers folder with both, or a file"
         )
-    processor = path / "preprocessor_config.json"
     return Foreign(
         path=path,
-        tensors=read_tensors(path / "model.safetensors")[0],
-        settings=read_json_object(path / "config.json"),
+        tensors=read_tensors(weights)[0],
+        settings=read_json_object(config),
         processor=read_json_object(processor) if processor.exists() else {},
     )
 

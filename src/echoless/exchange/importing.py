@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from echoless.exchange.foreign import Foreign, Imported, read_foreign
 from echoless.exchange.from_hf import from_hf_vit, from_hf_vitmae
 from echoless.exchange.from_mae import from_authors, from_mae, from_vit
 from echoless.exchange.target import write_json_file
-from echoless.models import MAE, ViT
+from echoless.models import MAE, ViT, sincos_positions
 from echoless.runs import new_folder, save_checkpoint, save_weights, write_json
 from echoless.runs.jsonfile import open_untrusted
 
@@ -84,7 +84,7 @@ def import_with(file: Path, out: Path, options: ImportOptions) -> ImportReport:
     require_new(out)
     foreign = read_foreign(file)
     family = _family(foreign)
-    imported = _converted(family, foreign, options)
+    imported = _with_fixed_positions(_converted(family, foreign, options))
     normalisation = _normalisation(imported.encoder, foreign, options)
     encoder_state, shortcuts = _checked(ViT, imported.encoder, imported.encoder_state, file)
     whole: dict[str, Tensor] = {}
@@ -120,6 +120,18 @@ def _converted(family: Family, foreign: Foreign, options: ImportOptions) -> Impo
         raise UntrustedFile(f"{foreign.path}: {error}") from None
     except (IndexError, RuntimeError, TypeError) as error:  # tensors of shapes that no such model has
         raise UntrustedFile(f"{foreign.path} is not {family.name}: {' '.join(str(error).split())[:200]}") from None
+
+
+def _with_fixed_positions(imported: Imported) -> Imported:
+    """A warm start computes the decoder's positions anew: a decoder with others would be another function."""
+    if imported.mae is None:
+        return imported
+    found = imported.decoder_state["positions"]
+    expected = sincos_positions(imported.encoder.grid, imported.mae.decoder_width)
+    if found.shape == expected.shape and torch.allclose(found.float(), expected, rtol=0, atol=1e-3):
+        return imported
+    dropped = (*imported.dropped, "the decoder (its positions are not sines and cosines)")
+    return replace(imported, mae=None, decoder_state={}, dropped=dropped)
 
 
 def _checked(
@@ -178,5 +190,5 @@ def _write_checkpoint(
 
 def _sha256(path: Path) -> str:
     weights = path / "model.safetensors" if path.is_dir() else path
-    with open_untrusted(weights) as file:
+    with open_untrusted(weights.resolve()) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # it has readinto

@@ -26,8 +26,6 @@ from echoless.shortcuts import FadedShortcut, PatchReport, decay_shortcuts
 MOST_PARAMETERS = 2_000_000_000  # 8 GB in float32
 KINDS = "a transformers or diffusers folder, timm:NAME, torchvision:NAME, or a run"
 
-Build = Callable[[], nn.Module]
-
 
 def inspect_model(model: str | Path, **options: Any) -> PatchReport:
     """The shortcuts that `decay_shortcuts` finds in a model. The keywords are the fields of `InspectOptions`."""
@@ -86,11 +84,12 @@ def _transformers(folder: Path) -> tuple[nn.Module, Example]:
         from transformers import AutoConfig, AutoModel
     except Exception as error:
         raise ConfigError(f"{folder} is a transformers folder, which needs the extra echoless[hf]: {error}") from None
-    try:
+
+    def build() -> nn.Module:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        model = _built(lambda: AutoModel.from_config(config, dtype=torch.float32), folder)
-    except (ValueError, OSError, KeyError) as error:
-        raise _refused("transformers", folder, error) from None
+        return AutoModel.from_config(config, dtype=torch.float32, trust_remote_code=False)
+
+    model = _built("transformers", folder, build)
     return model, first_that_runs(model, transformers_examples(model))
 
 
@@ -102,11 +101,7 @@ def _diffusers(folder: Path, class_name: str) -> tuple[nn.Module, Example]:
     kind = getattr(diffusers, class_name, None)
     if not (isinstance(kind, type) and issubclass(kind, diffusers.ModelMixin)):
         raise ConfigError(f"{folder / 'config.json'}: _class_name is {class_name!r}; allowed: a model of diffusers")
-    try:
-        config = kind.load_config(folder, local_files_only=True)
-        model = _built(lambda: kind.from_config(config), folder)
-    except (ValueError, OSError, KeyError, TypeError) as error:
-        raise _refused("diffusers", folder, error) from None
+    model = _built("diffusers", folder, lambda: kind.from_config(kind.load_config(folder, local_files_only=True)))
     return model, first_that_runs(model, diffusers_examples(model))
 
 
@@ -118,10 +113,7 @@ def _timm(name: str) -> tuple[nn.Module, Example]:
             f"model is {name!r}, which is no folder here; as the name of a timm model it needs the extra "
             f"echoless[timm]: {error}"
         ) from None
-    try:
-        model = _built(lambda: timm.create_model(name, pretrained=False), name)
-    except (ValueError, RuntimeError, KeyError, OSError) as error:
-        raise _refused("timm", name, error) from None
+    model = _built("timm", name, lambda: timm.create_model(name, pretrained=False))
     channels, height, width = model.pretrained_cfg["input_size"]  # type: ignore[index]
     return model, first_that_runs(model, image_examples(channels, [(height, width)]))
 
@@ -131,15 +123,12 @@ def _torchvision(name: str) -> tuple[nn.Module, Example]:
         import torchvision
     except Exception as error:
         raise ConfigError(f"torchvision:{name} needs torchvision, which cannot be imported here: {error}") from None
-    try:
-        model = _built(lambda: torchvision.models.get_model(name, weights=None), name)
-    except (ValueError, RuntimeError, KeyError) as error:
-        raise _refused("torchvision", name, error) from None
+    model = _built("torchvision", name, lambda: torchvision.models.get_model(name, weights=None))
     side = int(getattr(model, "image_size", 224))
     return model, first_that_runs(model, image_examples(3, [(side, side), (299, 299)]))
 
 
-def _built(build: Build, name: str | Path) -> nn.Module:
+def _built(library: str, name: str | Path, build: Callable[[], nn.Module]) -> nn.Module:
     """The model, after a look at its size that costs no memory; some models cannot be built without, and are."""
     try:
         with torch.device("meta"):
@@ -151,11 +140,11 @@ def _built(build: Build, name: str | Path) -> nn.Module:
             f"{name} has {parameters / 1e9:.1f} billion parameters; allowed: {MOST_PARAMETERS / 1e9:g}, because it is "
             "built in memory; make a copy of its config with fewer layers"
         )
-    return build().eval()
-
-
-def _refused(library: str, name: str | Path, error: Exception) -> ConfigError:
-    return ConfigError(f"{library} cannot build {name}: {' '.join(str(error).split())[:300]}")
+    try:
+        return build().eval()
+    except Exception as error:  # whatever another library says about a name or a config
+        reason = " ".join(str(error).split())[:300]
+        raise ConfigError(f"{library} cannot build {name}: {reason or type(error).__name__}") from None
 
 
 def _of_ours(path: Path) -> PatchReport | None:

@@ -57,7 +57,7 @@ def open_source(path: str | Path) -> Source:
     except RuntimeError as error:
         raise RunError(f"{folder} does not fit its config: {' '.join(str(error).split())[:300]}") from None
     if bad := [name for name, tensor in encoder.state_dict().items() if not tensor.isfinite().all()]:
-        raise RunError(f"{folder} holds {bad[0]} with numbers that are not finite; allowed: an encoder that can be used")
+        raise RunError(f"{folder} holds {bad[0]} with numbers that are not finite; allowed: finite weights")
     channels = encoder.config.channels
     return Source(
         encoder=encoder.eval(),

@@ -72,8 +72,8 @@ def _prepare(source: str, options: EvaluateOptions, say: Say) -> Bench:
     train_path = options.train or _data_of(path)
     train = _open(train_path, options.labels, encoder)
     test = _open(options.test, options.test_labels, encoder) if options.test else None
-    if test is not None and train.class_names and test.class_names and test.labels is not None:
-        _align_classes(train, test)
+    if test is not None:
+        align_classes(train, test)
     run_cache = path / "features" if (path / "checkpoints").is_dir() else default_cache_dir() / "features"
     return Bench(encoder, train, test, options, run_cache if options.cache else None, say)
 
@@ -97,9 +97,10 @@ def _open(data: str, labels: str | None, encoder: Encoder) -> Images:
     return images
 
 
-def _align_classes(train: Images, test: Images) -> None:
+def align_classes(train: Images, test: Images) -> None:
     """Number the classes of the test set as the training set does, by name."""
-    assert train.class_names is not None and test.class_names is not None and test.labels is not None
+    if train.class_names is None or test.class_names is None or test.labels is None:
+        return
     present = sorted(set(test.labels.tolist()))
     unseen = [test.class_names[label] for label in present if test.class_names[label] not in train.class_names]
     if unseen:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
-from echoless.config import DataConfig, RunConfig, RuntimeConfig
+from echoless.config import DataConfig, MAEConfig, MaskedConfig, RunConfig, RuntimeConfig
 from echoless.config.options import PretrainOptions
 from echoless.data import Images, measure_statistics, open_images
 from echoless.errors import EcholessError
-from echoless.models import MAE, count_parameters
-from echoless.objectives import MaskedObjective
+from echoless.models import count_parameters
 from echoless.randomness import generator_for
 from echoless.recipes.facts import DataFacts
 from echoless.recipes.machine import cpp_compiler
@@ -25,9 +26,11 @@ from echoless.training import (
     Session,
     StopRequest,
     Team,
+    build_task,
     join_team,
     leave_team,
     make_trainee,
+    require_source,
     require_tensorboard,
     train,
     warm_start,
@@ -89,6 +92,8 @@ def _check_early(options: PretrainOptions) -> None:
     settle(options, DataFacts(3, 64, 64, 1000), DataConfig())
     if options.tensorboard:
         require_tensorboard()
+    if options.init is not None and not options.resume:
+        require_source(Path(options.init))
 
 
 def _open(data: str, options: PretrainOptions, stop: StopRequest, team: Team) -> Images:
@@ -156,7 +161,8 @@ def compilation_pays(config: RunConfig, team: Team) -> bool:
     if team.device.type == "cpu" and cpp_compiler() is None:
         return False
     encoder = config.model.encoder
-    visible = (1 - config.objective.mask_ratio) * encoder.grid[0] * encoder.grid[1]
+    shown = 1 - config.objective.mask_ratio if isinstance(config.objective, MaskedConfig) else 1
+    visible = shown * encoder.grid[0] * encoder.grid[1]
     per_image = 6 * 12 * encoder.depth * encoder.width**2 * visible
     speed = 5e10 if team.device.type == "cpu" else 5e13  # FLOP/s, within a factor of two or three
     return per_image * config.batch_size * config.steps / speed > 1200
@@ -173,16 +179,22 @@ def carry_out(
     team: Team,
     resume: bool = False,
     init: str | None = None,
+    judge: Callable[[nn.Module], dict[str, float]] | None = None,
 ) -> bool:
     """A settled config, trained. `run` is the open folder on rank 0. Returns whether the run is complete."""
-    model = MAE(config.model, generator_for(config.seed, "init", 0))
-    rows, columns = config.model.encoder.grid
-    objective = MaskedObjective(config.objective, rows * columns)
+    model, objective = build_task(config, generator_for(config.seed, "init", 0))
     started = warm_start(model, Path(init)) if init and not resume else ""
     trainee = make_trainee(config, model, objective, team)
     with Progress("training", config.steps) as progress:
         session = Session(
-            trainee=trainee, images=images, runtime=runtime, out=out, run=run, stop=stop, progress=progress
+            trainee=trainee,
+            images=images,
+            runtime=runtime,
+            out=out,
+            run=run,
+            stop=stop,
+            progress=progress,
+            judge=judge,
         )
         for line in describe(config, images, model):
             session.say(line)
@@ -191,9 +203,12 @@ def carry_out(
         return train(session, resume=resume)
 
 
-def describe(config: RunConfig, images: Images, model: MAE) -> list[str]:
+def describe(config: RunConfig, images: Images, model: nn.Module) -> list[str]:
     """What is about to happen, in a few lines."""
-    encoder, alphas, shape = config.model.encoder, model.shortcut_record["alphas"], images.shape
+    encoder, shape = config.model.encoder, images.shape
+    record: dict[str, Any] = model.shortcut_record  # type: ignore[assignment]
+    alphas = record["alphas"]
+    kind = f"masked autoencoder ({config.model.decoder})" if isinstance(config.model, MAEConfig) else "classifier"
     epochs = config.steps * config.batch_size / images.usable
     size = " x ".join(map(str, encoder.image_size))
     fading = (
@@ -202,7 +217,7 @@ def describe(config: RunConfig, images: Images, model: MAE) -> list[str]:
     return [
         f"data: {images.usable} images of about {shape.height} x {shape.width}, {shape.channels} channel(s), "
         f"{images.bits} bit; {images.cache_note}",
-        f"model: masked autoencoder ({config.model.decoder}), encoder {encoder.width} x {encoder.depth}, patch "
+        f"model: {kind}, encoder {encoder.width} x {encoder.depth}, patch "
         f"{encoder.patch_size} at {size}, {count_parameters(model) / 1e6:.1f} M parameters",
         f"shortcuts: {encoder.shortcuts.variant}, {fading or 'one learned alpha each'}",
         f"run: {config.steps} steps of {config.batch_size} images ({epochs:.1f} epochs), {config.optim.name}, "

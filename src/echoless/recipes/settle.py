@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from echoless.config import DataConfig, RunConfig
+from echoless.config import DataConfig, MAEConfig, MaskedConfig, RunConfig
 from echoless.config.checks import require, require_number, require_one_of
 from echoless.config.options import PretrainOptions
 from echoless.recipes.facts import DataFacts, fitted, natural_patch
@@ -22,6 +22,7 @@ def settle(options: PretrainOptions, facts: DataFacts, data: DataConfig) -> RunC
     config = RECIPES[options.recipe](facts)
     encoder = _sized(config, options)
     encoder = replace(encoder, shortcuts=replace(encoder.shortcuts, **_given(options, _SHORTCUT_OPTIONS)))
+    assert isinstance(config.model, MAEConfig) and isinstance(config.objective, MaskedConfig)
     model = replace(config.model, encoder=encoder)
     if options.decoder is not None:
         encoder = replace(encoder, final_norm=options.decoder == "plain", zero_init=options.decoder == "long_skips")

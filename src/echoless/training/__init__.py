@@ -6,8 +6,9 @@ from echoless.training.optim import learning_rate, make_optimizer
 from echoless.training.progress import Progress, duration
 from echoless.training.signals import StopRequest
 from echoless.training.step import StepReport, Trainee, make_trainee, take_step
+from echoless.training.task import build_task
 from echoless.training.tensorboard import require_tensorboard
-from echoless.training.warmstart import warm_start
+from echoless.training.warmstart import require_source, warm_start
 
 __all__ = [
     "Progress",
@@ -16,6 +17,7 @@ __all__ = [
     "StopRequest",
     "Team",
     "Trainee",
+    "build_task",
     "choose_device",
     "duration",
     "join_team",
@@ -23,6 +25,7 @@ __all__ = [
     "leave_team",
     "make_optimizer",
     "make_trainee",
+    "require_source",
     "require_tensorboard",
     "take_step",
     "train",

@@ -6,11 +6,12 @@ import resource
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from echoless.config import RunConfig, RuntimeConfig, to_dict
 from echoless.data import AugmentConfig, Batch, Images, Loader
@@ -37,6 +38,7 @@ class Session:
     run: RunFolder | None
     stop: StopRequest
     progress: Progress
+    judge: Callable[[nn.Module], dict[str, float]] | None = None  # asked after every epoch, for supervised runs
     board: Board | None = None
 
     @property
@@ -140,7 +142,7 @@ def _loader(session: Session) -> Loader:
     config, team = session.config, session.trainee.team
     return Loader(
         session.images,
-        size=config.model.encoder.image_size,
+        size=config.model.image_size,
         batch_size=config.batch_size,
         seed=config.seed,
         mean=config.data.mean,
@@ -156,7 +158,7 @@ def _probe(session: Session) -> Tensor | None:
     if session.run is None:
         return None
     config = session.config
-    return probe_batch(session.images, config.model.encoder.image_size, config.data.mean, config.data.std, config.seed)
+    return probe_batch(session.images, config.model.image_size, config.data.mean, config.data.std, config.seed)
 
 
 @dataclass
@@ -197,13 +199,21 @@ def _record(session: Session, done: int, report: StepReport, clock: Clock, probe
     if clock.steps == _STEPS_BEFORE_ESTIMATE and (left := session.progress.seconds_left(done)):
         session.progress.say(f"about {duration(left)} to go at {speed}")
     due, last = session.every("log_every"), done == session.config.steps
-    if done % due and not last and done != 1:
+    judged = session.judge is not None and (last or _ends_epoch(session, done))
+    if done % due and not last and done != 1 and not judged:
         return
     line: dict[str, Any] = {"step": done, "loss": report.loss, "lr": report.lr, "gradient_norm": report.gradient_norm}
     if done == 1 or last or done % (10 * due) == 0:
         assert probe is not None
         line |= look(session.trainee.model, probe, session.trainee.team.device)
+    if judged and session.judge is not None:
+        line |= session.judge(session.trainee.model)
     session.record(line | rates | {"memory_mb": _memory_mb()})
+
+
+def _ends_epoch(session: Session, done: int) -> bool:
+    size, count = session.config.batch_size, session.images.usable
+    return done * size // count > (done - 1) * size // count
 
 
 def _keep(session: Session, done: int, report: StepReport) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -31,9 +32,35 @@ def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimiz
         {"params": [p for p in trained if p.ndim >= 2], "weight_decay": config.weight_decay},
         {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
     ]
+    if config.layer_decay is not None:
+        groups = layer_groups(model, config)
     if config.name == "adamw":
         return torch.optim.AdamW(groups, lr=config.base_lr, betas=config.betas, fused=True)
     return _from_pytorch_optimizer(config.name, groups, config)
+
+
+# Section A.2 of arXiv:2106.08254: the learning rate of layer i is lr * decay^(last - i).
+def layer_groups(model: nn.Module, config: OptimConfig) -> list[dict[str, Any]]:
+    """One group for each layer and kind of parameter, with its factor; the model says which layer a parameter is of."""
+    assert config.layer_decay is not None
+    layer_of: Callable[[str], int] | None = getattr(model, "layer_of", None)
+    if layer_of is None:
+        raise ConfigError(
+            f"layer_decay is {config.layer_decay}, but this model has no layers to tell apart; allowed: None"
+        )
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    layers = {name: layer_of(name) for name, _ in named}
+    last = max(layers.values())
+    groups: dict[tuple[int, bool], dict[str, Any]] = {}
+    for name, parameter in named:
+        layer, matrix = layers[name], parameter.ndim >= 2
+        fresh = {
+            "params": [],
+            "weight_decay": config.weight_decay if matrix else 0.0,
+            "lr_scale": config.layer_decay ** (last - layer),
+        }
+        groups.setdefault((layer, matrix), fresh)["params"].append(parameter)
+    return list(groups.values())
 
 
 def _from_pytorch_optimizer(name: str, groups: list[dict[str, Any]], config: OptimConfig) -> torch.optim.Optimizer:
@@ -50,4 +77,4 @@ def _from_pytorch_optimizer(name: str, groups: list[dict[str, Any]], config: Opt
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
     for group in optimizer.param_groups:
-        group["lr"] = lr
+        group["lr"] = lr * group.get("lr_scale", 1.0)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from echoless.config import RunConfig, ViTConfig, from_dict
+from echoless.config import MAEConfig, RunConfig, ViTConfig, from_dict
 from echoless.errors import EcholessError, RunError
 from echoless.models import MAE, ViT
 from echoless.models.layers import resample_positions
@@ -21,17 +21,41 @@ from echoless.runs import find_latest_valid, load_checkpoint, load_weights, requ
 from echoless.shortcuts import reschedule, stream_factors
 
 
-def warm_start(model: MAE, source: Path) -> str:
+def warm_start(model: nn.Module, source: Path) -> str:
     """Load the weights of a run (all of them) or of an encoder folder (the encoder). Returns a sentence saying what."""
     source = Path(source)
+    require_source(source)
     try:
-        if (source / "checkpoints").is_dir():
+        if isinstance(model, MAE) and (source / "checkpoints").is_dir():
             return _from_run(model, source)
-        return _from_encoder(model.encoder, source)
+        encoder = model.encoder
+        assert isinstance(encoder, ViT)
+        return _from_encoder(encoder, source)
     except RuntimeError as error:  # torch's report of tensors that do not fit
         if isinstance(error, EcholessError):
             raise
         raise RunError(f"--init {source} does not fit this model: {' '.join(str(error).split())}") from None
+
+
+def require_source(source: Path) -> None:
+    """Refuse early what cannot start a run."""
+    if not any((source / name).exists() for name in ("checkpoints", "encoder", "model.safetensors")):
+        found = "holds neither checkpoints nor an encoder" if source.is_dir() else "is no folder"
+        raise RunError(f"--init {source} {found}; allowed: a run, or an encoder folder")
+
+
+_SAME = ("patch_size", "channels", "width", "depth", "heads", "mlp_ratio", "final_norm")
+
+
+def _require_same_sizes(old: ViTConfig, new: ViTConfig, source: Path) -> None:
+    """By name, because torch would list every tensor, and would not notice another number of heads."""
+    differing = [
+        f"{name} is {getattr(old, name)} there and {getattr(new, name)} here"
+        for name in _SAME
+        if getattr(old, name) != getattr(new, name)
+    ]
+    if differing:
+        raise RunError(f"--init {source} does not fit this model: {', '.join(differing)}")
 
 
 def _from_run(model: MAE, source: Path) -> str:
@@ -40,6 +64,9 @@ def _from_run(model: MAE, source: Path) -> str:
         raise RunError(f"--init {source} has no checkpoint; allowed: a run with one, or an encoder folder")
     checkpoint = load_checkpoint(found.path)
     config = from_dict(RunConfig, checkpoint.manifest["config"]).model
+    if not isinstance(config, MAEConfig):
+        return _from_encoder(model.encoder, source)
+    _require_same_sizes(config.encoder, model.encoder.config, source)
     old = MAE(config)
     require_same_shortcuts(old.shortcut_record, checkpoint.manifest["shortcuts"], names=("its config", "its weights"))
     old.load_state_dict(checkpoint.tensors["model"])
@@ -55,7 +82,9 @@ def _from_run(model: MAE, source: Path) -> str:
 
 def _from_encoder(encoder: ViT, source: Path) -> str:
     weights = load_weights(source if (source / "model.safetensors").exists() else source / "encoder")
-    old = ViT(from_dict(ViTConfig, weights.config.get("model", {}), "model"))
+    config = from_dict(ViTConfig, weights.config.get("model", {}), "model")
+    _require_same_sizes(config, encoder.config, source)
+    old = ViT(config)
     require_same_shortcuts(old.shortcut_record, weights.shortcuts, names=("its config", "its weights"))
     old.load_state_dict(weights.tensors)
     moved = _move(old, encoder)

@@ -1,0 +1,163 @@
+"""How does `finetune` go from a frozen encoder to a classifier? The whole network is trained, by He et al. 2022."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from echoless.config import DataConfig, OptimConfig, RunConfig, RuntimeConfig, ViTConfig, from_dict
+from echoless.config.options import FinetuneOptions
+from echoless.config.supervised import ClassifierConfig, SupervisedConfig
+from echoless.data import Images, evaluation_batches, open_images
+from echoless.errors import DataError, RunError
+from echoless.measures import accuracy_interval
+from echoless.models.classifier import Classifier
+from echoless.randomness import generator_for
+from echoless.recipes.evaluate import align_classes
+from echoless.recipes.masked import steps_for
+from echoless.recipes.pretrain import carry_out
+from echoless.reports import Metric
+from echoless.runs import RunFolder, load_weights, open_run
+from echoless.training import Progress, StopRequest, Team, join_team, leave_team
+
+
+def finetune(source: str | Path, train: str | Path, test: str | Path, out: str | Path, **options: Any) -> Metric | None:
+    """Fine-tune an encoder. The keywords are the fields of `FinetuneOptions`. None where the run was stopped."""
+    return finetune_with(Path(source), str(train), str(test), Path(out), FinetuneOptions(**options))
+
+
+def finetune_with(source: Path, train: str, test: str, out: Path, options: FinetuneOptions) -> Metric | None:
+    encoder, mean, std = _encoder(source)
+    team = join_team(options.device)
+    run = None
+    try:
+        with StopRequest() as stop:
+            run = open_run(out, resume=options.resume, overwrite=options.overwrite) if team.leads else None
+            team.wait()
+            images, judged = _open(train, options.labels), _open(test, options.test_labels)
+            _check(images, judged)
+            config = _configure(encoder, mean, std, images, train, options)
+            runtime = RuntimeConfig(
+                workers=options.workers, device=options.device, checkpoint_every=options.checkpoint_every
+            )
+            right: list[Tensor] = []
+
+            def judge(model: nn.Module) -> dict[str, float]:
+                right[:] = [correct(model, judged, config, team)]
+                return {"test_accuracy": float(right[0].double().mean())}
+
+            complete = carry_out(
+                config,
+                runtime,
+                images=images,
+                out=out,
+                run=run,
+                stop=stop,
+                team=team,
+                resume=options.resume,
+                init=str(source),
+                judge=judge,
+            )
+            return _result(run, right, config, complete)
+    finally:
+        if run is not None:
+            run.close()
+        leave_team()
+
+
+def _encoder(source: Path) -> tuple[ViTConfig, tuple[float, ...], tuple[float, ...]]:
+    folder = source if (source / "model.safetensors").exists() else source / "encoder"
+    if not folder.is_dir():
+        raise RunError(f"{source} has no encoder; allowed: a complete run, or an encoder folder")
+    config = load_weights(folder).config
+    return from_dict(ViTConfig, config.get("model", {}), "model"), tuple(config["mean"]), tuple(config["std"])
+
+
+def _open(data: str, labels: str | None) -> Images:
+    with Progress("reading images", 1, "images") as progress:
+
+        def show(done: int, total: int) -> None:
+            progress.total = total
+            progress.show(done)
+
+        return open_images(data, labels=Path(labels) if labels else None, progress=show)
+
+
+def _check(train: Images, test: Images) -> None:
+    for name, images in (("--train", train), ("--test", test)):
+        if images.labels is None:
+            raise DataError(
+                f"{name} has no labels; allowed: sub-folders as classes, a labelled set, or --labels FILE.csv"
+            )
+    align_classes(train, test)
+
+
+def _configure(
+    encoder: ViTConfig,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+    images: Images,
+    path: str,
+    options: FinetuneOptions,
+) -> RunConfig:
+    assert images.labels is not None
+    batch_size = options.batch_size or min(1024, max(8, images.usable // 8))
+    return RunConfig(
+        recipe="finetune",
+        model=ClassifierConfig(encoder=encoder, classes=max(2, int(images.labels.max()) + 1), pooling=options.pooling),
+        objective=SupervisedConfig(
+            label_smoothing=options.label_smoothing,
+            mixup=options.mixup,
+            cutmix=options.cutmix,
+            erase=options.erase,
+            drop_path=options.drop_path,
+        ),
+        data=DataConfig(
+            path=path, fingerprint=images.fingerprint, count=images.usable, mean=mean, std=std, crop_scale=(0.08, 1.0)
+        ),
+        optim=OptimConfig(
+            base_lr=options.base_lr,
+            betas=(0.9, 0.999),
+            weight_decay=options.weight_decay,
+            warmup=options.warmup,
+            layer_decay=options.layer_decay,
+            clip=None,
+        ),
+        steps=options.max_steps or steps_for(options.epochs or 100, images.usable, batch_size),
+        batch_size=batch_size,
+        accumulate=options.accumulate,
+        seed=options.seed,
+        precision=options.precision,
+        compile=options.compile,
+    )
+
+
+@torch.no_grad()
+def correct(model: nn.Module, images: Images, config: RunConfig, team: Team) -> Tensor:
+    """Which of the images are classified rightly, without augmentation."""
+    assert isinstance(model, Classifier) and images.labels is not None
+    model.eval()
+    right = []
+    batches = evaluation_batches(
+        images, size=config.model.image_size, batch_size=64, mean=config.data.mean, std=config.data.std
+    )
+    for batch in batches:
+        assert batch.labels_B is not None
+        right.append(model(batch.images_BCHW.to(team.device)).argmax(dim=1).cpu() == batch.labels_B)
+    model.train()
+    return torch.cat(right)
+
+
+def _result(run: RunFolder | None, right: list[Tensor], config: RunConfig, complete: bool) -> Metric | None:
+    """The final accuracy with its interval, into results.json."""
+    if run is None or not complete or not right:
+        return None
+    value, low, high = accuracy_interval(right[0], generator=generator_for(config.seed, "probe", 1_000_000))
+    protocol = {"recipe": "finetune", "epochs": round(config.steps * config.batch_size / config.data.count, 2)}
+    protocol |= {"train_n": config.data.count, "layer_decay": config.optim.layer_decay, "seed": config.seed}
+    metric = Metric(metric="finetune", value=value, n=len(right[0]), interval=(low, high), protocol=protocol)
+    run.add_results([metric.to_json()])
+    return metric

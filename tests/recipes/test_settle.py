@@ -1,0 +1,99 @@
+"""A recipe, the user's options and the data become one config: the paper's numbers where a recipe claims them, the
+data's own sizes where nothing was said, and the user's word above both."""
+
+from __future__ import annotations
+
+import pytest
+
+from echoless.config import DataConfig, from_dict, to_dict
+from echoless.config.options import PretrainOptions
+from echoless.config.training import RunConfig
+from echoless.errors import ConfigError
+from echoless.recipes.facts import DataFacts, natural_patch
+from echoless.recipes.masked import RECIPES
+from echoless.recipes.settle import settle
+from echoless.training import learning_rate
+
+IMAGENET = DataFacts(3, 375, 500, 1_281_167, accelerated=True)
+SMALL = DataFacts(3, 32, 32, 50_000)
+
+
+def settled(facts: DataFacts = SMALL, **options) -> RunConfig:
+    return settle(PretrainOptions(**options), facts, DataConfig(count=facts.count))
+
+
+def test_mae_base_has_the_settings_of_the_paper():
+    """Appendix A.1 of arXiv:2404.10947: 800 epochs, 40 of warm-up, batch 1024, peak rate 6e-4, mask 0.75."""
+    config = settled(IMAGENET, recipe="mae-base")
+    per_epoch = IMAGENET.count / 1024
+    assert config.steps == pytest.approx(800 * per_epoch, abs=1)
+    assert config.optim.warmup * config.steps == pytest.approx(40 * per_epoch, abs=1)
+    peak = learning_rate(int(40 * per_epoch) + 1, steps=config.steps, batch_size=1024, config=config.optim)
+    assert peak == pytest.approx(6e-4, rel=1e-6)
+    assert (config.optim.betas, config.optim.weight_decay) == ((0.9, 0.95), 0.05)
+    assert config.objective.mask_ratio == 0.75 and config.objective.normalize_pixels
+    encoder = config.model.encoder
+    assert (encoder.width, encoder.depth, encoder.heads, encoder.patch_size) == (768, 12, 12, 16)
+    assert encoder.image_size == (224, 224) and encoder.shortcuts.alpha_min == 0.6
+
+
+@pytest.mark.parametrize(
+    ("side", "patch"), [(7, 1), (16, 2), (28, 4), (32, 4), (48, 4), (64, 8), (96, 8), (128, 16), (512, 16)]
+)
+def test_the_natural_patch_cuts_a_side_into_seven_to_fourteen_rows(side, patch):
+    assert natural_patch(side) == patch
+    assert side >= 240 or 7 <= side // patch <= 14
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("shape", [(1, 28, 28), (5, 32, 32), (3, 24, 48), (3, 100, 100), (3, 375, 500), (4, 5, 9)])
+def test_every_recipe_fits_every_shape_and_survives_json(recipe, shape):
+    config = settled(DataFacts(*shape, 1000), recipe=recipe)
+    assert config.model.encoder.channels == shape[0]
+    assert from_dict(RunConfig, to_dict(config)) == config
+
+
+@pytest.mark.parametrize("count", [1, 3, 17, 200, 5_000_000])
+def test_auto_trains_on_any_number_of_images(count):
+    config = settled(DataFacts(3, 64, 64, count))
+    assert 1 <= config.batch_size <= max(1, count) and 1 <= config.steps <= 50_000
+
+
+def test_the_user_has_the_last_word():
+    config = settled(
+        alpha_min=0.8, variant="faded", decoder="plain", base_lr=3e-4, image_size=(64, 32), patch_size=16, ema=0.99
+    )
+    encoder = config.model.encoder
+    assert (encoder.image_size, encoder.patch_size, encoder.shortcuts.alpha_min) == ((64, 32), 16, 0.8)
+    assert config.model.decoder == "plain" and encoder.final_norm and not encoder.zero_init
+    assert (config.optim.base_lr, config.optim.ema) == (3e-4, 0.99)
+
+
+def test_another_batch_size_sees_as_many_images_and_epochs_count_them():
+    whole, half = settled(recipe="cifar10"), settled(recipe="cifar10", batch_size=64)
+    assert half.steps == 2 * whole.steps
+    assert settled(epochs=2, batch_size=100).steps == 1000
+    assert settled(max_steps=7).steps == 7
+
+
+def test_image_and_patch_are_fitted_to_each_other_where_one_was_given():
+    assert settled(DataFacts(3, 33, 50, 100), patch_size=16).model.encoder.image_size == (32, 48)
+    assert settled(image_size=(64,)).model.encoder.patch_size == 8
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"recipe": "cifar"}, "recipe is 'cifar'; allowed: .*did you mean 'cifar10'"),
+        ({"image_size": (1, 2, 3)}, "image_size is .*; allowed: one number, or height and width"),
+        ({"image_size": (0,)}, "image_size is .*; allowed: whole numbers, 1 or more"),
+        ({"patch_size": 0}, "patch_size is 0; allowed: a whole number, 1 or more"),
+        ({"batch_size": 0}, "batch_size is 0; allowed: a whole number, 1 or more"),
+        ({"epochs": 1, "max_steps": 1}, "allowed: either epochs or max_steps, not both"),
+        ({"epochs": -1}, "epochs is -1; allowed: a number in"),
+        ({"crop_scale": (0.9, 0.1)}, "crop_scale is .*; allowed: two numbers"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(options, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        settled(**options)
