@@ -153,7 +153,7 @@ def main() -> None:
                     print(f"{name}: {what}: {value:.4g}", flush=True)
                 else:
                     print(f"{name}: {what}: {json.dumps(value)}", flush=True)
-    write("evaluate", results)
+            write("evaluate", results)
 
 
 if __name__ == "__main__":

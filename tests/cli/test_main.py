@@ -30,11 +30,7 @@ def test_the_overview_names_every_verb(typed):
 
 def test_an_unknown_verb_is_answered_with_the_nearest(typed):
     done = typed("pretrian")
-    assert (
-        done.code == 2
-        and "verb is 'pretrian'; allowed: " in done.said
-        and "did you mean 'pretrain'?" in (done.said)
-    )
+    assert done.code == 2 and "verb is 'pretrian'; allowed: " in done.said and "did you mean 'pretrain'?" in done.said
 
 
 @pytest.mark.parametrize("words", [("--epochs", "ten"), ("--precision", "fp8"), ()], ids=["word", "choice", "missing"])

@@ -21,7 +21,7 @@ from echoless.cli.main import main
 from echoless.config import ShortcutConfig, ViTConfig, to_dict
 from echoless.errors import ConfigError, RunError
 from echoless.exchange import export, export_encoder
-from echoless.exchange.plain import make_probe, relative_error, with_given_eps
+from echoless.exchange.plain import make_probe, token_error, with_given_eps
 from echoless.models import ViT
 from echoless.runs import RunFolder, save_weights
 
@@ -123,7 +123,7 @@ def test_transformers_gives_our_features_without_our_code(tmp_path):
     for name, theirs in zip(configs, in_a_process_without_us(HF, jobs)):
         images, vit = jobs[tmp_path / name], encoders[name]
         ours = tokens_of(vit, images)
-        errors = [relative_error(torch.from_numpy(theirs[kind]), ours) for kind in ("ViTModel", "AutoModel")]
+        errors = [token_error(torch.from_numpy(theirs[kind]), ours) for kind in ("ViTModel", "AutoModel")]
         print(f"export hf {name}: reported={reports[name].error:.1e} other_process={max(errors):.1e}")
         assert reports[name].verified and max(errors) < 1e-4
         normed = torch.nn.functional.layer_norm(ours, ours.shape[-1:])
@@ -137,7 +137,7 @@ def test_onnxruntime_gives_our_features_without_our_code_in_any_batch(tmp_path):
     images = images_for(NORMED, batch=4)
     (theirs,) = in_a_process_without_us(ONNX, {tmp_path / "onnx": images})
     ours = tokens_of(vit, images)
-    error = relative_error(torch.from_numpy(theirs["tokens"]), ours)
+    error = token_error(torch.from_numpy(theirs["tokens"]), ours)
     print(f"export onnx reported={report.error:.1e} other_process={error:.1e}")
     assert report.verified and error < 1e-4
     np.testing.assert_allclose(theirs["features"], ours.mean(dim=1), rtol=1e-3, atol=1e-4)
@@ -275,6 +275,6 @@ def test_the_verb_prints_the_error_and_the_eps(tmp_path, capsys):
     folder, _ = encoder_folder(tmp_path, replace(FADED, depth=2))
     assert main(["export", str(folder), "--to", "hf", "--out", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out
-    assert re.search(r"largest relative error of a token \d\.\de-0\d", printed) and "layer_norm_eps" in printed
+    assert re.search(r"relative error of the last block's output \d\.\de-0\d", printed) and "layer_norm_eps" in printed
     assert main(["export", str(tmp_path / "nowhere"), "--to", "hf", "--out", str(tmp_path / "b")]) == 2
     assert "nowhere is not a folder" in capsys.readouterr().err

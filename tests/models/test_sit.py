@@ -221,7 +221,7 @@ def test_bfloat16_autocast_gives_a_finite_loss_near_the_float32_one(generator):
     ids=["linear-velocity", "vp-score"],
 )
 def test_compilation_gives_the_eager_loss(config, compiler, generator):
-    model = small_sit()
+    model = small_sit(depth=2)
     objective = FlowObjective(replace(config, label_dropout=0.3), (4, 8, 8), 5)
     module = LossModule(model, objective)
     arguments = torch.randn(8, 4, 8, 8, generator=generator), torch.arange(8) % 5, objective.draw(8, 0, 0)

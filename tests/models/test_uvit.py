@@ -203,7 +203,7 @@ def test_bfloat16_autocast_gives_a_finite_loss_near_the_float32_one(generator):
 @pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["vp", "stable-diffusion"])
 def test_compilation_gives_the_eager_loss(schedule, compiler, generator):
-    model = small_uvit(classes=4)
+    model = small_uvit(classes=4, depth=2)
     objective = DiffusionObjective(replace(NOISE, schedule=schedule), (3, 8, 12), 4)
     module = LossModule(model, objective)
     arguments = torch.randn(8, 3, 8, 12, generator=generator), torch.arange(8) % 4, objective.draw(8, 0, 0)

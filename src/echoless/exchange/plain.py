@@ -1,9 +1,10 @@
 """How does a faded encoder become one that other libraries can hold: plain residuals, and one eps for every norm?
 
 Folding (shortcuts/fold.py) is exact when the eps of each norm is scaled by the square of its stream's factor r. Other
-libraries have one eps for all norms. It is chosen where it matters most: at the first norm, whose input is smallest.
-Where a library has fixed the eps, the whole stream is scaled instead, which moves the same quotient. Either way the
-result is compared with the original on images that are hard on eps (flat and faint ones), and the error is stated.
+libraries have one eps for all norms. It is chosen where it matters most, near what the first norm needs, whose input is
+smallest. Where a library has fixed the eps, the whole stream is scaled instead, which moves the same quotient. Either
+way the choice is made by comparing with the original on images that are hard on eps (flat and faint ones), and the
+error is stated. It grows where a stream is so small that eps decides: in encoders that have hardly been trained.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from echoless.shortcuts import fold, stream_factors
 
 TOLERANCE = 1e-4  # largest relative error of an export
 _AS_GOOD_AS_EXACT = 1e-5
+_AROUND_EXACT = (0.3, 0.6, 0.8, 0.9, 1.0, 1.1, 1.25, 1.6, 2.5, 6.0)  # times the eps that the first norm needs
 
 
 @dataclass(frozen=True)
@@ -74,18 +76,27 @@ def last_block(encoder: ViT, images: Tensor) -> Tensor:
 
 
 def relative_error(tokens: Tensor, expected: Tensor) -> float:
-    """The largest distance between a token and its original, over the original's length. Not a number counts as inf."""
-    error = (tokens - expected).norm(dim=-1) / expected.norm(dim=-1).clamp_min(torch.finfo(torch.float32).tiny)
-    worst = float(error.max())
-    return worst if worst == worst else float("inf")
+    """The distance of an image's tokens from their originals, over the length of these; the largest of all images."""
+    return _worst(tokens.flatten(1), expected.flatten(1))
+
+
+def token_error(tokens: Tensor, expected: Tensor) -> float:
+    """The same for single tokens: a small one among large ones shows here alone."""
+    return _worst(tokens, expected)
+
+
+def _worst(values: Tensor, expected: Tensor) -> float:
+    smallest = torch.finfo(torch.float32).tiny
+    worst = float(((values - expected).norm(dim=-1) / expected.norm(dim=-1).clamp_min(smallest)).max())
+    return worst if worst == worst else float("inf")  # not a number is as wrong as can be
 
 
 def with_one_eps(encoder: ViT, probe: Probe) -> Plain:
     """The same features, by an encoder whose norms share one eps."""
     base, (first, *_) = folded(encoder), _factors(encoder)
     exact = encoder.config.norm_eps * first**2
-    candidates = sorted({exact * ratio for ratio in (0.1, 1.0, 3.0, 10.0)} | {encoder.config.norm_eps})
-    tried = [_measured(base, eps, 1.0, probe) for eps in candidates if eps > 0]
+    candidates = {min(exact * ratio, encoder.config.norm_eps) for ratio in _AROUND_EXACT}
+    tried = [_measured(base, eps, 1.0, probe) for eps in sorted(candidates) if eps > 0]
     if not tried:
         raise ConfigError("this encoder cannot be folded: its alphas multiply to less than float32 can hold")
     return min(tried, key=lambda plain: plain.error)
@@ -97,8 +108,9 @@ def with_given_eps(encoder: ViT, eps: float, probe: Probe) -> Plain:
     unscaled = _measured(base, eps, 1.0, probe)
     if unscaled.error <= _AS_GOOD_AS_EXACT or first == 0:
         return unscaled
-    scaled = _measured(base, eps, (eps / encoder.config.norm_eps) ** 0.5 / first, probe)
-    return min(unscaled, scaled, key=lambda plain: plain.error)
+    exact = eps / (encoder.config.norm_eps * first**2)  # the square of the scale that the first norm needs
+    scaled = [_measured(base, eps, (exact / ratio) ** 0.5, probe) for ratio in _AROUND_EXACT]
+    return min([unscaled, *scaled], key=lambda plain: plain.error)
 
 
 def _factors(encoder: ViT) -> tuple[float, ...]:
