@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
+from echoless.cli.parsing import parse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Demo:
 
 
 def run(arguments: Sequence[str]) -> int:
-    command = tyro.cli(Demo, args=list(arguments), prog="echoless demo")
+    command = parse(Demo, arguments, "echoless demo")
     from echoless.recipes.demo import demo
 
     demo(command.out, steps=command.steps, seed=command.seed)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import tyro
 
+from echoless.cli.parsing import parse
 from echoless.config.options import EmbedOptions
 
 
@@ -29,7 +30,7 @@ class Embed:
 
 
 def run(arguments: Sequence[str]) -> int:
-    command = tyro.cli(Embed, args=list(arguments), prog="echoless embed")
+    command = parse(Embed, arguments, "echoless embed")
     from echoless.recipes.embed import embed_with
 
     rows = embed_with(command.run, command.data, command.out, command.options)

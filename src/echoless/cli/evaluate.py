@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import tyro
 
+from echoless.cli.parsing import parse
 from echoless.config.options import EvaluateOptions
 
 
@@ -24,7 +25,7 @@ class Evaluate:
 
 
 def run(arguments: Sequence[str]) -> int:
-    command = tyro.cli(Evaluate, args=list(arguments), prog="echoless evaluate")
+    command = parse(Evaluate, arguments, "echoless evaluate")
     from echoless.recipes.evaluate import evaluate_with
     from echoless.reports import table
 

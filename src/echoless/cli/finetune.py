@@ -8,6 +8,7 @@ from pathlib import Path
 
 import tyro
 
+from echoless.cli.parsing import parse
 from echoless.config.options import FinetuneOptions
 
 
@@ -31,7 +32,7 @@ class Finetune:
 
 
 def run(arguments: Sequence[str]) -> int:
-    command = tyro.cli(Finetune, args=list(arguments), prog="echoless finetune")
+    command = parse(Finetune, arguments, "echoless finetune")
     from echoless.recipes.finetune import finetune_with
 
     metric = finetune_with(command.run, command.train, command.test, command.out, command.options)

@@ -49,6 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except SystemExit as end:  # tyro's, after --help or a value it cannot read
         return int(end.code or 0)
+    except BrokenPipeError:  # `echoless ... | head`
+        sys.stderr.close()
+        return 0
     except KeyboardInterrupt:
         print(f"echoless {verb}: interrupted", file=sys.stderr)
         return 130

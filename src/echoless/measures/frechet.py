@@ -71,7 +71,7 @@ def moments(features_ND: Rows) -> Moments:
     return accumulator.moments()
 
 
-# Eq. (6), arXiv:1706.08500.
+# The Frechet distance of arXiv:1706.08500.
 def frechet_distance(first: Moments, second: Moments) -> float:
     """|m1 - m2|^2 + tr(C1 + C2 - 2 (C1 C2)^(1/2)), the squared 2-Wasserstein distance of two Gaussians."""
     if len(first.mean_D) != len(second.mean_D):
@@ -88,7 +88,7 @@ def frechet_distance(first: Moments, second: Moments) -> float:
     return max(float(distance), 0.0)
 
 
-# Eq. (1), arXiv:1801.01973: exp(E_x KL(p(y|x) || p(y))).
+# The Inception Score as in arXiv:1801.01973: exp(E_x KL(p(y|x) || p(y))).
 def inception_score(probabilities_NC: Tensor, splits: int = 10) -> tuple[float, float]:
     """Mean and standard deviation of the score over `splits` consecutive parts."""
     check_count("splits", splits)
@@ -110,7 +110,7 @@ class PrecisionRecall(NamedTuple):
     recall: float
 
 
-# Eq. (1) and (2), arXiv:1904.06991.
+# The manifolds of arXiv:1904.06991.
 def precision_recall(real_ND: Rows, generated_MD: Rows, k: int = 3) -> PrecisionRecall:
     """The shares of generated samples inside the real manifold, and of real samples inside the generated one.
 

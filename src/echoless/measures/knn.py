@@ -73,7 +73,7 @@ def accuracy(predictions_M: Tensor, labels_M: Rows) -> float:
     return float((predictions_M == as_labels("labels", labels_M, len(predictions_M))).double().mean())
 
 
-# Section 5 of the kNN protocol of arXiv:2104.14294: w = exp(cosine / temperature).
+# The kNN protocol of arXiv:2104.14294: w = exp(cosine / temperature).
 def weighted_vote(similarities_MK: Tensor, labels_MK: Tensor, temperature: float) -> Tensor:
     """The label with the largest sum of weights; the smaller one among equals."""
     classes_C, columns_MK = labels_MK.unique(return_inverse=True)
@@ -145,8 +145,8 @@ def memory_estimate(
 ) -> int:
     """Bytes that `nearest_neighbours` may need beyond the features themselves, were the bank in the worst of orders.
 
-    1,281,167 x 768 against 50,000: 277 MB of unit rows, some still being read, and 36 MB of results; per thread 8 MB of similarities, 6 MB of
-    queries and, in the worst of orders, 151 MB of candidates (in a random order, less than 5 MB).
+    1,281,167 x 768 against 50,000: 277 MB of unit rows, some still being read, and 36 MB of results; per thread 8 MB of
+    similarities, 6 MB of queries and, in the worst of orders, 150 MB of candidates (in a random order, below 5 MB).
     """
     chunk = min(_round_up(bank_chunk, BANK_TILE), _round_up(bank_rows, BANK_TILE))
     unit_rows = 4 * dim * (chunk + 3 * max(ROWS_AT_ONCE, BANK_TILE))

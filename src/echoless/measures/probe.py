@@ -62,11 +62,12 @@ def quick_probe(
     features_ND, classes_C, targets_N = _training_set(train_ND, train_labels_N)
     if penalty is not None and not (math.isfinite(penalty) and penalty > 0):
         raise ConfigError(f"penalty is {penalty!r}; allowed: a finite number above 0")
-    variance_D, mean_D = torch.var_mean(features_ND, dim=0, correction=0)
+    mean_D = features_ND.mean(dim=0)
+    centred_ND = features_ND - mean_D
+    deviation_D = torch.linalg.vector_norm(centred_ND, dim=0) / math.sqrt(len(features_ND))
     # A constant feature has nothing to say; what rounding leaves of it must not be blown up to unit variance.
-    constant_D = variance_D <= (1e-6 * mean_D).square()
-    scale_D = torch.where(constant_D, 0.0, variance_D.rsqrt())
-    standard_ND = features_ND.sub(mean_D).mul_(scale_D)
+    scale_D = torch.where(deviation_D > 1e-6 * mean_D.abs(), deviation_D.reciprocal(), 0.0)
+    standard_ND = centred_ND.mul_(scale_D)
     start = None
     if penalty is None:
         penalty, start = choose_penalty(standard_ND, targets_N, len(classes_C), generator)
@@ -74,7 +75,7 @@ def quick_probe(
     return LinearProbe(mean_D, scale_D, weight_CD.T.contiguous(), bias_C, classes_C, {"penalty": penalty})
 
 
-# Appendix A, arXiv:2404.10947, and the authors' code.
+# The ImageNet-100 probe in the code of the authors of arXiv:2404.10947.
 def imagenet100_probe(
     train_ND: Rows,
     train_labels_N: Rows,
@@ -101,7 +102,7 @@ def imagenet100_probe(
     return _finished(torch.zeros(dim), torch.ones(dim), head, classes_C, settings)
 
 
-# Appendix A.1, Table 10, arXiv:2111.06377.
+# The linear probe of arXiv:2111.06377 and of its authors' code.
 def mae_probe(
     batches_of_epoch: Callable[[int], Batches],
     *,
@@ -139,7 +140,7 @@ def mae_probe(
     return _finished(norm.running_mean, scale_D, head, torch.arange(classes), settings)
 
 
-# Algorithm 1, arXiv:1708.03888, without weight decay.
+# LARS, arXiv:1708.03888, without weight decay.
 class LARS(torch.optim.Optimizer):
     """SGD with momentum whose step for a matrix is trust * |weight| / |gradient| long; vectors are left alone."""
 

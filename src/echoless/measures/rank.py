@@ -40,7 +40,7 @@ def rank_centered(features_ND: Rows) -> float:
     return _entropy_of_covariance(features_ND, (block - mean_D for block in _blocks(features_ND)))
 
 
-# Eq. (1), arXiv:2210.02885.
+# RankMe, arXiv:2210.02885.
 def rankme(embeddings_NK: Rows) -> float:
     """RankMe: exp of the entropy of p_i = s_i / ||s||_1 + 1e-7, uncentred; at most the rank, up to the 1e-7."""
     check_features("embeddings", embeddings_NK)

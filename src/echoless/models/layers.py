@@ -77,8 +77,8 @@ class Attention(nn.Module):
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         B, T, D = x_BTD.shape
-        qkv = self.qkv(x_BTD).view(B, T, 3, self.heads, D // self.heads)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each (B, heads, T, D / heads)
+        # Cut before the heads are: backward then joins three gradients in one copy.
+        q, k, v = (part.view(B, T, self.heads, -1).transpose(1, 2) for part in self.qkv(x_BTD).chunk(3, dim=-1))
         mixed = F.scaled_dot_product_attention(q, k, v)
         return self.proj(mixed.transpose(1, 2).reshape(B, T, D))
 

@@ -99,6 +99,16 @@ def shapes(facts: DataFacts) -> RunConfig:
     return _cpu("shapes", facts, epochs=10, width=96, decoder_width=64)
 
 
+def demo(facts: DataFacts) -> RunConfig:
+    """What `echoless demo` trains twice: encoder 96 x 6, decoder 64 x 2, patch 4 at 32 x 32, 700 steps of 128 images.
+
+    echoless demo
+    """
+    config = _cpu("demo", facts, epochs=1, width=96, decoder_width=64)
+    model = replace(config.model, encoder=replace(config.model.encoder, depth=6), decoder_depth=2)
+    return replace(config, model=model, optim=replace(config.optim, base_lr=3e-3), steps=700)
+
+
 def auto(facts: DataFacts) -> RunConfig:
     """Sizes from the data and the machine: the paper's method at a scale that finishes.
 
@@ -128,4 +138,5 @@ RECIPES: dict[str, Recipe] = {
     "mae-large": mae_large,
     "cifar10": cifar10,
     "shapes": shapes,
+    "demo": demo,
 }
