@@ -66,20 +66,32 @@ def mae_large(facts: DataFacts) -> RunConfig:
     return _paper("mae-large", "large", facts, alpha_min=0.7)
 
 
-def _cpu(name: str, facts: DataFacts, *, epochs: float, width: int, decoder_width: int) -> RunConfig:
+def _cpu(
+    name: str,
+    facts: DataFacts,
+    *,
+    steps: int,
+    width: int,
+    depth: int,
+    decoder_width: int,
+    decoder_depth: int,
+    base_lr: float,
+) -> RunConfig:
+    """Sizes that train in minutes on two cores; heads of 32, batch 128."""
     image_size, patch = natural_size(facts)
     model = mae_preset("tiny", image_size=image_size, patch_size=patch, channels=facts.channels, alpha_min=0.6)
-    encoder = replace(model.encoder, width=width, heads=width // 32)
-    model = replace(
-        model, encoder=encoder, decoder_width=decoder_width, decoder_depth=4, decoder_heads=decoder_width // 32
-    )
-    batch = 128
     return RunConfig(
         recipe=name,
-        model=model,
-        optim=OptimConfig(base_lr=1e-3, clip=1.0),
-        batch_size=batch,
-        steps=steps_for(epochs, facts.count, batch),
+        model=replace(
+            model,
+            encoder=replace(model.encoder, width=width, depth=depth, heads=width // 32),
+            decoder_width=decoder_width,
+            decoder_depth=decoder_depth,
+            decoder_heads=decoder_width // 32,
+        ),
+        optim=OptimConfig(base_lr=base_lr, clip=1.0),
+        batch_size=128,
+        steps=steps,
     )
 
 
@@ -88,7 +100,8 @@ def cifar10(facts: DataFacts) -> RunConfig:
 
     echoless pretrain cifar10/train.parquet --out RUN --recipe cifar10
     """
-    return replace(_cpu("cifar10", facts, epochs=12, width=128, decoder_width=96), recipe="cifar10")
+    steps = steps_for(12, facts.count, 128)
+    return _cpu("cifar10", facts, steps=steps, width=128, depth=12, decoder_width=96, decoder_depth=4, base_lr=1e-3)
 
 
 def shapes(facts: DataFacts) -> RunConfig:
@@ -96,7 +109,8 @@ def shapes(facts: DataFacts) -> RunConfig:
 
     echoless pretrain shapes --out RUN --recipe shapes
     """
-    return _cpu("shapes", facts, epochs=10, width=96, decoder_width=64)
+    steps = steps_for(10, facts.count, 128)
+    return _cpu("shapes", facts, steps=steps, width=96, depth=12, decoder_width=64, decoder_depth=4, base_lr=1e-3)
 
 
 def demo(facts: DataFacts) -> RunConfig:
@@ -104,9 +118,7 @@ def demo(facts: DataFacts) -> RunConfig:
 
     echoless demo
     """
-    config = _cpu("demo", facts, epochs=1, width=96, decoder_width=64)
-    model = replace(config.model, encoder=replace(config.model.encoder, depth=6), decoder_depth=2)
-    return replace(config, model=model, optim=replace(config.optim, base_lr=3e-3), steps=700)
+    return _cpu("demo", facts, steps=700, width=96, depth=6, decoder_width=64, decoder_depth=2, base_lr=3e-3)
 
 
 def auto(facts: DataFacts) -> RunConfig:
