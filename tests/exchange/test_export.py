@@ -260,6 +260,21 @@ def test_an_export_that_differs_is_refused_and_leaves_nothing(tmp_path, monkeypa
     assert not list(tmp_path.glob("out*"))
 
 
+def test_an_encoder_in_which_eps_decides_is_refused_unless_more_is_allowed(tmp_path):
+    """Hardly trained: its stream has faded to the size of eps, and each norm would need one of its own."""
+    vit = ViT(replace(FADED, zero_init=True, depth=12), torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        for branch in vit.branches():
+            branch.output.weight.normal_(std=3e-4, generator=torch.Generator().manual_seed(1))
+    described = {"kind": "vit", "model": to_dict(vit.config)}
+    save_weights(tmp_path / "encoder", vit.state_dict(), described, vit.shortcut_record)
+    with pytest.raises(RunError, match=r"allowed: 0.0001. Nothing was written. .* --to onnx keeps them"):
+        export_encoder(tmp_path / "encoder", "hf", tmp_path / "out")
+    assert not list(tmp_path.glob("out*"))
+    report = export_encoder(tmp_path / "encoder", "hf", tmp_path / "out", tolerance=0.5)
+    assert 1e-4 < report.error < 0.5 and f"{report.error:.1e}" in (tmp_path / "out" / "README.md").read_text()
+
+
 def test_a_folder_that_holds_something_is_left_alone(tmp_path):
     folder, _ = encoder_folder(tmp_path, replace(FADED, depth=2))
     (tmp_path / "out").mkdir()

@@ -257,11 +257,6 @@ class Curved:
         return torch.tanh(x * (1 + t.to(x.dtype))) + 0.1 * x.flip(1)
 
 
-def diffusers_times(scheduler):
-    """The times of its grid on our path, where log(a / s) is the same."""
-    return SD.time_of(-scheduler.sigmas.double().log())
-
-
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # diffusers and numpy 2
 def test_2m_equals_diffusers(generator):
     from diffusers import DPMSolverMultistepScheduler
@@ -276,7 +271,7 @@ def test_2m_equals_diffusers(generator):
     )
     scheduler.set_timesteps(12)
     x = torch.randn(4, 8, dtype=torch.float64, generator=generator)
-    times, theirs = diffusers_times(scheduler), x
+    times, theirs = SD.time_of(-scheduler.sigmas.double().log()), x
     for step, index in enumerate(scheduler.timesteps):
         theirs = scheduler.step(Curved()(theirs, times[step]), index, theirs).prev_sample
     ours = dpm_solver_multistep(Curved(), x, times, SD)
@@ -401,3 +396,5 @@ def test_wrong_settings_are_refused_in_a_sentence():
         ddim(Curved(), x, uniform_times(1, 0.1, 4), path, eta=1.0)
     with pytest.raises(ConfigError, match="diffusion is 'other'; allowed: constant, sbdm"):
         diffusion_coefficient("other", torch.tensor(0.5), path)
+    with pytest.raises(ConfigError, match="last_step is 'Mean'; allowed: mean, euler, tweedie"):
+        interpolant_sde(Curved(), x, interpolant_sde_times(), Linear(), lambda: x, last_step="Mean")

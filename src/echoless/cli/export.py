@@ -24,11 +24,13 @@ class Export:
     onnx: DIR/model.onnx for onnxruntime."""
     out: Path
     """A new or empty folder."""
+    tolerance: float = 1e-4
+    """Largest relative error of the last block's output; above it nothing is written."""
 
 
 def run(arguments: Sequence[str]) -> int:
     command = tyro.cli(Export, args=list(arguments), prog="echoless export")
     from echoless.exchange import export_encoder
 
-    print(export_encoder(command.run, command.to, command.out))
+    print(export_encoder(command.run, command.to, command.out, tolerance=command.tolerance))
     return 0

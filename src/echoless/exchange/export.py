@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from echoless.config.checks import require_one_of
+from echoless.config.checks import require_number, require_one_of
 from echoless.errors import RunError
 from echoless.exchange import to_hf, to_onnx, to_timm
 from echoless.exchange.card import model_card
@@ -35,13 +35,14 @@ class ExportReport:
         return f"wrote {self.out} ({self.to})\n{self.how}\n{chosen}\n{self.feature}"
 
 
-def export_encoder(run: str | Path, to: str, out: str | Path) -> ExportReport:
+def export_encoder(run: str | Path, to: str, out: str | Path, *, tolerance: float = TOLERANCE) -> ExportReport:
     """Write the encoder of a run, or an encoder folder, for another library: "hf", "timm" or "onnx".
 
     `out` must be new or empty; it appears whole, or not at all. The last block's output before any norm equals ours to
-    a relative error of 1e-4, measured by the other library where it is installed; otherwise nothing is written.
+    a relative error of `tolerance`, measured by the other library where it is installed; else nothing is written.
     """
     require_one_of("to", to, tuple(TARGETS))
+    require_number("tolerance", tolerance, 0, 1, ends="(]")
     out, target = Path(out), TARGETS[to]
     require_new(out)
     source = open_source(run)
@@ -49,11 +50,11 @@ def export_encoder(run: str | Path, to: str, out: str | Path) -> ExportReport:
     with new_folder(out) as temporary:
         written = target.write(temporary, source, probe)
         error, how, verified = written.error, "", False
-        _refuse(error, f"folded by our own arithmetic, before {target.library} saw it")
+        _refuse(error, tolerance, f"folded by our own arithmetic, before {target.library} saw it")
         try:
             tokens, version = target.read_back(temporary, source, probe.images)
             error, verified = relative_error(tokens, probe.tokens), True
-            _refuse(error, f"as {target.library} {version} reads it")
+            _refuse(error, tolerance, f"as {target.library} {version} reads it")
             how = (
                 f"Read back by {target.library} {version}: relative error of the last block's output {error:.1e} "
                 f"(of its worst token {token_error(tokens, probe.tokens):.1e})."
@@ -76,9 +77,10 @@ def require_new(out: Path) -> None:
         raise RunError(f"{out} is not empty (it holds {', '.join(names[:3])}); allowed: a new or empty folder")
 
 
-def _refuse(error: float, where: str) -> None:
-    if not error <= TOLERANCE:
+def _refuse(error: float, tolerance: float, where: str) -> None:
+    if not error <= tolerance:
         raise RunError(
-            f"the export differs from the encoder by {error:.1e} ({where}); allowed: {TOLERANCE:g}. Nothing was "
-            "written; an encoder that has hardly been trained depends on the eps of each norm, which --to onnx keeps"
+            f"the export differs from the encoder by {error:.1e} ({where}); allowed: {tolerance:g}. Nothing was "
+            "written. An encoder that has hardly been trained depends on the eps of each norm: --to onnx keeps them, "
+            "and --tolerance allows more"
         )

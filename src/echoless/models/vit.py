@@ -60,7 +60,7 @@ class ViT(nn.Module):
             patches = take_rows(patches, keep_BK)
             positions = F.embedding(keep_BK, positions)
         tokens = self.patch_embed(patches) + positions
-        return torch.cat([self.cls_token.to(tokens.dtype).expand(len(tokens), 1, -1), tokens], dim=1)
+        return torch.cat([self.cls_token.to(tokens.dtype).expand(tokens.shape[0], 1, -1), tokens], dim=1)
 
     def forward(self, images_BCHW: Tensor, keep_BK: Tensor | None = None, note: Note = ignore) -> Tensor:
         """Tokens (B, T, D) of the last block, normalised where the config asks for a final norm."""

@@ -16,6 +16,7 @@ from echoless.objectives.samplers.noise import NoiseSource
 Diffusion = Literal["constant", "sbdm", "sigma", "linear", "decreasing", "increasing-decreasing"]
 DIFFUSIONS: tuple[str, ...] = get_args(Diffusion)
 LastStep = Literal["mean", "euler", "tweedie"]
+LAST_STEPS: tuple[str, ...] = get_args(LastStep)
 
 
 # Eq. (6) of arXiv:2011.13456: dx = [f x - g^2 score] dt + g dw, with f = a'/a and g^2 = 2 |spread|.
@@ -66,6 +67,11 @@ def interpolant_sde(
     The last step leads from the last time to the data without noise: by the mean of an Euler-Maruyama step, by an Euler
     step of the ODE, or by Tweedie's formula.
     """
+
+    if last_step is not None and last_step not in LAST_STEPS:
+        raise ConfigError(f"last_step is {last_step!r}; allowed: {', '.join(LAST_STEPS)}, or None")
+    if method not in ("euler", "heun"):
+        raise ConfigError(f"method is {method!r}; allowed: euler, heun")
 
     def drift(x: Tensor, t: Tensor, w: Tensor) -> Tensor:
         v = velocity(x, t)
