@@ -100,8 +100,16 @@ def main() -> None:
 
     seconds = take_turns(sides, options.rounds)
     peak = matmul_peak()
-    record = {"rounds": options.rounds, "peak_gflops": peak / 1e9, "flops": flops, "their_flops": their_flops, "sides": {}}
-    print(f"matmul peak {peak / 1e9:.0f} GFLOP/s; a step is {flops / 1e9:.1f} GFLOP here, {their_flops / 1e9:.1f} there\n")
+    record = {
+        "rounds": options.rounds,
+        "peak_gflops": peak / 1e9,
+        "flops": flops,
+        "their_flops": their_flops,
+        "sides": {},
+    }
+    print(
+        f"matmul peak {peak / 1e9:.0f} GFLOP/s; a step is {flops / 1e9:.1f} GFLOP here, {their_flops / 1e9:.1f} there\n"
+    )
     print(f"{'side':38}{'ms':>7}{'img/s':>8}{'x transformers eager (quartiles)':>36}{'% peak':>8}")
     for name in sides:
         middle, low, high = ratio(seconds, name, "transformers")

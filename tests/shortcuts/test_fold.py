@@ -28,7 +28,7 @@ def random_vit(alpha_min: float, *, depth: int = 12, variant: str = "faded") -> 
 
 
 def plain_forward(vit: ViT, images: torch.Tensor, eps: float | None = None) -> torch.Tensor:
-    """An ordinary pre-norm ViT written out: x = x + f(LN(x)). `eps` replaces every norm's own, as other libraries do."""
+    """An ordinary pre-norm ViT written out: x = x + f(LN(x)). `eps`: one for all norms, as others have it."""
     patches = F.linear(patchify(images, 4), vit.patch_embed.weight, vit.patch_embed.bias) + vit.positions
     x = torch.cat([vit.cls_token.expand(len(images), 1, -1), patches], dim=1)
     for block in vit.blocks:
@@ -122,5 +122,5 @@ def test_what_cannot_be_folded_is_refused():
     with pytest.raises(ValueError, match="3 alphas were given; allowed: 4"):
         unfold(random_vit(1.0, depth=2), [1.0, 1.0, 0.5])
     half = random_vit(1.0, depth=12).half()
-    with pytest.raises(ValueError, match="float16.*convert the encoder to float32"):
+    with pytest.raises(ValueError, match=r"float16.*convert the encoder to float32"):
         unfold(half, alphas(12, alpha_min=0.1))

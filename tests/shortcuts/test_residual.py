@@ -59,5 +59,5 @@ def test_magnitude_preserving_keeps_unit_variance():
 
 
 def test_an_unknown_variant_is_refused_with_the_nearest_name():
-    with pytest.raises(ValueError, match="variant is 'learnabel'.*did you mean 'learnable'"):
+    with pytest.raises(ValueError, match=r"variant is 'learnabel'.*did you mean 'learnable'"):
         make_shortcut("learnabel")

@@ -11,9 +11,9 @@ from echoless.shortcuts import alpha_min_for, alphas, choose_alpha_min, contribu
 
 # depth, alpha_min, all sub-layers multiplied (the authors' code), each block counted once (Eq. 5).
 GOLDEN = """
-12 .5 6.08e-4 1.77e-2    12 .6 3.58e-3 4.68e-2    12 .7 1.77e-2 1.12e-1    12 .8 7.56e-2 2.46e-1    12 .9 2.89e-1 5.10e-1
-18 .5 1.53e-5 2.82e-3    18 .6 2.17e-4 1.15e-2    18 .7 2.36e-3 4.08e-2    18 .8 2.08e-2 1.29e-1    18 .9 1.55e-1 3.74e-1
-24 .5 3.85e-7 4.47e-4    24 .6 1.31e-5 2.83e-3    24 .7 3.15e-4 1.49e-2    24 .8 5.74e-3 6.79e-2    24 .9 8.33e-2 2.74e-1
+12 .5 6.08e-4 1.77e-2  12 .6 3.58e-3 4.68e-2  12 .7 1.77e-2 1.12e-1  12 .8 7.56e-2 2.46e-1  12 .9 2.89e-1 5.10e-1
+18 .5 1.53e-5 2.82e-3  18 .6 2.17e-4 1.15e-2  18 .7 2.36e-3 4.08e-2  18 .8 2.08e-2 1.29e-1  18 .9 1.55e-1 3.74e-1
+24 .5 3.85e-7 4.47e-4  24 .6 1.31e-5 2.83e-3  24 .7 3.15e-4 1.49e-2  24 .8 5.74e-3 6.79e-2  24 .9 8.33e-2 2.74e-1
 """
 ROWS = [tuple(map(float, row)) for row in np.array(GOLDEN.split()).reshape(-1, 4)]
 

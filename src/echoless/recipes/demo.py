@@ -21,7 +21,15 @@ RUNS = {"plain": 1.0, "faded": 0.6}
 Say = Callable[[str], None]
 
 
-def demo(out: Path, *, steps: int | None = None, seed: int = 0, say: Say = print) -> dict[str, list[Metric]]:
+def demo(
+    out: Path,
+    *,
+    steps: int | None = None,
+    seed: int = 0,
+    train: str = TRAIN,
+    test: str = TEST,
+    say: Say = print,
+) -> dict[str, list[Metric]]:
     """Two runs that differ in alpha_min alone, kNN, probe, rank and mIoU of both, one table, results.json."""
     started = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
@@ -29,7 +37,7 @@ def demo(out: Path, *, steps: int | None = None, seed: int = 0, say: Say = print
     for name, alpha_min in RUNS.items():
         say(f"\n== {name}: alpha_min {alpha_min}")
         complete = pretrain(
-            TRAIN,
+            train,
             out / name,
             recipe="demo",
             alpha_min=alpha_min,
@@ -41,8 +49,8 @@ def demo(out: Path, *, steps: int | None = None, seed: int = 0, say: Say = print
             raise RunError(f"the demo was stopped; the same command continues it (in {out})")
         results[name] = evaluate(
             out / name,
-            train=TRAIN,
-            test=TEST,
+            train=train,
+            test=test,
             metrics=("knn", "linear", "rank", "spectral", "reconstruct"),
             baselines=name == "plain",
             seed=seed,

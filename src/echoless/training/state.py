@@ -41,6 +41,10 @@ def restore(trainee: Trainee, checkpoint: Checkpoint) -> None:
     require_same_shortcuts(
         shortcut_record(trainee), checkpoint.manifest["shortcuts"], names=("this run", "the checkpoint")
     )
+    if "optim" not in checkpoint.tensors:
+        raise RunError(
+            "this folder holds imported weights and no training state; allowed: --init with it, not --resume"
+        )
     trainee.model.load_state_dict(checkpoint.tensors["model"])
     trainee.optimizer.load_state_dict(unflatten_state(checkpoint.tensors["optim"], checkpoint.state["optim"]))
     if trainee.ema is not None:
