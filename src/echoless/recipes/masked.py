@@ -114,11 +114,11 @@ def shapes(facts: DataFacts) -> RunConfig:
 
 
 def demo(facts: DataFacts) -> RunConfig:
-    """What `echoless demo` trains twice: encoder 96 x 6, decoder 64 x 2, patch 4 at 32 x 32, 700 steps of 128 images.
+    """What `echoless demo` trains twice: encoder 64 x 6, decoder 32 x 2, patch 4 at 32 x 32, 1400 steps.
 
     echoless demo
     """
-    return _cpu("demo", facts, steps=700, width=96, depth=6, decoder_width=64, decoder_depth=2, base_lr=3e-3)
+    return _cpu("demo", facts, steps=1400, width=64, depth=6, decoder_width=32, decoder_depth=2, base_lr=4e-3)
 
 
 def auto(facts: DataFacts) -> RunConfig:
