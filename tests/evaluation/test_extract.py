@@ -88,7 +88,8 @@ def test_raw_pixels_are_the_pixels(run):
     features = extract(encoder, images, [View("output")], cache=None)[View("output")].features_ND
     pixels = images.get(list(range(5))).pixels / 255
     normal = (pixels - np.array(encoder.mean)[:, None, None]) / np.array(encoder.std)[:, None, None]
-    np.testing.assert_allclose(features, normal.reshape(5, -1), atol=1e-5)
+    halved = normal.reshape(5, 3, 16, 2, 16, 2).mean(axis=(3, 5))
+    np.testing.assert_allclose(features, halved.reshape(5, -1), atol=1e-5)
 
 
 def test_bad_input_is_refused_in_one_sentence(run, tmp_path):

@@ -18,6 +18,8 @@ from echoless.models import ViT
 from echoless.randomness import generator_for
 from echoless.runs import load_weights, require_same_shortcuts
 
+RAW_SIDE = 16  # a probe on more pixels costs the cube of their number, and tells no more
+
 Tokens = dict[str, Tensor]  # layer -> (B, T, D); token 0 is the class token where there is one
 
 
@@ -147,13 +149,13 @@ def from_function(
 
 
 def raw_pixels(encoder: Encoder) -> Encoder:
-    """The first row of every table: the image itself, at most 32 x 32, as the feature."""
+    """The first row of every table: the image itself as the feature, averaged down to at most 16 x 16."""
+    size = encoder.image_size
 
     def flatten(images_BCHW: Tensor) -> Tensor:
-        side = torch.nn.functional.adaptive_avg_pool2d(images_BCHW, (min(32, size[0]), min(32, size[1])))
-        return side.flatten(1)
+        shown = (min(RAW_SIDE, size[0]), min(RAW_SIDE, size[1]))
+        return torch.nn.functional.adaptive_avg_pool2d(images_BCHW, shown).flatten(1)
 
-    size = encoder.image_size
     return from_function(
         flatten,
         image_size=size,
@@ -161,7 +163,9 @@ def raw_pixels(encoder: Encoder) -> Encoder:
         mean=encoder.mean,
         std=encoder.std,
         name="raw pixels",
-        fingerprint=fingerprint_of({}, ["raw pixels", repr((size, encoder.channels, encoder.mean, encoder.std))]),
+        fingerprint=fingerprint_of(
+            {}, ["raw pixels", str(RAW_SIDE), repr((size, encoder.channels, encoder.mean, encoder.std))]
+        ),
     )
 
 

@@ -23,6 +23,7 @@ SELECTION_TOLERANCE = 1e-3
 MOST_ITERATIONS = 300
 
 Solution = tuple[Tensor, Tensor]  # weight_CD, bias_C
+Spectrum = tuple[Tensor, Tensor]  # eigenvalues_D, eigenvectors_DD
 
 
 def fit_logistic(
@@ -32,11 +33,15 @@ def fit_logistic(
     penalty: float,
     start: Solution | None = None,
     tolerance: float = GRADIENT_TOLERANCE,
+    spectrum: Spectrum | None = None,
 ) -> Solution:
-    """The minimiser, reached from `start` or from zero. The features should have unit variance."""
+    """The minimiser, reached from `start` or from zero. The features should have unit variance.
+
+    spectrum: `covariance_spectrum(features)`, where the same features are fitted more than once.
+    """
     n, dim = features_ND.shape
     decay = penalty / n
-    precondition_DD, back_DD = _preconditioner(features_ND, classes, decay)
+    precondition_DD, back_DD = _preconditioner(spectrum or covariance_spectrum(features_ND), classes, decay)
     solution_CE = torch.zeros(classes, dim + 1)  # preconditioned weights, then the bias
     if start is not None:
         solution_CE = torch.cat([start[0] @ back_DD, start[1].unsqueeze(1)], dim=1)
@@ -82,9 +87,9 @@ def choose_penalty(
     fitted = others[torch.randperm(len(others), generator=generator)[:SELECTION_ROWS]]
     features_FD, targets_F = features_ND[fitted], targets_N[fitted]
     best: tuple[float, float, Solution] | None = None
-    solution = None
+    solution, spectrum = None, covariance_spectrum(features_FD)
     for penalty in PENALTIES:  # from strong to weak, each starting from the one before
-        solution = fit_logistic(features_FD, targets_F, classes, penalty, solution, SELECTION_TOLERANCE)
+        solution = fit_logistic(features_FD, targets_F, classes, penalty, solution, SELECTION_TOLERANCE, spectrum)
         logits = torch.addmm(solution[1], features_ND[held_out], solution[0].T)
         loss = float(torch.nn.functional.cross_entropy(logits.double(), targets_N[held_out]))
         if best is None or loss < best[0]:
@@ -95,10 +100,16 @@ def choose_penalty(
     return best[1], best[2]
 
 
-def _preconditioner(features_ND: Tensor, classes: int, decay: float) -> tuple[Tensor, Tensor]:
-    """(covariance / C + decay)^(-1/2) and its inverse."""
+def covariance_spectrum(features_ND: Tensor) -> Spectrum:
+    """Eigenvalues and eigenvectors of the covariance: the costly part, cubic in D, and the same for every penalty."""
     covariance_DD = features_ND.T @ features_ND / len(features_ND)
     values, vectors = torch.linalg.eigh(covariance_DD.double())
+    return values, vectors
+
+
+def _preconditioner(spectrum: Spectrum, classes: int, decay: float) -> tuple[Tensor, Tensor]:
+    """(covariance / C + decay)^(-1/2) and its inverse."""
+    values, vectors = spectrum
     # Rounding may leave an eigenvalue below zero, and a tiny one would make steps that float32 cannot follow.
     roots = (values.clamp(min=float(values[-1]) * 1e-6) / classes + decay).sqrt()
     return ((vectors / roots) @ vectors.T).float(), ((vectors * roots) @ vectors.T).float()
