@@ -97,3 +97,25 @@ def test_a_warm_start_moves_the_weights_and_keeps_the_function(tmp_path):
     masking = random_masking(4, 16, 0.75, torch.Generator().manual_seed(1))
     torch.testing.assert_close(new(batch, masking), old(batch, masking), rtol=1e-3, atol=1e-5)
     torch.testing.assert_close(new.features(batch).pool(), old.features(batch).pool(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", ["scale_both", "scale_branch", "magnitude_preserving", "learnable"])
+def test_a_warm_start_into_shortcuts_that_do_not_fold_is_refused(variant, tmp_path):
+    from echoless.errors import RunError
+    from echoless.models import MAE
+    from echoless.training import warm_start
+
+    images = tiny_images()
+    config = tiny_config(images, steps=1, alpha_min=0.6)
+    tiny_run(tmp_path / "run", images, config)
+    other = replace(config.model.encoder, shortcuts=ShortcutConfig(variant=variant))
+    with pytest.raises(RunError, match="--init cannot move weights between"):
+        warm_start(MAE(replace(config.model, encoder=other)), tmp_path / "run")
+
+
+def test_the_record_is_the_same_whichever_way_the_alphas_came_about():
+    from echoless.shortcuts import alphas, fold, unfold
+
+    faded = vit(alpha_min=0.6)
+    assert unfold(vit(variant="identity"), alphas(2, alpha_min=0.6)).shortcut_record == faded.shortcut_record
+    assert fold(faded).shortcut_record == vit(variant="identity").shortcut_record

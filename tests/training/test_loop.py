@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +16,14 @@ from tiny import tiny_config, tiny_images, tiny_run
 
 import echoless.recipes.pretrain as recipe
 from echoless.config.options import PretrainOptions
-from echoless.data import Batch
+from echoless.data import Batch, Loader
 from echoless.errors import ConfigError, RunError
 from echoless.models import ViT
+from echoless.randomness import generator_for
 from echoless.runs import RunFolder, load_weights
-from echoless.training import Team, choose_device
+from echoless.training import Team, build_task, choose_device, make_trainee
 from echoless.training.loop import Clock
+from echoless.training.step import take_step
 from echoless.training.tensorboard import Board, numbers
 
 
@@ -151,3 +154,21 @@ class TestCompilation:
     def test_the_user_decides_if_asked(self, asked, images):
         options = PretrainOptions(compile=asked, max_steps=10, recipe="shapes")
         assert recipe._configure("shapes", options, images, self.team).compile is asked
+
+
+def test_more_pieces_than_samples_are_not_cut():
+    """An empty last piece would be the one after which processes exchange gradients."""
+    images = tiny_images()
+    norms = []
+    for accumulate in (1, 8):
+        config = replace(tiny_config(images, ema=None), accumulate=accumulate)
+        loader = Loader(
+            images, size=(32, 32), batch_size=8, seed=0, mean=config.data.mean, std=config.data.std, rank=0, world=2
+        )
+        model, objective = build_task(config, generator_for(0, "init", 0))
+        trainee = make_trainee(config, model, objective, Team(0, 1, torch.device("cpu")))
+        synced = []
+        trainee.runner.no_sync = lambda synced=synced: synced.append("held") or contextlib.nullcontext()
+        norms.append(take_step(trainee, loader.batch(0)).gradient_norm)
+        assert len(synced) == min(accumulate, 4) - 1, "all but the last of the four samples' pieces are held back"
+    assert norms[0] == pytest.approx(norms[1], rel=1e-5)

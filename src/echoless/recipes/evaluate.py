@@ -116,10 +116,10 @@ def _drop_unlabelled(bench: Bench) -> tuple[str, ...]:
     labelled = bench.train.labels is not None and (bench.test is None or bench.test.labels is not None)
     if labelled or not set(wanted) & set(NEED_LABELS):
         return wanted
-    which = "--train" if bench.train.labels is None else "--test"
+    which, give = ("--train", "--labels") if bench.train.labels is None else ("--test", "--test-labels")
     dropped = [name for name in wanted if name in NEED_LABELS]
     bench.say(
-        f"{which} has no labels, which {' and '.join(dropped)} need: measuring the others (or give --labels FILE.csv)"
+        f"{which} has no labels, which {' and '.join(dropped)} need: measuring the others (or give {give} FILE.csv)"
     )
     return tuple(name for name in wanted if name not in NEED_LABELS)
 
@@ -208,7 +208,8 @@ def _layer(encoder: Encoder, options: EvaluateOptions) -> str:
 def _scan(bench: Bench, measured: tuple[str, ...]) -> list[Metric]:
     """Every layer and pooling; the best is chosen on folds of the training set, never on the test set."""
     encoder, options = bench.encoder, bench.options
-    layers = encoder.layers if "all" in options.layers else options.layers
+    named = [encoder.default_layer if name == "last" else name for name in options.layers]
+    layers = encoder.layers if "all" in options.layers else tuple(dict.fromkeys(named))
     poolings = POOLINGS if encoder.has_class_token else ("mean",)
     views = [View(layer, pooling) for layer in layers for pooling in poolings]
     train = _features(bench, encoder, views, bench.train, "every layer, train")

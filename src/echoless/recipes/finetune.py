@@ -18,7 +18,7 @@ from echoless.models.classifier import Classifier
 from echoless.randomness import generator_for
 from echoless.recipes.evaluate import align_classes
 from echoless.recipes.masked import steps_for
-from echoless.recipes.pretrain import carry_out
+from echoless.recipes.pretrain import carry_out, open_early
 from echoless.reports import Metric
 from echoless.runs import RunFolder, load_weights, open_run
 from echoless.training import Progress, StopRequest, Team, join_team, leave_team
@@ -35,11 +35,13 @@ def finetune_with(source: Path, train: str, test: str, out: Path, options: Finet
     run = None
     try:
         with StopRequest() as stop:
-            run = open_run(out, resume=options.resume, overwrite=options.overwrite) if team.leads else None
-            team.wait()
+            with team.together():
+                run = open_early(out, options.resume, options.overwrite) if team.leads else None
             images, judged = _open(train, options.labels), _open(test, options.test_labels)
             _check(images, judged)
             config = _configure(encoder, mean, std, images, train, options)
+            with team.together():
+                run = open_run(out, overwrite=True) if team.leads and run is None else run
             runtime = RuntimeConfig(
                 workers=options.workers, device=options.device, checkpoint_every=options.checkpoint_every
             )

@@ -13,13 +13,13 @@ from torch import nn
 from echoless.config import DataConfig, MAEConfig, MaskedConfig, RunConfig, RuntimeConfig
 from echoless.config.options import PretrainOptions
 from echoless.data import Images, measure_statistics, open_images
-from echoless.errors import EcholessError
+from echoless.errors import ConfigError, EcholessError
 from echoless.models import count_parameters
 from echoless.randomness import generator_for
 from echoless.recipes.facts import DataFacts
 from echoless.recipes.machine import cpp_compiler
 from echoless.recipes.settle import settle
-from echoless.runs import RunFolder, open_run
+from echoless.runs import RunFolder, check_run, open_run
 from echoless.shortcuts import choose_alpha_min, effective_alpha
 from echoless.training import (
     Progress,
@@ -61,15 +61,17 @@ def pretrain_with(data: str, out: Path, options: PretrainOptions) -> bool:
         strict=options.strict,
         tensorboard=options.tensorboard,
     )
-    _check_early(options)
+    _check_early(options, out)
     team = join_team(options.device)
     run = None
     try:
         with StopRequest() as stop:
             with team.together():
-                run = open_run(out, resume=options.resume, overwrite=options.overwrite) if team.leads else None
+                run = open_early(out, options.resume, options.overwrite) if team.leads else None
             images = _open(data, options, stop, team)
             config = _configure(data, options, images, team)
+            with team.together():
+                run = open_run(out, overwrite=True) if team.leads and run is None else run
             return carry_out(
                 config,
                 runtime,
@@ -87,13 +89,25 @@ def pretrain_with(data: str, out: Path, options: PretrainOptions) -> bool:
         leave_team()
 
 
-def _check_early(options: PretrainOptions) -> None:
+def open_early(out: Path, resume: bool, overwrite: bool) -> RunFolder | None:
+    """The run folder; only a look at it where it is to be replaced, because that waits until the data is known good."""
+    if overwrite and not resume:
+        check_run(out, overwrite=True)
+        return None
+    return open_run(out, resume=resume, overwrite=overwrite)
+
+
+def _check_early(options: PretrainOptions, out: Path) -> None:
     """Settings that are wrong for any data, found without looking at it."""
     settle(options, DataFacts(3, 64, 64, 1000), DataConfig())
     if options.tensorboard:
         require_tensorboard()
     if options.init is not None and not options.resume:
         require_source(Path(options.init))
+        if options.overwrite and Path(options.init).resolve() == out.resolve():
+            raise ConfigError(
+                f"--init and --out are both {out}, which --overwrite would delete; allowed: another --out"
+            )
 
 
 def _open(data: str, options: PretrainOptions, stop: StopRequest, team: Team) -> Images:

@@ -11,7 +11,7 @@ from echoless.runs.checkpoint import (
     save_checkpoint,
     verify_checkpoint,
 )
-from echoless.runs.folder import RunFolder, open_run
+from echoless.runs.folder import RunFolder, check_run, open_run
 from echoless.runs.jsonfile import read_json, read_json_object, write_json
 from echoless.runs.optim_state import flatten_state, unflatten_state
 from echoless.runs.tensorfile import read_tensors
@@ -23,6 +23,7 @@ __all__ = [
     "RunFolder",
     "Skipped",
     "Weights",
+    "check_run",
     "checkpoint_folders",
     "clear_leftovers",
     "find_latest_valid",

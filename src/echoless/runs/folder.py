@@ -127,6 +127,11 @@ class RunFolder:
     ) -> None:
         save_weights(self.encoder, tensors, config, shortcuts)
 
+    def drop_encoder(self) -> None:
+        """Before a complete run goes on: its encoder is no longer the result."""
+        with explained(self.encoder):
+            remove(self.encoder)
+
     def load_encoder(self) -> Weights:
         return load_weights(self.encoder)
 
@@ -191,6 +196,12 @@ def open_run(out: Path, *, resume: bool = False, overwrite: bool = False) -> Run
         lock.release()
         raise
     return RunFolder(out, lock)
+
+
+def check_run(out: Path, *, resume: bool = False, overwrite: bool = False) -> None:
+    """What `open_run` would refuse for what the folder holds, without touching it: for work that must come first."""
+    if Path(out).is_dir():
+        _check_content(Path(out), resume, overwrite)
 
 
 def _check_content(out: Path, resume: bool, overwrite: bool) -> None:

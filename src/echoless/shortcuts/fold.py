@@ -95,10 +95,10 @@ def stream_factors(old: Sequence[float], new: Sequence[float]) -> tuple[float, .
 
 def shortcut_record(variant: str, shortcuts: Sequence[Shortcut]) -> dict[str, Any]:
     """What must be equal before weights may be loaded: the variant and every alpha (none where they are learned)."""
-    fixed = [shortcut.alpha for shortcut in shortcuts if isinstance(shortcut.alpha, float)]
-    # A standard residual network is one thing, whichever name it was given.
-    if variant == "faded" and all(alpha == 1.0 for alpha in fixed):
-        variant = "identity"
+    fixed = [float(shortcut.alpha) for shortcut in shortcuts if isinstance(shortcut.alpha, int | float)]
+    # A standard residual network is one thing, whichever name it was given, and so is a faded one.
+    if variant in ("faded", "identity"):
+        variant = "identity" if all(alpha == 1.0 for alpha in fixed) else "faded"
     return {"variant": variant, "alphas": fixed}
 
 

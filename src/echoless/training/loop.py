@@ -118,6 +118,8 @@ def _continue(session: Session) -> int:
     if session.run is not None:
         session.run.truncate_metrics(checkpoint.step)
         session.run.drop_snapshots_after(checkpoint.step)
+        if checkpoint.step < session.config.steps:
+            session.run.drop_encoder()
         session.run.write_config(to_dict(session.config))
     complete = checkpoint.step == session.config.steps
     session.say(

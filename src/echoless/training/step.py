@@ -75,11 +75,10 @@ def take_step(trainee: Trainee, batch: Batch, stop_requested: bool = False) -> S
 def _backward(trainee: Trainee, batch: Batch, draws: Draws) -> Tensor:
     """Accumulate the gradient of this process's part of the batch; returns its share of the mean loss."""
     config, team = trainee.config, trainee.team
-    pieces = torch.arange(len(batch.ids_B)).tensor_split(config.accumulate)
+    # Never an empty one: the last piece is the one after which processes exchange their gradients.
+    pieces = torch.arange(len(batch.ids_B)).tensor_split(min(config.accumulate, max(1, len(batch.ids_B))))
     total = torch.zeros((), device=team.device)
     for index, piece in enumerate(pieces):
-        if not len(piece):
-            continue
         images = batch.images_BCHW[piece].to(team.device, non_blocking=True)
         labels = None if batch.labels_B is None else batch.labels_B[piece].to(team.device)
         # Each sample weighs 1 / batch_size, however the batch was cut; averaging over processes divides by `world`.

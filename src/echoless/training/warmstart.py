@@ -18,7 +18,7 @@ from echoless.errors import EcholessError, RunError
 from echoless.models import MAE, ViT
 from echoless.models.layers import resample_positions
 from echoless.runs import find_latest_valid, load_checkpoint, load_weights, require_same_shortcuts
-from echoless.shortcuts import reschedule, stream_factors
+from echoless.shortcuts import Faded, reschedule, stream_factors
 
 
 def warm_start(model: nn.Module, source: Path) -> str:
@@ -69,7 +69,9 @@ def _from_run(model: MAE, source: Path) -> str:
     _require_same_sizes(config.encoder, model.encoder.config, source)
     old = MAE(config)
     require_same_shortcuts(old.shortcut_record, checkpoint.manifest["shortcuts"], names=("its config", "its weights"))
-    old.load_state_dict(checkpoint.tensors["model"])
+    averaged = checkpoint.tensors.get("ema", {})  # where there are averaged weights, they are the result of the run
+    trained = {name.removeprefix("module."): value for name, value in averaged.items() if name != "n_averaged"}
+    old.load_state_dict(trained or checkpoint.tensors["model"])
     moved = _move(old.encoder, model.encoder)
     _rescale_skips(old, model)
     model.encoder.load_state_dict(_resized(moved.state_dict(), moved, model.encoder))
@@ -102,8 +104,9 @@ def _move(old: ViT, new: ViT) -> ViT:
 
 
 def _alpha(shortcut: Any) -> float:
-    if not isinstance(shortcut.alpha, float):
-        raise RunError("--init cannot move its weights to learned shortcuts; allowed: variant 'faded' or 'identity'")
+    if not isinstance(shortcut, Faded):
+        kind = type(shortcut).__name__
+        raise RunError(f"--init cannot move weights between {kind} and other shortcuts; allowed: faded or identity")
     return shortcut.alpha
 
 
@@ -111,7 +114,8 @@ def _moved_note(old: ViT, new: ViT) -> str:
     if old.shortcut_record == new.shortcut_record:
         return ""
     last = [record["alphas"][-1] for record in (old.shortcut_record, new.shortcut_record)]
-    return f"; branches rescaled from alpha_min {last[0]:.4g} to {last[1]:.4g}, the function is unchanged"
+    moved = f"branches rescaled from alpha_min {last[0]:.4g} to {last[1]:.4g}"
+    return f"; {moved}, the function is unchanged but for LayerNorm's eps"
 
 
 @torch.no_grad()
