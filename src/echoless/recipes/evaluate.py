@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from echoless.config.options import EvaluateOptions
-from echoless.data import Images, default_cache_dir, open_images
+from echoless.data import Images, default_cache_dir
 from echoless.errors import ConfigError, DataError, RunError
 from echoless.evaluation.augmented import mae_linear
 from echoless.evaluation.classify import check_labels, knn, linear
@@ -17,6 +17,7 @@ from echoless.evaluation.extract import POOLINGS, FeatureSet, View, check_channe
 from echoless.evaluation.reconstruct import reconstruct
 from echoless.evaluation.segment import spectral_maps
 from echoless.evaluation.spread import ranks
+from echoless.recipes.reading import read_images
 from echoless.reports import Metric, pictures
 from echoless.runs import RunFolder
 from echoless.training import Progress, choose_device
@@ -86,13 +87,7 @@ def _data_of(run: Path) -> str:
 
 
 def _open(data: str, labels: str | None, encoder: Encoder) -> Images:
-    with Progress("reading images", 1, "images") as progress:
-
-        def show(done: int, total: int) -> None:
-            progress.total = total
-            progress.show(done)
-
-        images = open_images(data, labels=Path(labels) if labels else None, channels=None, progress=show)
+    images = read_images(data, labels)
     check_channels(encoder, images)
     return images
 

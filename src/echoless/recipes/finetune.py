@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from echoless.config import DataConfig, OptimConfig, RunConfig, RuntimeConfig, ViTConfig, from_dict
 from echoless.config.options import FinetuneOptions
 from echoless.config.supervised import ClassifierConfig, SupervisedConfig
-from echoless.data import Images, evaluation_batches, open_images
+from echoless.data import Images, evaluation_batches
 from echoless.errors import DataError, RunError
 from echoless.measures import accuracy_interval
 from echoless.models.classifier import Classifier
@@ -19,9 +19,10 @@ from echoless.randomness import generator_for
 from echoless.recipes.evaluate import align_classes
 from echoless.recipes.masked import steps_for
 from echoless.recipes.pretrain import carry_out, open_early
+from echoless.recipes.reading import read_images
 from echoless.reports import Metric
 from echoless.runs import RunFolder, load_weights, open_run
-from echoless.training import Progress, StopRequest, Team, join_team, leave_team
+from echoless.training import StopRequest, Team, join_team, leave_team
 
 
 def finetune(source: str | Path, train: str | Path, test: str | Path, out: str | Path, **options: Any) -> Metric | None:
@@ -37,7 +38,7 @@ def finetune_with(source: Path, train: str, test: str, out: Path, options: Finet
         with StopRequest() as stop:
             with team.together():
                 run = open_early(out, options.resume, options.overwrite) if team.leads else None
-            images, judged = _open(train, options.labels), _open(test, options.test_labels)
+            images, judged = read_images(train, options.labels), read_images(test, options.test_labels)
             _check(images, judged)
             config = _configure(encoder, mean, std, images, train, options)
             with team.together():
@@ -76,16 +77,6 @@ def _encoder(source: Path) -> tuple[ViTConfig, tuple[float, ...], tuple[float, .
         raise RunError(f"{source} has no encoder; allowed: a complete run, or an encoder folder")
     config = load_weights(folder).config
     return from_dict(ViTConfig, config.get("model", {}), "model"), tuple(config["mean"]), tuple(config["std"])
-
-
-def _open(data: str, labels: str | None) -> Images:
-    with Progress("reading images", 1, "images") as progress:
-
-        def show(done: int, total: int) -> None:
-            progress.total = total
-            progress.show(done)
-
-        return open_images(data, labels=Path(labels) if labels else None, progress=show)
 
 
 def _check(train: Images, test: Images) -> None:
