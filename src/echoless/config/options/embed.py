@@ -1,0 +1,28 @@
+"""What may be asked of `embed`?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedOptions:
+    """Settings of an embedding; the result does not depend on batch size or number of processes."""
+
+    layer: str = "last"
+    """last, or a name such as block07/+mlp."""
+    pooling: Literal["mean", "cls", "patch_mean"] = "mean"
+    """How the tokens of an image become one vector."""
+    dtype: Literal["fp32", "fp16"] = "fp32"
+    """Precision of the stored features."""
+    labels: str | None = None
+    """A CSV file (path,label) whose labels are stored too."""
+    batch_size: int = 64
+    """Accepted for symmetry; features are computed in chunks of 64, so that digits never depend on it."""
+    seed: int = 0
+    """Accepted for symmetry; nothing here is random."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    overwrite: bool = False
+    """Replace the file in --out."""

@@ -1,0 +1,44 @@
+"""What may be asked of `evaluate`?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions:
+    """Settings of an evaluation; every number it prints carries its protocol."""
+
+    train: str | None = None
+    """Images to learn from (default: the images of the run)."""
+    test: str | None = None
+    """Images to be judged on (default: five stratified folds of --train)."""
+    labels: str | None = None
+    """A CSV file (path,label) for --train."""
+    test_labels: str | None = None
+    """A CSV file (path,label) for --test."""
+    metrics: tuple[Literal["knn", "linear", "rank", "spectral", "tsne", "reconstruct"], ...] = ("knn", "linear", "rank")
+    """What to measure."""
+    k: tuple[int, ...] = (20,)
+    """Neighbours of the kNN classifier."""
+    probe: tuple[Literal["quick", "imagenet100", "mae"], ...] = ("quick",)
+    """Protocols of the linear probe."""
+    layers: tuple[str, ...] = ("last",)
+    """last, all, or names such as block07/+mlp."""
+    pooling: Literal["mean", "cls", "patch_mean"] = "mean"
+    """How the tokens of an image become one vector: mean over all of them (the paper's), class token, patches."""
+    snapshots: bool = False
+    """Measure every snapshot of the run too."""
+    baselines: bool = True
+    """Also measure raw pixels and the same encoder untrained."""
+    images: int = 200
+    """Images of the spectral embedding."""
+    seed: int = 0
+    """Decides folds, probes and bootstrap draws."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    batch_size: int = 64
+    """Accepted for symmetry; features are computed in chunks of 64, so that digits never depend on it."""
+    cache: bool = True
+    """Keep features on disk, so that a second look takes seconds."""

@@ -1,0 +1,100 @@
+"""What may be asked of `pretrain`?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from echoless.config.model import Decoder, Fade, Per, Schedule, Variant
+from echoless.config.training import Decay, Optimizer, Precision
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainOptions:
+    """Settings of a pretraining run; what is not given comes from the recipe, and there from the data."""
+
+    recipe: str = "auto"
+    """auto, mae-tiny, mae-small, mae-base, mae-large, cifar10, shapes: `echoless recipes` explains each."""
+    epochs: float | None = None
+    """Passes over the images (default: the recipe's)."""
+    max_steps: int | None = None
+    """Length of the run and of its learning-rate schedule in steps, instead of epochs."""
+    batch_size: int | None = None
+    """Images per step, over all processes and accumulated pieces."""
+    accumulate: int = 1
+    """Cut each process's part of a batch into this many pieces, to fit memory. The result is the same."""
+    image_size: tuple[int, ...] | None = None
+    """One number, or height and width; multiples of the patch size (default: the data's own)."""
+    patch_size: int | None = None
+    """Side of a patch in pixels."""
+    channels: int | None = None
+    """Channels that every image is converted to (default: what most images have)."""
+    labels: str | None = None
+    """A CSV file (path,label) that gives labels to a flat folder; pretraining itself needs none."""
+
+    alpha_min: float | Literal["auto"] | None = None
+    """Weight of the last identity shortcut: 1 is a standard residual network, 0.6 to 0.7 the paper's best."""
+    variant: Variant | None = None
+    """How the stream passes a shortcut: faded, or one of the named baselines."""
+    schedule: Schedule | None = None
+    """How alpha falls with depth."""
+    per: Per | None = None
+    """One alpha per sub-layer (the authors' code) or per block (equation 5)."""
+    fade: Fade | None = None
+    """Which shortcuts fade."""
+    decoder: Decoder | None = None
+    """long_skips (the paper) or plain (He et al. 2022)."""
+    mask_ratio: float | None = None
+    """Share of the patches that is hidden."""
+    normalize_pixels: bool | None = None
+    """Predict each patch brought to zero mean and unit variance."""
+
+    optimizer: Optimizer | None = None
+    """adamw, soap or muon."""
+    base_lr: float | None = None
+    """Learning rate per 256 images."""
+    weight_decay: float | None = None
+    """Weight decay, on matrices only."""
+    warmup: float | None = None
+    """Share of the run in which the learning rate rises."""
+    decay: Decay | None = None
+    """What follows the warm-up: cosine to zero, or constant."""
+    clip: float | None = None
+    """Largest norm of the gradient."""
+    ema: float | None = None
+    """Decay of a moving average of the weights."""
+    crop_scale: tuple[float, float] | None = None
+    """Smallest and largest share of an image's area that a random crop keeps."""
+
+    seed: int = 0
+    """Decides every draw: order, crops, masks, initial weights."""
+    precision: Literal["auto"] | Precision = "auto"
+    """fp32 or bf16; auto is bf16 on GPUs that have it, else fp32."""
+    compile: bool | None = None
+    """torch.compile the step (default: where the run is long enough to pay for it)."""
+    workers: int = 2
+    """Threads that prepare batches ahead."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    checkpoint_every: int | None = None
+    """Steps between checkpoints (default: 5 % of the run, at most 1000)."""
+    snapshot_every: int | None = None
+    """Steps between encoder-only snapshots that are kept, for measurements over training."""
+    log_every: int | None = None
+    """Steps between lines of metrics.jsonl (default: about 500 lines a run)."""
+    resume: bool = False
+    """Continue the run in --out exactly where it stopped."""
+    overwrite: bool = False
+    """Replace the run in --out."""
+    strict: bool = False
+    """Refuse to resume where a guarantee would be lost (other threads, torch, world size, settings)."""
+    requeue: bool = False
+    """Exit with code 75 after a stop by signal, so that a scheduler starts the command again."""
+    init: str | None = None
+    """Start from the weights of this run or encoder folder."""
+    cache: Literal["auto", "on", "off"] = "auto"
+    """Keep decoded images on disk, so that later epochs cost no decoding."""
+    max_bad_fraction: float = 0.01
+    """Stop before training when more than this share of the images cannot be used."""
+    tensorboard: bool = False
+    """Also write TensorBoard events (extra: tracking)."""
