@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from shutil import copytree
+from typing import get_args, get_type_hints
 
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
 from echoless.cli.main import main
+from echoless.config.options import EvaluateOptions
 from echoless.data import open_images
-from echoless.errors import DataError, RunError
-from echoless.evaluation.classify import knn, linear
-from echoless.evaluation.encoder import open_encoder
-from echoless.evaluation.extract import FeatureSet, View, extract
+from echoless.errors import ConfigError, DataError, RunError
+from echoless.evaluation.classify import check_labels, knn, linear
+from echoless.evaluation.extract import FeatureSet, View
 from echoless.recipes.evaluate import evaluate
+from echoless.recipes.metrics import METRICS
 from echoless.reports import Metric
 
 
@@ -108,17 +111,31 @@ def test_unlabelled_images_are_measured_by_what_needs_no_labels(run, tmp_path):
     assert "--train has no labels, which knn and linear need" in said[0]
 
 
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"k": (0,)}, "k is 0; allowed: a whole number, 1 or more"),
+        ({"probe": ("quick", "mae")}, "probe is 'mae without --test'; allowed: give --test"),
+        ({"layers": ("block06/+mlp",)}, "layers is 'block06/[+]mlp'; allowed: last, all, block00/[+]mlp"),
+        ({"layers": ("last", "blok05")}, "layers is 'blok05'"),
+    ],
+)
+def test_bad_options_are_refused_before_any_feature_is_computed(run, tmp_path, asked, sentence):
+    copytree(run, tmp_path / "run", ignore=lambda *_: {"features"})
+    with pytest.raises(ConfigError, match=sentence):
+        evaluate(tmp_path / "run", train="shapes:50", say=lambda _: None, **asked)
+    assert not (tmp_path / "run" / "features").exists()
+
+
+def test_every_metric_that_may_be_asked_for_is_in_the_table():
+    (names, _) = get_args(get_type_hints(EvaluateOptions)["metrics"])
+    assert set(get_args(names)) == set(METRICS)
+
+
 def test_bad_input_is_refused_in_one_sentence(run, tmp_path, capsys):
-    encoder = open_encoder(run)
-    few = extract(encoder, open_images("shapes:20"), [View("block05/+mlp")], cache=None)[View("block05/+mlp")]
-    lacking = FeatureSet(few.view, few.features_ND[:5], few.ids_N[:5], few.labels_N[:5])
-    from echoless.evaluation.classify import check_labels
-
     with pytest.raises(DataError, match="the test set has classes that the training set lacks: 5, 6, 7, 8, 9"):
-        check_labels(lacking, few)
+        check_labels(torch.arange(5), torch.arange(10))
     with pytest.raises(RunError, match="no snapshots to measure"):
-        from shutil import copytree
-
         copytree(run, tmp_path / "bare", ignore=lambda *_: {"snapshots"})
         evaluate(tmp_path / "bare", train="shapes:50", snapshots=True, metrics=("rank",), say=lambda _: None)
     assert main(["evaluate", str(run), "--train", str(tmp_path / "nowhere")]) == 2

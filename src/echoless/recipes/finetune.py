@@ -16,10 +16,9 @@ from echoless.errors import DataError, RunError
 from echoless.measures import accuracy_interval
 from echoless.models.classifier import Classifier
 from echoless.randomness import generator_for
-from echoless.recipes.evaluate import align_classes
 from echoless.recipes.masked import steps_for
 from echoless.recipes.pretrain import carry_out, open_early
-from echoless.recipes.reading import read_images
+from echoless.recipes.reading import align_classes, read_images
 from echoless.reports import Metric
 from echoless.runs import RunFolder, load_weights, open_run
 from echoless.training import StopRequest, Team, join_team, leave_team

@@ -1,0 +1,17 @@
+"""What can `evaluate` measure? One line here, one file beside it, and the name in `EvaluateOptions.metrics`."""
+
+from __future__ import annotations
+
+from echoless.recipes.metrics import numbers, pictures
+from echoless.recipes.metrics.bench import Bench, Measure, Subject
+
+METRICS = {
+    "knn": Measure(of=numbers.knn, check=numbers.check_knn, needs_labels=True, snapshots=True),
+    "linear": Measure(of=numbers.linear, check=numbers.check_linear, needs_labels=True, snapshots=True),
+    "rank": Measure(of=numbers.rank, snapshots=True),
+    "spectral": Measure(of=pictures.spectral),
+    "tsne": Measure(of=pictures.tsne, baselines=False),
+    "reconstruct": Measure(of=pictures.reconstructions, baselines=False),
+}
+
+__all__ = ["METRICS", "Bench", "Measure", "Subject"]

@@ -1,0 +1,58 @@
+"""What is looked at rather than read? PNGs of one encoder, with the numbers that go with them."""
+
+from __future__ import annotations
+
+from echoless.evaluation.reconstruct import reconstruct
+from echoless.evaluation.segment import spectral_maps
+from echoless.recipes.metrics.bench import Subject
+from echoless.reports import Metric, pictures
+
+SHOWN = 12  # images in a picture
+MAPPED = 2000  # images on a map
+
+
+def spectral(subject: Subject) -> list[Metric]:
+    """Top three eigenvectors as RGB; the mIoU of their clusters where the images have masks."""
+    bench = subject.bench
+    if subject.encoder.grid is None:
+        return []
+    maps = spectral_maps(
+        subject.encoder,
+        bench.judged,
+        layers=[subject.view.layer],
+        count=bench.options.images,
+        seed=bench.options.seed,
+        **subject.described,
+    )
+    title = f"top three eigenvectors as RGB, {subject.name}"
+    shown = {"images": maps.images_ICHW[:SHOWN], title: maps.rgb_I3hw[:SHOWN]}
+    bench.say(f"written: {pictures.rows(bench.figures / f'spectral-{subject.name}.png', shown)}")
+    return [maps.metric] if maps.metric else []
+
+
+def reconstructions(subject: Subject) -> list[Metric]:
+    bench = subject.bench
+    if bench.run is None:
+        bench.say("reconstruct needs a run with its decoder: left out")
+        return []
+    result = reconstruct(bench.run, bench.judged, count=SHOWN, seed=bench.options.seed)
+    undone = " (normalised pixels undone with the true mean and spread of each hidden patch)"
+    titled = {
+        "ground truth": result.truth,
+        "masked": result.masked,
+        f"reconstruction{undone if result.true_statistics else ''}": result.reconstructed,
+    }
+    bench.say(f"written: {pictures.rows(bench.figures / 'reconstructions.png', titled)}")
+    return []
+
+
+def tsne(subject: Subject) -> list[Metric]:
+    """A map in two dimensions, coloured by class."""
+    from echoless.measures import tsne_map
+    from echoless.reports.plots import scatter
+
+    bench, features = subject.bench, subject.judged[subject.view]
+    points = tsne_map(features.features_ND[:MAPPED], seed=bench.options.seed)
+    labels = None if features.labels_N is None else features.labels_N[:MAPPED]
+    bench.say(f"written: {scatter(bench.figures / 'tsne.png', points, labels, bench.judged.class_names)}")
+    return []
