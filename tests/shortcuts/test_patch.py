@@ -196,6 +196,8 @@ def test_distributed_data_parallel_runs_a_faded_model(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="faded already"):
             decay_shortcuts(parallel, 0.5, example=x)
     finally:
+        # The wrapper goes first: a group that dies with it, under the interpreter's lock, can wait for its own threads.
+        parallel = out = None
         torch.distributed.destroy_process_group()
 
 
