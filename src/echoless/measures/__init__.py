@@ -1,5 +1,11 @@
 """Measurements as pure functions on tensors, one protocol per file. Whatever is random takes a generator or a seed."""
 
+from echoless.measures.conditioning import (
+    Extremes,
+    diagonal_attention,
+    extreme_singular_values,
+    lanczos_singular_values,
+)
 from echoless.measures.frechet import (
     Moments,
     MomentsAccumulator,
@@ -47,6 +53,7 @@ from echoless.measures.tsne import tsne_map
 
 __all__ = [
     "LARS",
+    "Extremes",
     "Interval",
     "LinearProbe",
     "Moments",
@@ -60,12 +67,15 @@ __all__ = [
     "bootstrap_interval",
     "cluster_tokens",
     "confusion_matrix",
+    "diagonal_attention",
     "difference_interval",
+    "extreme_singular_values",
     "frechet_distance",
     "hungarian_miou",
     "imagenet100_probe",
     "inception_score",
     "knn_classify",
+    "lanczos_singular_values",
     "mae_probe",
     "many_to_one_miou",
     "maps_to_vectors",

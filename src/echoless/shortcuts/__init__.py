@@ -30,6 +30,8 @@ from echoless.shortcuts.schedule import (
     contributions,
     effective_alpha,
 )
+from echoless.shortcuts.skipless import init_skipless_, orthogonal_pair, query_key_pair, uniform_orthogonal
+from echoless.shortcuts.transformer import SelfAttention, TransformerBlock, evaluating, find_blocks
 
 __all__ = [
     "VARIANTS",
@@ -43,7 +45,9 @@ __all__ = [
     "PreNormBranch",
     "PreNormNetwork",
     "Scaled",
+    "SelfAttention",
     "Shortcut",
+    "TransformerBlock",
     "alpha_min_for",
     "alphas",
     "apply_saved",
@@ -51,13 +55,19 @@ __all__ = [
     "contributions",
     "decay_shortcuts",
     "effective_alpha",
+    "evaluating",
+    "find_blocks",
     "fold",
+    "init_skipless_",
     "magnitude_preserving",
     "make_shortcut",
+    "orthogonal_pair",
+    "query_key_pair",
     "reschedule",
     "residual",
     "shortcut_record",
     "stream_factors",
     "undo",
     "unfold",
+    "uniform_orthogonal",
 ]
