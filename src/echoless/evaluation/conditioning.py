@@ -1,8 +1,8 @@
 """How well conditioned are the layers of a transformer, with and without shortcuts? Measured on a batch, not assumed.
 
 The layer is the attention with its shortcut, from what enters a block to what its second norm reads:
-J = alpha I + (d SA / d X)(d LN / d X). A LayerNorm drops two directions of every token, its mean and its scale, whatever
-the weights are; conditioning is about the others.
+J = alpha I + (d SA / d X)(d LN / d X). A LayerNorm drops two directions of every token, its mean and its scale,
+whatever the weights are; conditioning is about the others.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _exact(block: TransformerBlock, tokens_1TD: Tensor, rest: list[Any]) -> Extr
 
 def _lanczos(block: TransformerBlock, tokens_1TD: Tensor, rest: list[Any], steps: int, seed: int) -> Extremes:
     layer, passed = _attention_of(block, rest), _what_passes(block.first_norm, tokens_1TD)
-    _, pull_back = torch.func.vjp(layer, tokens_1TD)
+    pull_back = torch.func.vjp(layer, tokens_1TD)[1]
 
     def apply(vector: Tensor) -> Tensor:
         return torch.func.jvp(layer, (tokens_1TD,), (passed(vector.view_as(tokens_1TD)),))[1].flatten().detach()

@@ -1,4 +1,4 @@
-"""How well does a layer pass differences on? The condition number of its Jacobian, and how diagonal its attention is."""
+"""How well does a layer pass differences on? By its Jacobian's condition number and its attention's diagonal."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def lanczos_singular_values(apply: Apply, apply_transposed: Apply, start_N: Tens
 
     Every new vector is made orthogonal to all before it, twice, so that no value is found again as a ghost.
     """
-    right, left = [start_N / start_N.norm()], []
-    diagonal, above = [], []
+    right, left = [start_N / start_N.norm()], list[Tensor]()
+    diagonal, above = list[float](), list[float]()
     for _ in range(steps):
         u = _orthogonal(apply(right[-1]), left)
         if left and u.norm() <= SETTLED * max(diagonal):

@@ -48,7 +48,8 @@ def init_skipless_(
         _draw_values_and_output(block.attention, c, generator)
         _draw_queries_and_keys(block.attention, alpha, beta, generator)
         for layer in block.mlp:
-            layer.matrix.copy_(uniform_orthogonal(*layer.matrix.shape, generator))
+            inputs, outputs = layer.matrix.shape
+            layer.matrix.copy_(uniform_orthogonal(inputs, outputs, generator))
         attention = block.attention
         for projection in (attention.query, attention.key, attention.value, attention.output, *block.mlp):
             _zero_offset(projection)

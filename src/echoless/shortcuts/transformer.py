@@ -149,7 +149,8 @@ def _attention(model: nn.Module, name: str, module: nn.Module) -> SelfAttention:
             f"{name} normalises its queries and keys, so that W_Q W_K^T does not set its logits; allowed: attention "
             "without a norm of its own"
         )
-    attention = SelfAttention(where, reader, *projections, _projection(others[0]), _heads(model, name, where))
+    query, key, value = projections
+    attention = SelfAttention(where, reader, query, key, value, _projection(others[0]), _heads(model, name, where))
     _refuse_shapes(attention)
     return attention
 
