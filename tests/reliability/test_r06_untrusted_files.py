@@ -103,7 +103,7 @@ def pickles(canary: Path) -> dict[str, bytes]:
         "distributed .metadata": pickle.dumps({"state_dict_metadata": Attack(os.system, touch)}),
         "numpy object array": array.getvalue(),
         "gzipped pickle": gzip.compress(system),
-        "pickle after a header": safetensors({"w": entry(0, len(system) // 4 * 4)}) + system,
+        "pickle after a header": safetensors({"w": entry(0, len(system) // 4 * 4)}) + system + b"more",
         "pickle in the metadata": safetensors({"__metadata__": {"shortcuts": system.hex()}}),
         "python source": code.encode(),
     }
