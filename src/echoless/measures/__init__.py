@@ -37,9 +37,11 @@ from echoless.measures.segmentation import (
     cluster_tokens,
     confusion_matrix,
     hungarian_miou,
+    labelled_miou,
     many_to_one_miou,
     upsample_labels,
 )
+from echoless.measures.segprobe import confusion_per_image, fit_segmentation_probe, patch_classes, segment
 from echoless.measures.spectral import (
     SpectralEmbedding,
     affinity_graph,
@@ -49,6 +51,14 @@ from echoless.measures.spectral import (
     to_rgb,
 )
 from echoless.measures.splits import stratified_folds
+from echoless.measures.tokencut import (
+    bounding_boxes,
+    box_iou,
+    discover_objects,
+    mask_iou,
+    patch_graph,
+    second_eigenvectors,
+)
 from echoless.measures.tsne import tsne_map
 
 __all__ = [
@@ -65,29 +75,40 @@ __all__ = [
     "accuracy_interval",
     "affinity_graph",
     "bootstrap_interval",
+    "bounding_boxes",
+    "box_iou",
     "cluster_tokens",
     "confusion_matrix",
+    "confusion_per_image",
     "diagonal_attention",
     "difference_interval",
+    "discover_objects",
     "extreme_singular_values",
+    "fit_segmentation_probe",
     "frechet_distance",
     "hungarian_miou",
     "imagenet100_probe",
     "inception_score",
     "knn_classify",
+    "labelled_miou",
     "lanczos_singular_values",
     "mae_probe",
     "many_to_one_miou",
     "maps_to_vectors",
+    "mask_iou",
     "memory_estimate",
     "moments",
     "nearest_neighbours",
+    "patch_classes",
+    "patch_graph",
     "pearson",
     "precision_recall",
     "quick_probe",
     "rank_centered",
     "rank_paper",
     "rankme",
+    "second_eigenvectors",
+    "segment",
     "shuffled_batches",
     "sign_flip_test",
     "spectral_embedding",

@@ -1,0 +1,54 @@
+"""Does a linear layer on frozen patch features know what each pixel is of? Fitted on patches, judged on pixels.
+
+A patch is taught as the class of most of its pixels. The probe is `quick_probe`, logistic regression to convergence;
+its class for each patch of a held-out image is enlarged to the pixels and compared with the masks.
+
+Shapes: I images, P = h * w patches, D dimensions, H x W pixels, C classes.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from echoless.errors import DataError
+from echoless.measures.probe import LinearProbe, quick_probe
+from echoless.measures.segmentation import VOID, confusion_matrix, upsample_labels
+
+
+def patch_classes(truth_IHW: Tensor, grid: tuple[int, int], classes: int) -> Tensor:
+    """classes_Ihw: the class of most pixels of each patch, the smaller among equals; void where all pixels are."""
+    if truth_IHW.ndim != 3 or int(truth_IHW.min()) < VOID or int(truth_IHW.max()) >= classes:
+        found = f"shape {tuple(truth_IHW.shape)} and values {int(truth_IHW.min())} .. {int(truth_IHW.max())}"
+        raise DataError(f"masks have {found}; allowed: (images, height, width), 0 .. {classes - 1} and void")
+    shares = torch.stack([(truth_IHW == number).double() for number in range(classes)], dim=1)
+    shares = F.adaptive_avg_pool2d(shares, grid)
+    return torch.where(shares.sum(dim=1) > 0, shares.argmax(dim=1), VOID)
+
+
+def fit_segmentation_probe(
+    tokens_IPD: Tensor, truth_IHW: Tensor, grid: tuple[int, int], classes: int, *, generator: torch.Generator
+) -> LinearProbe:
+    """The probe of the patches of the training images."""
+    _check(tokens_IPD, truth_IHW, grid)
+    labels_T = patch_classes(truth_IHW, grid, classes).flatten()
+    known_T = labels_T != VOID
+    return quick_probe(tokens_IPD.flatten(0, 1)[known_T], labels_T[known_T], generator=generator)
+
+
+def segment(probe: LinearProbe, tokens_IPD: Tensor, grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
+    """classes_IHW: the probe's class of every patch, enlarged to the pixels."""
+    labels_Ihw = probe.predict(tokens_IPD.flatten(0, 1)).view(len(tokens_IPD), *grid)
+    return upsample_labels(labels_Ihw, *size)
+
+
+def confusion_per_image(guess_IHW: Tensor, truth_IHW: Tensor, classes: int) -> Tensor:
+    """confusion_ICC: pixels said to be i (row) that are j (column), image by image, so that images can be redrawn."""
+    return torch.stack([confusion_matrix(g, t, classes, classes) for g, t in zip(guess_IHW, truth_IHW)])
+
+
+def _check(tokens_IPD: Tensor, truth_IHW: Tensor, grid: tuple[int, int]) -> None:
+    if tokens_IPD.ndim != 3 or tokens_IPD.shape[:2] != (len(truth_IHW), grid[0] * grid[1]):
+        allowed = f"({len(truth_IHW)} images, {grid[0] * grid[1]} patches, dimensions)"
+        raise DataError(f"tokens has shape {tuple(tokens_IPD.shape)}; allowed: {allowed}")
