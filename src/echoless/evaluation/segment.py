@@ -48,12 +48,12 @@ def spectral_maps(
     if encoder.grid is None or not encoder.has_class_token:
         raise ConfigError(f"{encoder.name} has no grid of patch tokens; the spectral embedding needs one")
     ids = [index for index in range(len(images)) if index not in images.excluded][:count]
-    pictures, tokens = _tokens(encoder, images, ids, layers)
+    pictures, tokens = patch_tokens(encoder, images, ids, layers)
     vectors_TK, solver = _embed(tokens, dims=_dims(images), seed=seed)
     rgb = to_rgb(vectors_TK, len(ids), *encoder.grid)
     mean, std = (torch.tensor(values)[:, None, None] for values in (encoder.mean, encoder.std))
     shown = (pictures * std + mean).clamp(0, 1)
-    truth = _truth(images, ids)
+    truth = class_maps(images, ids)
     if truth is None:
         return SpectralMaps(shown, rgb, None)
     classes = int(truth.max()) + 1
@@ -65,7 +65,7 @@ def spectral_maps(
     return SpectralMaps(shown, rgb, metric, result.class_of_cluster[clusters], truth)
 
 
-def _tokens(encoder: Encoder, images: Images, ids: list[int], layers: list[str]) -> tuple[Tensor, list[Tensor]]:
+def patch_tokens(encoder: Encoder, images: Images, ids: list[int], layers: list[str]) -> tuple[Tensor, list[Tensor]]:
     """The images as the encoder sees them, and the patch tokens (I, P, D) of each layer."""
     pictures: list[Tensor] = []
     tokens: dict[str, list[Tensor]] = {layer: [] for layer in layers}
@@ -75,7 +75,7 @@ def _tokens(encoder: Encoder, images: Images, ids: list[int], layers: list[str])
     for batch in batches:
         pictures.append(batch.images_BCHW)
         for layer, values in encoder.tokens(batch.images_BCHW, layers).items():
-            tokens[layer].append(values[:, 1:].float().cpu())
+            tokens[layer].append(values[:, int(encoder.has_class_token) :].float().cpu())
     return torch.cat(pictures), [torch.cat(tokens[layer]) for layer in layers]
 
 
@@ -91,7 +91,7 @@ def _embed(layers: list[Tensor], dims: int, seed: int) -> tuple[Tensor, str]:
     return maps_to_vectors(maps, dims), "stochastic"
 
 
-def _truth(images: Images, ids: list[int]) -> Tensor | None:
+def class_maps(images: Images, ids: list[int]) -> Tensor | None:
     """Background 0, class c as c + 1."""
     if images.labels is None or images.masks(ids[0]) is None:
         return None

@@ -1,0 +1,154 @@
+"""Do patch features know where and what the object is? Object discovery, and a segmentation probe, on sets with masks.
+
+Without a test set the probe learns on the first half of the images and is judged on the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from echoless.data import Images
+from echoless.errors import ConfigError, DataError
+from echoless.evaluation.encoder import Encoder, Tokens, fingerprint_of
+from echoless.evaluation.extract import check_channels
+from echoless.evaluation.segment import class_maps, patch_tokens
+from echoless.measures import (
+    accuracy_interval,
+    bootstrap_interval,
+    bounding_boxes,
+    box_iou,
+    confusion_per_image,
+    discover_objects,
+    fit_segmentation_probe,
+    labelled_miou,
+    mask_iou,
+    segment,
+    upsample_labels,
+)
+from echoless.measures.tokencut import TAU
+from echoless.models import patchify
+from echoless.randomness import generator_for
+from echoless.reports.record import Metric
+
+FOUND = 0.5  # box overlap above which an object counts as found (CorLoc)
+
+
+def tokencut(
+    encoder: Encoder, images: Images, *, layer: str, count: int, seed: int, **protocol: Any
+) -> tuple[Metric, Metric]:
+    """CorLoc (the share of objects whose box is found) and the mean overlap of masks, on the first `count` images."""
+    ids = _first(images, count, at_least=1)
+    truth_IHW = masks_of(encoder, images, ids)
+    assert encoder.grid is not None
+    _, (tokens_IPD,) = patch_tokens(encoder, images, ids, [layer])
+    found_IHW = upsample_labels(discover_objects(tokens_IPD, encoder.grid), *truth_IHW.shape[1:]).bool()
+    right_I = box_iou(bounding_boxes(found_IHW), bounding_boxes(truth_IHW)) > FOUND
+    overlap_I = mask_iou(found_IHW, truth_IHW)
+    described = {**protocol, "layer": layer, "tau": TAU, "component": "largest", "seed": seed}
+    located = accuracy_interval(right_I, generator=generator_for(seed, "probe", 1_000_000))
+    mean = bootstrap_interval(
+        lambda index: float(overlap_I[index].mean()), len(ids), generator=generator_for(seed, "probe", 1_000_001)
+    )
+    return (
+        Metric(
+            metric="tokencut-corloc",
+            value=located.value,
+            n=len(ids),
+            interval=located[1:],
+            protocol={**described, "box_iou": FOUND},
+        ),
+        Metric(metric="tokencut-iou", value=mean.value, n=len(ids), interval=mean[1:], protocol=described),
+    )
+
+
+def segprobe(
+    encoder: Encoder, train: Images, test: Images | None, *, layer: str, count: int, seed: int, **protocol: Any
+) -> Metric:
+    """mIoU over background and classes on held-out pixels, from the first `count` images of each set."""
+    fitted, judged, held_out = _halves(train, test, count)
+    truths = [class_truth(encoder, images, ids) for images, ids in ((train, fitted), (held_out, judged))]
+    classes = 1 + max(int(truth.max()) for truth in truths)
+    assert encoder.grid is not None
+    tokens = [
+        patch_tokens(encoder, images, ids, [layer])[1][0] for images, ids in ((train, fitted), (held_out, judged))
+    ]
+    generator = generator_for(seed, "probe", 1)
+    probe = fit_segmentation_probe(tokens[0], truths[0], encoder.grid, classes, generator=generator)
+    height, width = truths[1].shape[1:]
+    confusion_ICC = confusion_per_image(segment(probe, tokens[1], encoder.grid, (height, width)), truths[1], classes)
+    value, low, high = bootstrap_interval(
+        lambda index: labelled_miou(confusion_ICC[index].sum(dim=0)),
+        len(judged),
+        generator=generator_for(seed, "probe", 1_000_000),
+    )
+    described = {**protocol, "layer": layer, "probe": "quick", "classes": classes, "train_n": len(fitted), "seed": seed}
+    return Metric(metric="segprobe-miou", value=value, n=len(judged), interval=(low, high), protocol=described)
+
+
+def raw_patches(encoder: Encoder) -> Encoder:
+    """The first row of a dense table: the pixels of a patch as its feature."""
+    require_grid(encoder)
+    assert encoder.grid is not None
+    patch = encoder.image_size[0] // encoder.grid[0]
+
+    def tokens(images_BCHW: Tensor, layers: Sequence[str]) -> Tokens:
+        return {"output": patchify(images_BCHW, patch)}
+
+    return replace(
+        encoder,
+        name="raw pixels",
+        fingerprint=fingerprint_of({}, ["raw patches", str(patch), repr((encoder.mean, encoder.std))]),
+        layers=("output",),
+        tokens=tokens,
+        has_class_token=False,
+        untrained=None,
+    )
+
+
+def require_grid(encoder: Encoder) -> None:
+    if encoder.grid is None:
+        raise ConfigError(f"{encoder.name} has no grid of patch tokens; tokencut and segprobe need one")
+
+
+def masks_of(encoder: Encoder, images: Images, ids: list[int]) -> Tensor:
+    """masks_IHW, bool; refuses a set without them, and proportions that the encoder would crop."""
+    require_grid(encoder)
+    check_channels(encoder, images)
+    if images.masks(ids[0]) is None:
+        raise DataError("the images have no masks, which tokencut and segprobe need; allowed: shapes")
+    masks = torch.stack([mask for index in ids if (mask := images.masks(index)) is not None])
+    (height, width), (rows, columns) = masks.shape[1:], encoder.image_size
+    if height * columns != width * rows:
+        raise DataError(
+            f"the masks are {height} x {width} and the encoder sees {rows} x {columns}; allowed: the same proportions"
+        )
+    return masks
+
+
+def class_truth(encoder: Encoder, images: Images, ids: list[int]) -> Tensor:
+    """classes_IHW: background 0, class c as c + 1."""
+    masks_of(encoder, images, ids)
+    truth = class_maps(images, ids)
+    if truth is None:
+        raise DataError("the images have no labels, which segprobe needs; allowed: a labelled set with masks")
+    return truth
+
+
+def _first(images: Images, count: int, at_least: int) -> list[int]:
+    ids = [index for index in range(len(images)) if index not in images.excluded][:count]
+    if len(ids) < at_least:
+        raise DataError(f"the data has {len(ids)} usable images; allowed: {at_least} or more")
+    return ids
+
+
+def _halves(train: Images, test: Images | None, count: int) -> tuple[list[int], list[int], Images]:
+    if test is not None:
+        return _first(train, count, at_least=1), _first(test, count, at_least=1), test
+    ids = _first(train, 2 * count, at_least=2)
+    middle = len(ids) // 2
+    return ids[:middle], ids[middle:], train
