@@ -15,6 +15,7 @@ from echoless.config.model import MAEConfig, ShortcutConfig, ViTConfig
 from echoless.config.objective import MaskedConfig
 from echoless.config.presets import PRESETS, mae_preset
 from echoless.config.training import DataConfig, OptimConfig, RunConfig, RuntimeConfig
+from echoless.config.views import ViewConfig
 
 __all__ = [
     "PRESETS",
@@ -32,6 +33,7 @@ __all__ = [
     "SiTConfig",
     "UViTConfig",
     "ViTConfig",
+    "ViewConfig",
     "from_dict",
     "mae_preset",
     "sit_preset",

@@ -12,6 +12,7 @@ from echoless.config.checks import require, require_number, require_one_of, requ
 from echoless.config.model import MAEConfig
 from echoless.config.objective import MaskedConfig
 from echoless.config.supervised import ClassifierConfig, SupervisedConfig
+from echoless.config.views import ViewConfig
 
 Precision = Literal["fp32", "bf16"]
 Optimizer = Literal["adamw", "soap", "muon"]
@@ -30,6 +31,7 @@ class DataConfig:
     std: tuple[float, ...] = ()
     crop_scale: tuple[float, float] = (0.2, 1.0)  # share of the area that a random crop keeps
     flip: float = 0.5
+    views: tuple[ViewConfig, ...] = ()  # several of every image; crop_scale and flip are then theirs
 
     def __post_init__(self) -> None:
         require_whole("count", self.count, 1)

@@ -2,7 +2,7 @@
 
 The order to read it in: `opening` (what DATA may be), `sources` and its kinds (`parquet`, `shards`, `arrays`), `decode`
 (bytes to pixels), `cache` (pixels that stay), `order` (which samples a step sees), `augment` and `resample` (pixels to
-model input), `loader` (batches ahead of time), `synthetic` (the built-in set).
+model input), `views` (several of one image), `loader` (batches ahead of time), `synthetic` (the built-in set).
 """
 
 from echoless.data.augment import AugmentConfig, augment, resize_and_crop
@@ -13,6 +13,7 @@ from echoless.data.opening import open_images
 from echoless.data.order import batch_indices, epoch_order, rank_slice
 from echoless.data.statistics import Statistics, measure_statistics
 from echoless.data.synthetic import Shapes
+from echoless.data.views import draw_views, make_view
 
 __all__ = [
     "AugmentConfig",
@@ -26,8 +27,10 @@ __all__ = [
     "augment",
     "batch_indices",
     "default_cache_dir",
+    "draw_views",
     "epoch_order",
     "evaluation_batches",
+    "make_view",
     "measure_statistics",
     "open_images",
     "rank_slice",

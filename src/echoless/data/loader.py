@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
+from echoless.config.views import ViewConfig
 from echoless.data.augment import AugmentConfig, augment, draw, resize_and_crop
 from echoless.data.cache import in_parallel
 from echoless.data.images import Images
 from echoless.data.order import batch_indices, rank_slice
+from echoless.data.resample import Array
+from echoless.data.views import draw_views, make_view
 from echoless.errors import ConfigError
 from echoless.randomness import generator_for
 
@@ -33,10 +36,14 @@ class Batch:
     places_B: Tensor  # where each sample stands in the global batch
     labels_B: Tensor | None
     waited: float  # seconds that the consumer stood still for it
+    views: dict[str, Tensor] = field(default_factory=dict)  # "view01" on: the same samples, cropped and changed again
 
 
 class Loader:
-    """Training batches: shuffled, augmented, normalised. augment=None: the transform of evaluation instead."""
+    """Training batches: shuffled, augmented, normalised. augment=None: the transform of evaluation instead.
+
+    views: several of every image instead of one crop; the first is `images_BCHW`, the others are `views`.
+    """
 
     def __init__(
         self,
@@ -48,6 +55,7 @@ class Loader:
         mean: Sequence[float],
         std: Sequence[float],
         augment: AugmentConfig | None = None,
+        views: Sequence[ViewConfig] = (),
         workers: int = 2,
         rank: int = 0,
         world: int = 1,
@@ -57,6 +65,7 @@ class Loader:
             raise ConfigError(f"batch_size is {batch_size}; allowed: at least one sample for each of {world} processes")
         self.images, self.size, self.batch_size, self.seed = images, size, batch_size, seed
         self.mean, self.std, self.augment, self.workers = mean, std, augment, workers
+        self.views = tuple(views)
         self._slice = rank_slice(batch_size, rank, world)
 
     def batch(self, step: int) -> Batch:
@@ -64,7 +73,11 @@ class Loader:
         images = self.images
         ids_B = batch_indices(self.seed, step, self.batch_size, len(images), images.excluded)[self._slice]
         kept_B, pixels = images.get(ids_B)
-        if self.augment is None:
+        others: dict[str, Tensor] = {}
+        if self.views:
+            transformed, *more = self._make_views(pixels, kept_B, step)
+            others = {f"view{number:02d}": view for number, view in enumerate(more, start=1)}
+        elif self.augment is None:
             transformed = _evaluation_input(images, pixels, self.size, self.mean, self.std)
         else:
             # Drawn by position in the global batch, so that a dropped sample moves nobody's crop.
@@ -76,7 +89,16 @@ class Loader:
             )
         kept = torch.from_numpy(kept_B)
         ids_B, places_B = ids_B[kept], torch.arange(self.batch_size)[self._slice][kept]
-        return Batch(step, transformed, ids_B, places_B, images.labels_of(ids_B), 0.0)
+        return Batch(step, transformed, ids_B, places_B, images.labels_of(ids_B), 0.0, others)
+
+    def _make_views(self, pixels: Array | list[Array], kept_B: Array, step: int) -> list[Tensor]:
+        if not len(pixels):
+            return [_nothing(self.images, view.size) for view in self.views]
+        draws = draw_views(self.batch_size, len(self.views), generator_for(self.seed, "augment", step))
+        return [
+            make_view(pixels, uniform_BN[self._slice][kept_B], view, mean=self.mean, std=self.std)
+            for uniform_BN, view in zip(draws, self.views)
+        ]
 
     def batches(self, first_step: int, last_step: int) -> Iterator[Batch]:
         """The batches of steps first_step .. last_step - 1, prepared ahead by `workers` threads (0: when asked for)."""
