@@ -42,8 +42,9 @@ def tokencut(
     encoder: Encoder, images: Images, *, layer: str, count: int, seed: int, **protocol: Any
 ) -> tuple[Metric, Metric]:
     """CorLoc (the share of objects whose box is found) and the mean overlap of masks, on the first `count` images."""
+    check_masks(encoder, images)
     ids = _first(images, count, at_least=1)
-    truth_IHW = masks_of(encoder, images, ids)
+    truth_IHW = _masks(images, ids)
     assert encoder.grid is not None
     _, (tokens_IPD,) = patch_tokens(encoder, images, ids, [layer])
     found_IHW = upsample_labels(discover_objects(tokens_IPD, encoder.grid), *truth_IHW.shape[1:]).bool()
@@ -70,13 +71,13 @@ def segprobe(
     encoder: Encoder, train: Images, test: Images | None, *, layer: str, count: int, seed: int, **protocol: Any
 ) -> Metric:
     """mIoU over background and classes on held-out pixels, from the first `count` images of each set."""
-    fitted, judged, held_out = _halves(train, test, count)
-    truths = [class_truth(encoder, images, ids) for images, ids in ((train, fitted), (held_out, judged))]
-    classes = 1 + max(int(truth.max()) for truth in truths)
+    check_masks(encoder, train)
     assert encoder.grid is not None
-    tokens = [
-        patch_tokens(encoder, images, ids, [layer])[1][0] for images, ids in ((train, fitted), (held_out, judged))
-    ]
+    fitted, judged, held_out = _halves(train, test, count)
+    parts = ((train, fitted), (held_out, judged))
+    truths = [_classes(images, ids) for images, ids in parts]
+    classes = 1 + max(int(truth.max()) for truth in truths)
+    tokens = [patch_tokens(encoder, images, ids, [layer])[1][0] for images, ids in parts]
     generator = generator_for(seed, "probe", 1)
     probe = fit_segmentation_probe(tokens[0], truths[0], encoder.grid, classes, generator=generator)
     height, width = truths[1].shape[1:]
@@ -115,24 +116,27 @@ def require_grid(encoder: Encoder) -> None:
         raise ConfigError(f"{encoder.name} has no grid of patch tokens; tokencut and segprobe need one")
 
 
-def masks_of(encoder: Encoder, images: Images, ids: list[int]) -> Tensor:
-    """masks_IHW, bool; refuses a set without them, and proportions that the encoder would crop."""
+def check_masks(encoder: Encoder, images: Images) -> None:
+    """Refuses a set without masks, and proportions that the encoder would crop."""
     require_grid(encoder)
     check_channels(encoder, images)
-    if images.masks(ids[0]) is None:
+    first = images.masks(_first(images, 1, at_least=1)[0])
+    if first is None:
         raise DataError("the images have no masks, which tokencut and segprobe need; allowed: shapes")
-    masks = torch.stack([mask for index in ids if (mask := images.masks(index)) is not None])
-    (height, width), (rows, columns) = masks.shape[1:], encoder.image_size
+    (height, width), (rows, columns) = first.shape, encoder.image_size
     if height * columns != width * rows:
         raise DataError(
             f"the masks are {height} x {width} and the encoder sees {rows} x {columns}; allowed: the same proportions"
         )
-    return masks
 
 
-def class_truth(encoder: Encoder, images: Images, ids: list[int]) -> Tensor:
+def _masks(images: Images, ids: list[int]) -> Tensor:
+    """masks_IHW, bool."""
+    return torch.stack([mask for index in ids if (mask := images.masks(index)) is not None])
+
+
+def _classes(images: Images, ids: list[int]) -> Tensor:
     """classes_IHW: background 0, class c as c + 1."""
-    masks_of(encoder, images, ids)
     truth = class_maps(images, ids)
     if truth is None:
         raise DataError("the images have no labels, which segprobe needs; allowed: a labelled set with masks")

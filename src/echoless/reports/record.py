@@ -47,7 +47,7 @@ def describe(protocol: dict[str, Any]) -> str:
 
 
 def _is_share(metric: Metric) -> bool:
-    return metric.metric.startswith(("knn", "linear", "miou", "accuracy", "finetune"))
+    return metric.metric.startswith(("knn", "linear", "miou", "accuracy", "finetune", "tokencut", "segprobe"))
 
 
 def _number(metric: Metric) -> str:

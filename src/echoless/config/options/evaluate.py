@@ -18,8 +18,12 @@ class EvaluateOptions:
     """A CSV file (path,label) for --train."""
     test_labels: str | None = None
     """A CSV file (path,label) for --test."""
-    metrics: tuple[Literal["knn", "linear", "rank", "spectral", "tsne", "reconstruct"], ...] = ("knn", "linear", "rank")
-    """What to measure."""
+    metrics: tuple[Literal["knn", "linear", "rank", "spectral", "tokencut", "segprobe", "tsne", "reconstruct"], ...] = (
+        "knn",
+        "linear",
+        "rank",
+    )
+    """What to measure. tokencut (object discovery) and segprobe need images with masks: shapes."""
     k: tuple[int, ...] = (20,)
     """Neighbours of the kNN classifier."""
     probe: tuple[Literal["quick", "imagenet100", "mae"], ...] = ("quick",)
@@ -33,7 +37,7 @@ class EvaluateOptions:
     baselines: bool = True
     """Also measure raw pixels and the same encoder untrained."""
     images: int = 200
-    """Images of the spectral embedding."""
+    """Images of the spectral embedding, of tokencut, and of segprobe from each set."""
     seed: int = 0
     """Decides folds, probes and bootstrap draws."""
     device: str = "auto"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from echoless.recipes.metrics import numbers, pictures
+from echoless.recipes.metrics import dense, numbers, pictures
 from echoless.recipes.metrics.bench import Bench, Measure, Subject
 
 METRICS = {
@@ -10,6 +10,8 @@ METRICS = {
     "linear": Measure(of=numbers.linear, check=numbers.check_linear, needs_labels=True, snapshots=True),
     "rank": Measure(of=numbers.rank, snapshots=True),
     "spectral": Measure(of=pictures.spectral),
+    "tokencut": Measure(of=dense.tokencut, check=dense.check, snapshots=True),
+    "segprobe": Measure(of=dense.segprobe, check=dense.check, needs_labels=True, snapshots=True),
     "tsne": Measure(of=pictures.tsne, baselines=False),
     "reconstruct": Measure(of=pictures.reconstructions, baselines=False),
 }

@@ -1,0 +1,86 @@
+"""`evaluate --metrics tokencut segprobe`: tokens that know score what the grid allows; baselines stand beside a run.
+
+Run alone: pytest tests/evaluation/test_dense.py -s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from echoless.cli.main import main
+from echoless.data import open_images
+from echoless.errors import ConfigError, DataError
+from echoless.evaluation.dense import raw_patches, segprobe, tokencut
+from echoless.evaluation.encoder import open_encoder, raw_pixels
+from echoless.recipes.evaluate import evaluate
+
+
+@pytest.fixture(scope="module")
+def images():
+    return open_images("shapes:120")
+
+
+def knowing(encoder, images):
+    """An encoder whose patch tokens say outright which patches the object covers, and its class."""
+    rows, columns = encoder.grid
+    shown = []
+
+    def tokens(batch, layers):
+        ids = range(len(shown), len(shown) + len(batch))
+        shown.extend(ids)
+        masks = torch.stack([images.masks(index % len(images)) for index in ids]).float()
+        covered = torch.nn.functional.adaptive_avg_pool2d(masks[:, None], (rows, columns)).flatten(1) > 0.5
+        classes = torch.eye(11)[(images.labels[torch.tensor(ids) % len(images)] + 1)[:, None] * covered]
+        return {"output": torch.cat([torch.ones(len(batch), 1, 11), classes], dim=1)}
+
+    return replace(encoder, layers=("output",), tokens=tokens)
+
+
+def test_tokens_that_know_the_object_score_as_high_as_the_patch_grid_allows(run, images):
+    encoder = open_encoder(run)
+    located, overlap = tokencut(knowing(encoder, images), images, layer="output", count=60, seed=0)
+    print(f"knowing tokens: CorLoc {located.value:.3f}, mask IoU {overlap.value:.3f}")
+    assert located.value > 0.9 and overlap.value > 0.7
+    probed = segprobe(knowing(encoder, images), images, None, layer="output", count=60, seed=0)
+    print(f"knowing tokens: segmentation probe mIoU {probed.value:.3f}, n {probed.n}")
+    assert probed.value > 0.7 and probed.n == 60
+    for metric in (located, overlap, probed):
+        assert metric.interval[0] <= metric.value <= metric.interval[1]
+
+
+def test_every_dense_number_has_its_protocol_interval_and_baselines(run):
+    wanted = {"train": "shapes:80", "test": "shapes:40@test", "images": 40, "metrics": ("tokencut", "segprobe")}
+    metrics = evaluate(run, say=lambda _: None, **wanted)
+    again = evaluate(run, say=lambda _: None, **wanted)
+    assert metrics == again, "two looks must give the same digits"
+    named = {(metric.metric, metric.protocol["features"]) for metric in metrics}
+    names, rows = ("tokencut-corloc", "tokencut-iou", "segprobe-miou"), ("trained", "raw pixels", "untrained")
+    assert named == {(name, row) for name in names for row in rows}
+    for metric in metrics:
+        assert metric.n == 40 and metric.interval[0] <= metric.value <= metric.interval[1], metric
+        assert {"layer", "seed"} <= metric.protocol.keys()
+
+
+def test_raw_patches_are_the_pixels_of_each_patch(run, images):
+    encoder = open_encoder(run)
+    raw = raw_patches(encoder)
+    batch = torch.rand(2, encoder.channels, *encoder.image_size)
+    patch = encoder.image_size[0] // encoder.grid[0]
+    first = raw.tokens(batch, ["output"])["output"][0, 0]
+    assert first.sort().values.equal(batch[0, :, :patch, :patch].flatten().sort().values)
+
+
+def test_sets_without_masks_and_encoders_without_patches_are_refused_in_a_sentence(run, images, tmp_path, capsys):
+    encoder = open_encoder(run)
+    bare = replace(images, mask_of=None)
+    with pytest.raises(DataError, match="no masks"):
+        tokencut(encoder, bare, layer=encoder.default_layer, count=5, seed=0)
+    with pytest.raises(ConfigError, match="no grid"):
+        tokencut(raw_pixels(encoder), images, layer="output", count=5, seed=0)
+    with pytest.raises(DataError, match="same proportions"):
+        tokencut(replace(encoder, image_size=(32, 16)), images, layer=encoder.default_layer, count=5, seed=0)
+    assert main(["evaluate", str(run), "--train", "shapes:20", "--metrics", "tokencut", "--images", "0"]) != 0
+    assert "images is 0" in capsys.readouterr().err
