@@ -14,6 +14,7 @@ from echoless.config.diffusion import (
 from echoless.config.model import MAEConfig, ShortcutConfig, ViTConfig
 from echoless.config.objective import MaskedConfig
 from echoless.config.presets import PRESETS, mae_preset
+from echoless.config.selfsupervised import DINOConfig, DistillationConfig, InfoNCEConfig, MoCoConfig
 from echoless.config.training import DataConfig, OptimConfig, RunConfig, RuntimeConfig
 from echoless.config.views import ViewConfig
 
@@ -21,11 +22,15 @@ __all__ = [
     "PRESETS",
     "SIT_SIZES",
     "UVIT_SIZES",
+    "DINOConfig",
     "DataConfig",
     "DiffusionConfig",
+    "DistillationConfig",
     "FlowConfig",
+    "InfoNCEConfig",
     "MAEConfig",
     "MaskedConfig",
+    "MoCoConfig",
     "OptimConfig",
     "RunConfig",
     "RuntimeConfig",

@@ -11,9 +11,12 @@ from typing import Literal, get_args
 from echoless.config.checks import require, require_number, require_one_of, require_whole
 from echoless.config.model import MAEConfig
 from echoless.config.objective import MaskedConfig
+from echoless.config.selfsupervised import DINOConfig, DistillationConfig, InfoNCEConfig, MoCoConfig
 from echoless.config.supervised import ClassifierConfig, SupervisedConfig
 from echoless.config.views import ViewConfig
 
+ModelConfig = MAEConfig | ClassifierConfig | MoCoConfig | DINOConfig
+ObjectiveConfig = MaskedConfig | SupervisedConfig | InfoNCEConfig | DistillationConfig
 Precision = Literal["fp32", "bf16"]
 Optimizer = Literal["adamw", "soap", "muon"]
 Decay = Literal["cosine", "constant"]
@@ -31,7 +34,6 @@ class DataConfig:
     std: tuple[float, ...] = ()
     crop_scale: tuple[float, float] = (0.2, 1.0)  # share of the area that a random crop keeps
     flip: float = 0.5
-    views: tuple[ViewConfig, ...] = ()  # several of every image; crop_scale and flip are then theirs
 
     def __post_init__(self) -> None:
         require_whole("count", self.count, 1)
@@ -75,8 +77,8 @@ class RunConfig:
     """A whole run."""
 
     recipe: str = "mae-tiny"
-    model: MAEConfig | ClassifierConfig = field(default_factory=MAEConfig)
-    objective: MaskedConfig | SupervisedConfig = field(default_factory=MaskedConfig)
+    model: ModelConfig = field(default_factory=MAEConfig)
+    objective: ObjectiveConfig = field(default_factory=MaskedConfig)
     data: DataConfig = field(default_factory=DataConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     steps: int = 1000
@@ -92,6 +94,16 @@ class RunConfig:
         require_whole("accumulate", self.accumulate, 1, self.batch_size)
         require_whole("seed", self.seed, 0)
         require_one_of("precision", self.precision, get_args(Precision))
+        if isinstance(self.objective, InfoNCEConfig):
+            whole = "1 with infonce, which compares the samples of a whole batch"
+            require(self.accumulate == 1, "accumulate", self.accumulate, whole)
+
+    @property
+    def views(self) -> tuple[ViewConfig, ...]:
+        """Of every image, where the objective compares several; none where one crop is all."""
+        if not isinstance(self.objective, InfoNCEConfig | DistillationConfig):
+            return ()
+        return self.objective.views(self.model.encoder, self.data.crop_scale, self.data.flip)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

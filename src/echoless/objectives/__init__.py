@@ -1,33 +1,42 @@
 """What is minimised: (model, batch, draws) -> loss."""
 
+from echoless.objectives.contrastive import InfoNCEObjective, info_nce, rising_momentum
 from echoless.objectives.diffusion import DiffusionObjective
+from echoless.objectives.dino import DINOObjective, distillation_loss, teacher_targets
 from echoless.objectives.flow import FlowObjective, sampling_interval, training_interval
 from echoless.objectives.masked import MaskedObjective, masked_loss, masking_from_noise, patch_targets, random_masking
-from echoless.objectives.objective import Draws, LossModule, Objective, take
+from echoless.objectives.objective import Draws, LossModule, Objective, Teaching, take
 from echoless.objectives.paths import Path, Point, diffusion_path, interpolant_path
 from echoless.objectives.predictions import PREDICTIONS, Field, convert, field_of, translate
 
 __all__ = [
     "PREDICTIONS",
+    "DINOObjective",
     "DiffusionObjective",
     "Draws",
     "Field",
     "FlowObjective",
+    "InfoNCEObjective",
     "LossModule",
     "MaskedObjective",
     "Objective",
     "Path",
     "Point",
+    "Teaching",
     "convert",
     "diffusion_path",
+    "distillation_loss",
     "field_of",
+    "info_nce",
     "interpolant_path",
     "masked_loss",
     "masking_from_noise",
     "patch_targets",
     "random_masking",
+    "rising_momentum",
     "sampling_interval",
     "take",
+    "teacher_targets",
     "training_interval",
     "translate",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,19 @@ class Objective(Protocol):
 
     def loss(self, model: nn.Module, images_BCHW: Tensor, labels_B: Tensor | None, draws: Draws) -> Tensor:
         """A scalar, the mean over the samples given."""
+        ...
+
+
+@runtime_checkable
+class Teaching(Protocol):
+    """An objective whose model holds more than gradients move: a slower copy of itself, a running mean."""
+
+    def before_update(self, model: nn.Module, step: int) -> None:
+        """When the gradients of `step` are there."""
+        ...
+
+    def after_update(self, model: nn.Module, step: int) -> None:
+        """When the optimiser has moved the weights."""
         ...
 
 

@@ -150,7 +150,7 @@ def _loader(session: Session) -> Loader:
         mean=config.data.mean,
         std=config.data.std,
         augment=AugmentConfig(scale=config.data.crop_scale, flip=config.data.flip),
-        views=config.data.views,
+        views=config.views,
         workers=session.runtime.workers,
         rank=team.rank,
         world=team.world,

@@ -12,7 +12,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from echoless.config import RunConfig
 from echoless.data import Batch
 from echoless.errors import NonFiniteError
-from echoless.objectives import Draws, LossModule, Objective, take
+from echoless.objectives import Draws, LossModule, Objective, Teaching, take
 from echoless.training.distributed import Team
 from echoless.training.optim import learning_rate, make_optimizer, set_learning_rate
 
@@ -59,7 +59,9 @@ def take_step(trainee: Trainee, batch: Batch, stop_requested: bool = False) -> S
     trainee.optimizer.zero_grad(set_to_none=True)
     draws = trainee.objective.draw(config.batch_size, config.seed, batch.step)
 
-    loss = _backward(trainee, batch, take(draws, batch.places_B, team.device))
+    loss = _backward(trainee, batch, take(draws, batch.places_B, team.device) | batch.views)
+    if isinstance(trainee.objective, Teaching):
+        trainee.objective.before_update(trainee.model, batch.step)
     norm = nn.utils.clip_grad_norm_(trainee.model.parameters(), config.optim.clip or float("inf"))
     # One exchange carries both verdicts, so that all processes update, or all stop, at the same step.
     broken, stop = team.maximum(float(not (loss.isfinite() and norm.isfinite())), float(stop_requested))
@@ -67,6 +69,8 @@ def take_step(trainee: Trainee, batch: Batch, stop_requested: bool = False) -> S
     if broken:
         raise NonFiniteError(_describe(trainee.model, batch, float(loss)))
     trainee.optimizer.step()
+    if isinstance(trainee.objective, Teaching):
+        trainee.objective.after_update(trainee.model, batch.step)
     if trainee.ema is not None:
         trainee.ema.update_parameters(trainee.model)
     return StepReport(float(loss), lr, float(norm), bool(stop))

@@ -1,0 +1,105 @@
+"""What are the student and the teacher of DINO (arXiv:2104.14294)? Encoders with heads, one an average of the other.
+
+The teacher and the centre of its outputs are state, and part of every checkpoint; what a run leaves behind is the
+teacher's encoder. (Legend: models/layers.py; K prototypes.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from echoless.config.selfsupervised import DINOConfig
+from echoless.models.contrastive import follow, fresh_encoder, frozen_copy
+from echoless.models.features import Features
+from echoless.models.global_batch import total
+from echoless.models.layers import linear
+from echoless.models.vit import ViT
+
+
+# "Network architecture" in section 3.1 of arXiv:2104.14294.
+class Head(nn.Module):
+    """Three layers with GELU, a bottleneck at unit length, and its cosines with K prototypes at unit length."""
+
+    def __init__(self, config: DINOConfig, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.fc1 = linear(config.encoder.width, config.hidden)
+        self.fc2 = linear(config.hidden, config.hidden)
+        self.fc3 = linear(config.hidden, config.bottleneck)
+        self.prototypes = nn.Parameter(torch.empty(config.prototypes, config.bottleneck))
+        for layer in (self.fc1, self.fc2, self.fc3):
+            nn.init.trunc_normal_(layer.weight, std=0.02, generator=generator)
+            nn.init.zeros_(layer.bias)
+        nn.init.normal_(self.prototypes, std=config.bottleneck**-0.5, generator=generator)
+
+    def forward(self, x_BD: Tensor) -> Tensor:
+        hidden = F.gelu(self.fc2(F.gelu(self.fc1(x_BD))))
+        return F.normalize(self.fc3(hidden), dim=-1) @ F.normalize(self.prototypes, dim=-1).T
+
+
+class Branch(nn.Module):
+    """Images to scores (B, K): the head reads the class token."""
+
+    def __init__(self, config: DINOConfig, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.encoder = fresh_encoder(config.encoder, generator)
+        self.head = Head(config, generator)
+
+    def forward(self, views: list[Tensor]) -> list[Tensor]:
+        """The scores of each view; views of one size go through the encoder together."""
+        sizes = list(dict.fromkeys(view.shape[-2:] for view in views))
+        tokens: list[Tensor] = []
+        for size in sizes:
+            same = [view for view in views if view.shape[-2:] == size]
+            tokens += self.encoder(torch.cat(same))[:, 0].chunk(len(same))
+        return list(self.head(torch.cat(tokens)).chunk(len(views)))
+
+
+class DINO(nn.Module):
+    """`dino.student(views)` and `dino.teacher(views)` give scores; `centre` is the moving mean of the teacher's."""
+
+    centre: Tensor
+    seen: Tensor
+
+    def __init__(self, config: DINOConfig, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.student = Branch(config, generator)
+        self.teacher: Branch = frozen_copy(self.student)
+        self.register_buffer("centre", torch.zeros(config.prototypes))
+        # The sum of the teacher's scores in this step, and their number: zero between steps.
+        self.register_buffer("seen", torch.zeros(config.prototypes + 1), persistent=False)
+
+    @torch.no_grad()
+    def notice(self, scores: list[Tensor]) -> None:
+        """Remember what the teacher said in a part of a batch, until `move_centre`."""
+        count = sum(len(part) for part in scores)
+        self.seen[:-1] += torch.cat(scores).float().sum(dim=0)
+        self.seen[-1] += count
+
+    # Eq. (4), arXiv:2104.14294.
+    @torch.no_grad()
+    def move_centre(self, momentum: float) -> None:
+        """Towards the mean of all that was noticed, by all processes."""
+        seen = total(self.seen)
+        self.centre.lerp_(seen[:-1] / seen[-1].clamp(min=1), 1 - momentum)
+        self.seen.zero_()
+
+    def follow(self, momentum: float) -> None:
+        """The teacher moves towards the student."""
+        follow(self.teacher, self.student, momentum)
+
+    @property
+    def encoder(self) -> ViT:
+        return self.teacher.encoder
+
+    def features(self, images_BCHW: Tensor, only: Collection[str] | None = None) -> Features:
+        return self.encoder.features(images_BCHW, only)
+
+    @property
+    def shortcut_record(self) -> dict[str, Any]:
+        return self.encoder.shortcut_record

@@ -1,0 +1,71 @@
+"""What does DINO minimise (arXiv:2104.14294)? The student's cross-entropy with what the teacher says of other views.
+
+Centring keeps one prototype from taking all, a low teacher temperature (sharpening) keeps all from being equal; without
+either, every image gets the same answer.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from echoless.config.selfsupervised import DistillationConfig
+from echoless.models.dino import DINO
+from echoless.objectives.contrastive import rising_momentum
+from echoless.objectives.objective import Draws
+
+LARGE_VIEWS = 2  # those that the teacher sees
+
+
+# Eq. (1) and (4), arXiv:2104.14294.
+def teacher_targets(scores_BK: Tensor, centre_K: Tensor, temperature: float | Tensor) -> Tensor:
+    """Centred and sharpened."""
+    return ((scores_BK.float() - centre_K) / temperature).softmax(dim=-1)
+
+
+# Eq. (3), arXiv:2104.14294, as a mean over the pairs.
+def distillation_loss(targets: list[Tensor], students: list[Tensor], temperature: float) -> Tensor:
+    """targets: of the teacher for the first views; students: scores for all views. No view is compared with itself."""
+    said = [(scores.float() / temperature).log_softmax(dim=-1) for scores in students]
+    pairs = [
+        -(target * log_p).sum(dim=-1).mean()
+        for number, target in enumerate(targets)
+        for view, log_p in enumerate(said)
+        if view != number
+    ]
+    return torch.stack(pairs).mean()
+
+
+class DINOObjective:
+    """Temperatures, momenta and the freezing of the last layer are functions of the step."""
+
+    def __init__(self, config: DistillationConfig, steps: int) -> None:
+        self.config, self.steps = config, steps
+
+    def draw(self, batch_size: int, seed: int, step: int) -> Draws:
+        return {"teacher_temperature": torch.full((batch_size, 1), self.teacher_temperature(step))}
+
+    def loss(self, model: nn.Module, images_BCHW: Tensor, labels_B: Tensor | None, draws: Draws) -> Tensor:
+        assert isinstance(model, DINO)
+        views = [images_BCHW, *(draws[name] for name in sorted(draws) if name.startswith("view"))]
+        with torch.no_grad():
+            scores = model.teacher(views[:LARGE_VIEWS])
+            targets = [teacher_targets(each, model.centre, draws["teacher_temperature"]) for each in scores]
+        model.notice(scores)
+        return distillation_loss(targets, model.student(views), self.config.student_temperature)
+
+    def before_update(self, model: nn.Module, step: int) -> None:
+        """The last layer stays as it is at first, so that its noise does not become the features'."""
+        assert isinstance(model, DINO)
+        if step < self.config.freeze_prototypes * self.steps:
+            model.student.head.prototypes.grad = None
+
+    def after_update(self, model: nn.Module, step: int) -> None:
+        assert isinstance(model, DINO)
+        model.move_centre(self.config.centre_momentum)
+        model.follow(rising_momentum(self.config.momentum, step / self.steps))
+
+    def teacher_temperature(self, step: int) -> float:
+        first, last = self.config.teacher_temperature
+        warmup = self.config.temperature_warmup * self.steps
+        return last if step >= warmup else first + (last - first) * step / warmup
