@@ -10,8 +10,8 @@ from echoless.config.options import PretrainOptions
 from echoless.config.training import RunConfig
 from echoless.errors import ConfigError
 from echoless.recipes.facts import DataFacts, natural_patch
-from echoless.recipes.masked import RECIPES
 from echoless.recipes.settle import settle
+from echoless.recipes.table import RECIPES
 from echoless.training import learning_rate
 
 IMAGENET = DataFacts(3, 375, 500, 1_281_167, accelerated=True)
@@ -49,7 +49,7 @@ def test_the_natural_patch_cuts_a_side_into_seven_to_fourteen_rows(side, patch):
 @pytest.mark.parametrize("shape", [(1, 28, 28), (5, 32, 32), (3, 24, 48), (3, 100, 100), (3, 375, 500), (4, 5, 9)])
 def test_every_recipe_fits_every_shape_and_survives_json(recipe, shape):
     config = settled(DataFacts(*shape, 1000), recipe=recipe)
-    assert config.model.encoder.channels == shape[0]
+    assert config.model.body.channels == shape[0]
     assert from_dict(RunConfig, to_dict(config)) == config
 
 

@@ -11,8 +11,8 @@ from echoless.config import DataConfig, RunConfig, from_dict, to_dict
 from echoless.config.options import PretrainOptions
 from echoless.errors import ConfigError, EcholessError
 from echoless.recipes.facts import DataFacts
-from echoless.recipes.masked import RECIPES
 from echoless.recipes.settle import settle
+from echoless.recipes.table import RECIPES
 
 ODD = [
     None,

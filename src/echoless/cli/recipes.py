@@ -16,7 +16,7 @@ class Recipes:
 
 def run(arguments: Sequence[str]) -> int:
     parse(Recipes, arguments, "echoless recipes")
-    from echoless.recipes.masked import RECIPES
+    from echoless.recipes.table import RECIPES
 
     for name, recipe in RECIPES.items():
         print(f"{name}\n    " + (inspect.getdoc(recipe) or "").replace("\n", "\n    ") + "\n")

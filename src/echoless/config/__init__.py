@@ -1,5 +1,6 @@
 """Frozen dataclasses and their validation. No torch: `echoless --help` must be instant."""
 
+from echoless.config.body import Body, with_body
 from echoless.config.codec import from_dict, to_dict
 from echoless.config.diffusion import (
     SIT_SIZES,
@@ -15,13 +16,21 @@ from echoless.config.model import MAEConfig, ShortcutConfig, ViTConfig
 from echoless.config.objective import MaskedConfig
 from echoless.config.presets import PRESETS, mae_preset
 from echoless.config.selfsupervised import DINOConfig, DistillationConfig, InfoNCEConfig, MoCoConfig
-from echoless.config.training import DataConfig, OptimConfig, RunConfig, RuntimeConfig
+from echoless.config.training import (
+    DataConfig,
+    ModelConfig,
+    ObjectiveConfig,
+    OptimConfig,
+    RunConfig,
+    RuntimeConfig,
+)
 from echoless.config.views import ViewConfig
 
 __all__ = [
     "PRESETS",
     "SIT_SIZES",
     "UVIT_SIZES",
+    "Body",
     "DINOConfig",
     "DataConfig",
     "DiffusionConfig",
@@ -31,6 +40,8 @@ __all__ = [
     "MAEConfig",
     "MaskedConfig",
     "MoCoConfig",
+    "ModelConfig",
+    "ObjectiveConfig",
     "OptimConfig",
     "RunConfig",
     "RuntimeConfig",
@@ -44,4 +55,5 @@ __all__ = [
     "sit_preset",
     "to_dict",
     "uvit_preset",
+    "with_body",
 ]

@@ -1,4 +1,8 @@
-"""How does a config become JSON and come back? Strictly: an unknown key or a wrong type is refused by name."""
+"""How does a config become JSON and come back? Strictly: an unknown key or a wrong type is refused by name.
+
+A config that is one of several (a model, an objective) has a class variable `kind`; it is written beside the fields,
+and decides which of them is read.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,8 @@ T = TypeVar("T")
 
 def to_dict(config: Any) -> dict[str, Any]:
     """Nested dataclasses to nested dicts of JSON values; tuples become lists."""
-    return {field.name: _plain(getattr(config, field.name)) for field in dataclasses.fields(config)}
+    fields = {field.name: _plain(getattr(config, field.name)) for field in dataclasses.fields(config)}
+    return {"kind": config.kind, **fields} if hasattr(config, "kind") else fields
 
 
 def _plain(value: Any) -> Any:
@@ -27,6 +32,9 @@ def _plain(value: Any) -> Any:
 def from_dict(cls: type[T], data: Any, field: str = "config") -> T:
     """The config that `to_dict` wrote. `field` is the path that an error names."""
     require(isinstance(data, Mapping), field, data, "an object with named fields")
+    if (kind := getattr(cls, "kind", None)) and "kind" in data:
+        require(data["kind"] == kind, f"{field}.kind", data["kind"], kind)
+        data = {key: value for key, value in data.items() if key != "kind"}
     hints = get_type_hints(cls)
     known = {entry.name: hints[entry.name] for entry in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for key in data:
@@ -56,6 +64,11 @@ def _typed(hint: Any, value: Any, field: str) -> Any:
 
 
 def _first_that_fits(options: tuple[Any, ...], value: Any, field: str) -> Any:
+    kinds = {option.kind: option for option in options if hasattr(option, "kind")}
+    if kinds and isinstance(value, Mapping) and "kind" in value:
+        require(value["kind"] in list(kinds), f"{field}.kind", value["kind"], ", ".join(kinds))
+        return _typed(kinds[value["kind"]], value, field)
+    # Without a kind: a plain value, or a config that was written before there were kinds, whose fields tell.
     for option in options:
         if option is type(None):
             if value is None:

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, get_args
+from typing import ClassVar, Literal, NamedTuple, get_args
 
+from echoless.config.body import transformer_multiplications, transformer_title
 from echoless.config.checks import require, require_number, require_one_of, require_whole
 from echoless.config.model import ShortcutConfig
 
@@ -20,6 +21,8 @@ Weighting = Literal["none", "velocity", "likelihood"]
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UViTConfig:
     """A U-ViT: half of `depth` blocks in, one in the middle, half out; long skips join the last to the first."""
+
+    kind: ClassVar[str] = "uvit"
 
     image_size: tuple[int, int] = (32, 32)  # height, width: of the image, or of its latent
     patch_size: int = 2
@@ -56,10 +59,28 @@ class UViTConfig:
     def patch_values(self) -> int:
         return self.channels * self.patch_size**2
 
+    @property
+    def body(self) -> UViTConfig:
+        return self
+
+    @property
+    def title(self) -> str:
+        return f"U-ViT {transformer_title(self)}, {_classes_title(self)}"
+
+    @property
+    def fades_over(self) -> dict[str, int]:
+        return {"depth": self.blocks}
+
+    @property
+    def multiplications(self) -> int:
+        return transformer_multiplications(self)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SiTConfig:
     """A SiT (the network of DiT): blocks modulated by time and class, with or without long skips between its halves."""
+
+    kind: ClassVar[str] = "sit"
 
     image_size: tuple[int, int] = (32, 32)  # height, width: of the image, or of its latent
     patch_size: int = 2
@@ -95,6 +116,26 @@ class SiTConfig:
     def patch_values(self) -> int:
         return self.channels * self.patch_size**2
 
+    @property
+    def body(self) -> SiTConfig:
+        return self
+
+    @property
+    def title(self) -> str:
+        return f"SiT {transformer_title(self)}, {_classes_title(self)}"
+
+    @property
+    def fades_over(self) -> dict[str, int]:
+        return {"depth": self.blocks}
+
+    @property
+    def multiplications(self) -> int:
+        return transformer_multiplications(self)
+
+
+def _classes_title(config: UViTConfig | SiTConfig) -> str:
+    return "unconditional" if config.classes is None else f"{config.classes} classes"
+
 
 def _check_denoiser(config: UViTConfig | SiTConfig) -> None:
     for name in ("patch_size", "channels", "width", "depth", "heads"):
@@ -117,6 +158,8 @@ def _check_denoiser(config: UViTConfig | SiTConfig) -> None:
 class DiffusionConfig:
     """Squared error of the predicted noise: continuous ("vp": beta 0.1 to 20) or over a thousand discrete steps."""
 
+    kind: ClassVar[str] = "diffusion"
+
     schedule: NoiseSchedule = "vp"
     label_dropout: float = 0.1  # how often a label is replaced by "no label", so that guidance has something to leave
 
@@ -128,6 +171,8 @@ class DiffusionConfig:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FlowConfig:
     """A stochastic interpolant from noise (time 0) to data (time 1), and what of it is predicted."""
+
+    kind: ClassVar[str] = "flow"
 
     interpolant: Interpolant = "linear"
     prediction: FlowPrediction = "velocity"

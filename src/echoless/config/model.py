@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
+from echoless.config.body import transformer_multiplications, transformer_title
 from echoless.config.checks import require, require_number, require_one_of, require_whole
 
 Variant = Literal["faded", "identity", "scale_both", "scale_branch", "learnable", "magnitude_preserving", "none"]
@@ -38,6 +39,8 @@ class ShortcutConfig:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ViTConfig:
     """A pre-norm vision transformer with a class token."""
+
+    kind: ClassVar[str] = "vit"
 
     image_size: tuple[int, int] = (224, 224)  # height, width
     patch_size: int = 16
@@ -74,10 +77,28 @@ class ViTConfig:
     def patch_values(self) -> int:
         return self.channels * self.patch_size**2
 
+    @property
+    def blocks(self) -> int:
+        return self.depth
+
+    @property
+    def title(self) -> str:
+        return transformer_title(self)
+
+    @property
+    def fades_over(self) -> dict[str, int]:
+        return {"depth": self.blocks}
+
+    @property
+    def multiplications(self) -> int:
+        return transformer_multiplications(self)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MAEConfig:
     """A masked autoencoder: a ViT encoder, and a decoder fed by long skips (the paper) or by the bottleneck alone."""
+
+    kind: ClassVar[str] = "mae"
 
     encoder: ViTConfig = field(default_factory=ViTConfig)
     decoder: Decoder = "long_skips"
@@ -92,8 +113,16 @@ class MAEConfig:
         _require_transformer("decoder_width", self.decoder_width, "decoder_heads", self.decoder_heads)
 
     @property
+    def body(self) -> ViTConfig:
+        return self.encoder
+
+    @property
     def image_size(self) -> tuple[int, int]:
         return self.encoder.image_size
+
+    @property
+    def title(self) -> str:
+        return f"masked autoencoder ({self.decoder}), encoder {self.encoder.title}"
 
 
 def _require_transformer(width_name: str, width: int, heads_name: str, heads: int) -> None:

@@ -35,6 +35,10 @@ class MoCoConfig:
     def image_size(self) -> Size:
         return self.encoder.image_size
 
+    @property
+    def title(self) -> str:
+        return f"MoCo-v3, encoder {self.encoder.title}"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DINOConfig:
@@ -58,6 +62,10 @@ class DINOConfig:
     @property
     def image_size(self) -> Size:
         return self.encoder.image_size
+
+    @property
+    def title(self) -> str:
+        return f"DINO, encoder {self.encoder.title}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from echoless.config.checks import require_number, require_one_of, require_whole
 from echoless.config.model import ViTConfig
@@ -12,6 +12,8 @@ from echoless.config.model import ViTConfig
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClassifierConfig:
     """A ViT with a linear head on its pooled output."""
+
+    kind: ClassVar[str] = "classifier"
 
     encoder: ViTConfig = field(default_factory=ViTConfig)
     classes: int = 10
@@ -22,13 +24,23 @@ class ClassifierConfig:
         require_one_of("pooling", self.pooling, ("patch_mean", "cls"))
 
     @property
+    def body(self) -> ViTConfig:
+        return self.encoder
+
+    @property
     def image_size(self) -> tuple[int, int]:
         return self.encoder.image_size
+
+    @property
+    def title(self) -> str:
+        return f"classifier of {self.classes} classes, encoder {self.encoder.title}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SupervisedConfig:
     """Cross-entropy with the regularisers of He et al. 2022; each is off at 0."""
+
+    kind: ClassVar[str] = "supervised"
 
     label_smoothing: float = 0.1
     mixup: float = 0.8  # parameter of the Beta distribution of the mixing weight

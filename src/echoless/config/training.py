@@ -9,14 +9,16 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from echoless.config.checks import require, require_number, require_one_of, require_whole
-from echoless.config.model import MAEConfig
+from echoless.config.diffusion import DiffusionConfig, FlowConfig, SiTConfig, UViTConfig
+from echoless.config.model import MAEConfig, ViTConfig
 from echoless.config.objective import MaskedConfig
 from echoless.config.selfsupervised import DINOConfig, DistillationConfig, InfoNCEConfig, MoCoConfig
 from echoless.config.supervised import ClassifierConfig, SupervisedConfig
 from echoless.config.views import ViewConfig
 
-ModelConfig = MAEConfig | ClassifierConfig | MoCoConfig | DINOConfig
-ObjectiveConfig = MaskedConfig | SupervisedConfig | InfoNCEConfig | DistillationConfig
+# Whatever can be trained: told apart by `kind`. training/task.py says which pairs belong together.
+ModelConfig = MAEConfig | ClassifierConfig | UViTConfig | SiTConfig | MoCoConfig | DINOConfig
+ObjectiveConfig = MaskedConfig | SupervisedConfig | DiffusionConfig | FlowConfig | InfoNCEConfig | DistillationConfig
 Precision = Literal["fp32", "bf16"]
 Optimizer = Literal["adamw", "soap", "muon"]
 Decay = Literal["cosine", "constant"]
@@ -32,13 +34,15 @@ class DataConfig:
     count: int = 1
     mean: tuple[float, ...] = ()  # per channel, measured once
     std: tuple[float, ...] = ()
-    crop_scale: tuple[float, float] = (0.2, 1.0)  # share of the area that a random crop keeps
+    # Share of the area that a random crop keeps; None: no crop but the centre, as in evaluation.
+    crop_scale: tuple[float, float] | None = (0.2, 1.0)
     flip: float = 0.5
 
     def __post_init__(self) -> None:
         require_whole("count", self.count, 1)
-        low, high = self.crop_scale
-        require(0 < low <= high <= 1, "crop_scale", self.crop_scale, "two numbers, 0 < low <= high <= 1")
+        if self.crop_scale is not None:
+            low, high = self.crop_scale
+            require(0 < low <= high <= 1, "crop_scale", self.crop_scale, "two numbers, 0 < low <= high <= 1")
         require_number("flip", self.flip, 0, 1)
 
 
@@ -101,9 +105,10 @@ class RunConfig:
     @property
     def views(self) -> tuple[ViewConfig, ...]:
         """Of every image, where the objective compares several; none where one crop is all."""
-        if not isinstance(self.objective, InfoNCEConfig | DistillationConfig):
+        body = self.model.body
+        if not isinstance(self.objective, InfoNCEConfig | DistillationConfig) or not isinstance(body, ViTConfig):
             return ()
-        return self.objective.views(self.model.encoder, self.data.crop_scale, self.data.flip)
+        return self.objective.views(body, self.data.crop_scale or (1.0, 1.0), self.data.flip)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

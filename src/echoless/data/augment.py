@@ -21,14 +21,17 @@ _ATTEMPTS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AugmentConfig:
-    """Random resized crop and horizontal flip. scale: share of the image's area; ratio: width over height."""
+    """Random resized crop and horizontal flip. scale: share of the image's area; ratio: width over height.
 
-    scale: tuple[float, float] = (0.2, 1.0)
+    scale=None: flips alone, of the centre that evaluation sees.
+    """
+
+    scale: tuple[float, float] | None = (0.2, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     flip: float = 0.5
 
     def __post_init__(self) -> None:
-        if not 0 < self.scale[0] <= self.scale[1] <= 1:
+        if self.scale is not None and not 0 < self.scale[0] <= self.scale[1] <= 1:
             raise ConfigError(f"scale is {self.scale}; allowed: two numbers, 0 < low <= high <= 1")
         if not 0 < self.ratio[0] <= self.ratio[1]:
             raise ConfigError(f"ratio is {self.ratio}; allowed: two numbers, 0 < low <= high")
@@ -47,6 +50,7 @@ def random_boxes(uniform_BN: Array, shapes_B2: Array, config: AugmentConfig) -> 
     Area and log ratio are uniform; of ten attempts the first that fits the image is taken, else the largest centred box
     with an allowed ratio.
     """
+    assert config.scale is not None
     attempts = uniform_BN[:, :-1].reshape(len(uniform_BN), _ATTEMPTS, 4)
     height_B1, width_B1 = shapes_B2[:, :1], shapes_B2[:, 1:]
     area = height_B1 * width_B1 * _between(attempts[:, :, 0], *config.scale)
@@ -85,7 +89,11 @@ def augment(
     std: Sequence[float],
 ) -> Tensor:
     """Crop, flip and normalise; `uniform_BN` holds the draws of exactly these samples."""
-    boxes = random_boxes(uniform_BN, image_shapes(pixels), config)
+    shapes_B2 = image_shapes(pixels)
+    if config.scale is None:
+        boxes = centre_boxes(shapes_B2, size)._replace(flip_B=uniform_BN[:, -1] < config.flip)
+    else:
+        boxes = random_boxes(uniform_BN, shapes_B2, config)
     return _model_input(pixels, boxes, size, mean, std)
 
 

@@ -56,7 +56,7 @@ class Denoiser(nn.Module):
         only: Collection[str] | None = None,
     ) -> Features:
         """Every named intermediate, or those in `only`; blocks are counted from the first to the last."""
-        features = Features(only, self.config.extra_tokens)
+        features = Features(only, self.config.extra_tokens, class_token=False)
         training = self.training
         self.eval()
         try:

@@ -19,9 +19,10 @@ POOLINGS: tuple[str, ...] = get_args(Pooling)
 class Features(Mapping[str, Tensor]):
     """An ordered mapping from the name of an intermediate to its tokens (B, T, D)."""
 
-    def __init__(self, only: Collection[str] | None = None, extra_tokens: int = 1) -> None:
+    def __init__(self, only: Collection[str] | None = None, extra_tokens: int = 1, *, class_token: bool = True) -> None:
         self._only = only
         self._extra_tokens = extra_tokens  # those before the patches: a class token, or a label and a time
+        self.has_class_token = class_token  # the first of them; it stands for the whole image
         self._values: dict[str, Tensor] = {}
 
     def note(self, name: str, value: Tensor) -> Tensor:
@@ -42,9 +43,14 @@ class Features(Mapping[str, Tensor]):
         return len(self._values)
 
     @property
+    def block_outputs(self) -> list[str]:
+        """The names of the stream after each block, in order."""
+        return [name for name in self._values if name.endswith("/+mlp")]
+
+    @property
     def last_block(self) -> str:
         """The name of the last block's output, before any norm: the frozen feature of the paper."""
-        return [name for name in self._values if name.endswith("/+mlp")][-1]
+        return self.block_outputs[-1]
 
     def pool(self, name: str | None = None, how: Pooling = "mean") -> Tensor:
         """One vector per image (B, D). The default is the paper's: the mean over all tokens of the last block."""

@@ -5,6 +5,7 @@ from echoless.objectives.diffusion import DiffusionObjective
 from echoless.objectives.dino import DINOObjective, distillation_loss, teacher_targets
 from echoless.objectives.flow import FlowObjective, sampling_interval, training_interval
 from echoless.objectives.masked import MaskedObjective, masked_loss, masking_from_noise, patch_targets, random_masking
+from echoless.objectives.noising import Noised, denoising_objective, noised
 from echoless.objectives.objective import Draws, LossModule, Objective, Teaching, take
 from echoless.objectives.paths import Path, Point, diffusion_path, interpolant_path
 from echoless.objectives.predictions import PREDICTIONS, Field, convert, field_of, translate
@@ -19,11 +20,13 @@ __all__ = [
     "InfoNCEObjective",
     "LossModule",
     "MaskedObjective",
+    "Noised",
     "Objective",
     "Path",
     "Point",
     "Teaching",
     "convert",
+    "denoising_objective",
     "diffusion_path",
     "distillation_loss",
     "field_of",
@@ -31,6 +34,7 @@ __all__ = [
     "interpolant_path",
     "masked_loss",
     "masking_from_noise",
+    "noised",
     "patch_targets",
     "random_masking",
     "rising_momentum",

@@ -1,9 +1,12 @@
-"""What must a recipe know of the data? Its size in pixels, channels and count; nothing else."""
+"""What must a recipe know of the data? Its size in pixels, channels, count and classes; nothing else."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from echoless.config import RunConfig
 
 SMALL_SIDE = 128  # images up to this side are used at their own size
 
@@ -15,10 +18,18 @@ class DataFacts:
     width: int
     count: int
     accelerated: bool = False  # whether a GPU will do the work
+    classes: int | None = None  # where the images are labelled
 
     @property
     def small(self) -> bool:
         return max(self.height, self.width) <= SMALL_SIDE
+
+
+Recipe = Callable[[DataFacts], RunConfig]  # its docstring is the command, the cost, what was seen
+
+
+def steps_for(epochs: float, count: int, batch_size: int) -> int:
+    return max(1, math.ceil(epochs * count / batch_size))
 
 
 def natural_patch(side: int) -> int:

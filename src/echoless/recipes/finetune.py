@@ -16,7 +16,7 @@ from echoless.errors import DataError, RunError
 from echoless.measures import accuracy_interval
 from echoless.models.classifier import Classifier
 from echoless.randomness import generator_for
-from echoless.recipes.masked import steps_for
+from echoless.recipes.facts import steps_for
 from echoless.recipes.pretrain import carry_out, open_early
 from echoless.recipes.reading import align_classes, read_images
 from echoless.reports import Metric

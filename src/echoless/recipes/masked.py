@@ -1,19 +1,11 @@
-"""Which runs have a name? Functions that return a config; the docstring is the command, the cost, what was seen."""
+"""Which masked autoencoders have a name? Functions that return a config; the docstring says command, cost, result."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import replace
 
 from echoless.config import MaskedConfig, OptimConfig, RunConfig, mae_preset
-from echoless.recipes.facts import DataFacts, natural_size
-
-Recipe = Callable[[DataFacts], RunConfig]
-
-
-def steps_for(epochs: float, count: int, batch_size: int) -> int:
-    return max(1, math.ceil(epochs * count / batch_size))
+from echoless.recipes.facts import DataFacts, Recipe, natural_size, steps_for
 
 
 def _paper(name: str, size: str, facts: DataFacts, alpha_min: float) -> RunConfig:
@@ -142,7 +134,7 @@ def auto(facts: DataFacts) -> RunConfig:
     )
 
 
-RECIPES: dict[str, Recipe] = {
+MASKED: dict[str, Recipe] = {
     "auto": auto,
     "mae-tiny": mae_tiny,
     "mae-small": mae_small,

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from echoless.config import DataConfig, MAEConfig, MaskedConfig, RunConfig, RuntimeConfig
+from echoless.config import DataConfig, MaskedConfig, ModelConfig, RunConfig, RuntimeConfig, with_body
 from echoless.config.options import PretrainOptions
 from echoless.data import Images, measure_statistics, open_images
 from echoless.errors import ConfigError, EcholessError
@@ -143,7 +143,8 @@ def _read(data: str, options: PretrainOptions, stop: StopRequest) -> Images:
 def _configure(data: str, options: PretrainOptions, images: Images, team: Team) -> RunConfig:
     """The config with every "auto" resolved: what RUN/config.json will say."""
     statistics = measure_statistics(images)
-    facts = DataFacts(*images.shape, images.usable, accelerated=team.device.type == "cuda")
+    accelerated = team.device.type == "cuda"
+    facts = DataFacts(*images.shape, images.usable, accelerated=accelerated, classes=_classes(images))
     described = DataConfig(
         path=data,
         labels=options.labels,
@@ -153,16 +154,7 @@ def _configure(data: str, options: PretrainOptions, images: Images, team: Team) 
         std=statistics.std,
     )
     config = settle(options, facts, described)
-    encoder = config.model.encoder
-    if encoder.shortcuts.alpha_min == "auto":
-        chosen = choose_alpha_min(
-            encoder.depth,
-            schedule=encoder.shortcuts.schedule,
-            per=encoder.shortcuts.per,
-            fade=encoder.shortcuts.fade,
-        )
-        encoder = replace(encoder, shortcuts=replace(encoder.shortcuts, alpha_min=chosen.alpha_min))
-    config = replace(config, model=replace(config.model, encoder=encoder))
+    config = replace(config, model=with_alpha(config.model))
     bf16 = team.device.type == "cuda" and torch.cuda.is_bf16_supported()
     precision = ("bf16" if bf16 else "fp32") if options.precision == "auto" else options.precision
     config = replace(config, precision=precision)
@@ -170,14 +162,29 @@ def _configure(data: str, options: PretrainOptions, images: Images, team: Team) 
     return replace(config, compile=compiled)
 
 
+def _classes(images: Images) -> int | None:
+    """How many classes the images have; None where they are not labelled."""
+    if images.labels is None or len(images.labels) == 0 or int(images.labels.max()) < 0:
+        return None
+    return int(images.labels.max()) + 1
+
+
+def with_alpha(model: ModelConfig) -> ModelConfig:
+    """The model with a number for alpha_min."""
+    body: Any = model.body
+    shortcuts = body.shortcuts
+    if shortcuts.alpha_min != "auto":
+        return model
+    chosen = choose_alpha_min(**body.fades_over, schedule=shortcuts.schedule, per=shortcuts.per, fade=shortcuts.fade)
+    return with_body(model, replace(body, shortcuts=replace(shortcuts, alpha_min=chosen.alpha_min)))
+
+
 def compilation_pays(config: RunConfig, team: Team) -> bool:
     """Compiling takes one to two minutes and saves about a fifth: worth it from about twenty minutes of work on."""
     if team.device.type == "cpu" and cpp_compiler() is None:
         return False
-    encoder = config.model.encoder
     shown = 1 - config.objective.mask_ratio if isinstance(config.objective, MaskedConfig) else 1
-    visible = shown * encoder.grid[0] * encoder.grid[1]
-    per_image = 6 * 12 * encoder.depth * encoder.width**2 * visible
+    per_image = 6 * shown * config.model.body.multiplications
     speed = 5e10 if team.device.type == "cpu" else 5e13  # FLOP/s, within a factor of two or three
     return per_image * config.batch_size * config.steps / speed > 1200
 
@@ -219,21 +226,18 @@ def carry_out(
 
 def describe(config: RunConfig, images: Images, model: nn.Module) -> list[str]:
     """What is about to happen, in a few lines."""
-    encoder, shape = config.model.encoder, images.shape
+    shape = images.shape
     record: dict[str, Any] = model.shortcut_record  # type: ignore[assignment]
     alphas = record["alphas"]
-    kind = f"masked autoencoder ({config.model.decoder})" if isinstance(config.model, MAEConfig) else "classifier"
     epochs = config.steps * config.batch_size / images.usable
-    size = " x ".join(map(str, encoder.image_size))
     fading = (
         f"alpha from {alphas[0]:.3g} to {alphas[-1]:.4g}, effective {effective_alpha(alphas):.1e}" if alphas else ""
     )
     return [
         f"data: {images.usable} images of about {shape.height} x {shape.width}, {shape.channels} channel(s), "
         f"{images.bits} bit; {images.cache_note}",
-        f"model: {kind}, encoder {encoder.width} x {encoder.depth}, patch "
-        f"{encoder.patch_size} at {size}, {count_parameters(model) / 1e6:.1f} M parameters",
-        f"shortcuts: {encoder.shortcuts.variant}, {fading or 'one learned alpha each'}",
+        f"model: {config.model.title}, {count_parameters(model) / 1e6:.1f} M parameters",
+        f"shortcuts: {config.model.body.shortcuts.variant}, {fading or 'one learned alpha each'}",
         f"run: {config.steps} steps of {config.batch_size} images ({epochs:.1f} epochs), {config.optim.name}, "
         f"{config.precision}, {'compiled' if config.compile else 'not compiled'}, seed {config.seed}",
         *(f"bad image, left out: {bad.path}: {bad.reason}" for bad in images.bad),

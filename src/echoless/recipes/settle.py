@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
-from echoless.config import DataConfig, MAEConfig, MaskedConfig, RunConfig
+from echoless.config import DataConfig, RunConfig, ViTConfig, with_body
 from echoless.config.checks import require, require_number, require_one_of
 from echoless.config.options import PretrainOptions
-from echoless.recipes.facts import DataFacts, fitted, natural_patch
-from echoless.recipes.masked import RECIPES, steps_for
+from echoless.recipes.facts import DataFacts, fitted, natural_patch, steps_for
+from echoless.recipes.table import RECIPES
 
 _SHORTCUT_OPTIONS = ("alpha_min", "variant", "schedule", "per", "fade")
 _OPTIM_OPTIONS = ("base_lr", "weight_decay", "warmup", "decay", "clip", "ema")
-_OBJECTIVE_OPTIONS = ("mask_ratio", "normalize_pixels")
+# Those that not every recipe has: an option is allowed where the recipe's config has a field of its name.
+_BODY_OPTIONS = ("patch_size", "long_skips")
+_MODEL_OPTIONS = ("decoder",)
+_OBJECTIVE_OPTIONS = ("mask_ratio", "normalize_pixels", "label_dropout")
 
 
 def settle(options: PretrainOptions, facts: DataFacts, data: DataConfig) -> RunConfig:
     """The recipe's config, changed where the user said so."""
     require_one_of("recipe", options.recipe, tuple(RECIPES))
-    config = RECIPES[options.recipe](facts)
-    encoder = _sized(config, options)
-    encoder = replace(encoder, shortcuts=replace(encoder.shortcuts, **_given(options, _SHORTCUT_OPTIONS)))
-    assert isinstance(config.model, MAEConfig) and isinstance(config.objective, MaskedConfig)
-    model = replace(config.model, encoder=encoder)
-    if options.decoder is not None:
-        encoder = replace(encoder, final_norm=options.decoder == "plain", zero_init=options.decoder == "long_skips")
-        model = replace(model, encoder=encoder, decoder=options.decoder)
+    told = facts if options.conditional in (None, True) else replace(facts, classes=None)
+    config = RECIPES[options.recipe](told)
+    _refuse_options_of_others(options, config)
     optim = replace(config.optim, **_given(options, _OPTIM_OPTIONS))
     if options.optimizer is not None:
         optim = replace(optim, name=options.optimizer)
     batch_size = config.batch_size if options.batch_size is None else options.batch_size
     return replace(
         config,
-        model=model,
+        model=_model(config, options),
         objective=replace(config.objective, **_given(options, _OBJECTIVE_OPTIONS)),
         optim=optim,
-        data=data if options.crop_scale is None else replace(data, crop_scale=options.crop_scale),
+        data=_data(data, config.data, options),
         batch_size=batch_size,
         accumulate=options.accumulate,
         steps=_steps(config, options, facts, batch_size),
@@ -48,24 +46,58 @@ def _given(options: PretrainOptions, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(options, name)) is not None}
 
 
-def _sized(config: RunConfig, options: PretrainOptions) -> Any:
+def _refuse_options_of_others(options: PretrainOptions, config: RunConfig) -> None:
+    """An option that the recipe has no use for is a misunderstanding, and is never passed over in silence."""
+    known = {field.name for part in (config.model, config.model.body, config.objective) for field in fields(part)}
+    if "classes" in {field.name for field in fields(config.model.body)}:
+        known.add("conditional")
+    special = ("conditional", *_BODY_OPTIONS, *_MODEL_OPTIONS, *_OBJECTIVE_OPTIONS)
+    for name, value in _given(options, special).items():
+        allowed = ", ".join(option for option in special if option in known)
+        require(name in known, name, value, f"{allowed}, of what belongs to one family: {config.recipe} has no {name}")
+
+
+def _model(config: RunConfig, options: PretrainOptions) -> Any:
+    body = _sized(config.model.body, options)
+    shortcuts = replace(body.shortcuts, **_given(options, _SHORTCUT_OPTIONS))
+    body = replace(body, shortcuts=shortcuts, **_given(options, ("long_skips",)))
+    if options.decoder is None:
+        return with_body(config.model, body)
+    body = replace(body, final_norm=options.decoder == "plain", zero_init=options.decoder == "long_skips")
+    model: Any = with_body(config.model, body)
+    return replace(model, decoder=options.decoder)
+
+
+def _data(measured: DataConfig, wanted: DataConfig, options: PretrainOptions) -> DataConfig:
+    """The images as they are, brought to the model as the recipe says: by their own statistics unless it has others."""
+    return replace(
+        measured,
+        mean=wanted.mean or measured.mean,
+        std=wanted.std or measured.std,
+        flip=wanted.flip,
+        crop_scale=wanted.crop_scale if options.crop_scale is None else options.crop_scale,
+    )
+
+
+def _sized(body: Any, options: PretrainOptions) -> Any:
     """Image and patch size: as given, each fitted to the other where only one was."""
-    encoder = config.model.encoder
     if options.image_size is None and options.patch_size is None:
-        return encoder
-    size = encoder.image_size
+        return body
+    size = body.image_size
     if options.image_size is not None:
         require(len(options.image_size) in (1, 2), "image_size", options.image_size, "one number, or height and width")
         require(min(options.image_size) >= 1, "image_size", options.image_size, "whole numbers, 1 or more")
         size = (options.image_size[0], options.image_size[-1])
+    if not hasattr(body, "patch_size"):
+        return replace(body, image_size=size)
     if options.patch_size is not None:
         require(options.patch_size >= 1, "patch_size", options.patch_size, "a whole number, 1 or more")
         patch = options.patch_size
     else:
-        patch = natural_patch(min(size))
+        patch = natural_patch(min(size)) if isinstance(body, ViTConfig) else body.patch_size
     if options.image_size is None:
         size = fitted(size, patch)
-    return replace(encoder, image_size=size, patch_size=patch)
+    return replace(body, image_size=size, patch_size=patch)
 
 
 def _steps(config: RunConfig, options: PretrainOptions, facts: DataFacts, batch_size: int) -> int:

@@ -9,10 +9,12 @@ from torch import Tensor, nn
 
 from echoless.data import Images, evaluation_batches
 from echoless.measures.rank import rank_paper, rankme
-from echoless.models import Features
+from echoless.models import Denoiser, Features
+from echoless.objectives import DiffusionObjective, FlowObjective, Objective, noised
 from echoless.randomness import generator_for
 
 PROBE_IMAGES = 256
+PROBE_LEVEL = 0.1  # of noise, for models that see no image without; features are best at a little of it
 
 
 def probe_batch(
@@ -25,19 +27,30 @@ def probe_batch(
     return torch.cat([batch.images_BCHW for batch in batches])
 
 
-def look(model: nn.Module, probe_BCHW: Tensor, device: torch.device) -> dict[str, Any]:
-    """Mean token norm of every block's output, and the rank of the last block's class tokens and pooled features."""
+def look(model: nn.Module, objective: Objective, probe_BCHW: Tensor, device: torch.device) -> dict[str, Any]:
+    """Mean token norm of every block's output, and the rank of the last block's class tokens and pooled features.
+
+    Where there is no class token, the pooled features stand for it.
+    """
     norms: dict[str, list[Tensor]] = {}
     tokens, pooled = [], []
-    for images in probe_BCHW.split(64):
-        features: Features = model.features(images.to(device))  # type: ignore[operator]
-        outputs = [name for name in features if name.endswith("/+mlp")]
-        for name in outputs:
+    for index, images in enumerate(probe_BCHW.split(64)):
+        features = _features(model, objective, images.to(device), index)
+        for name in features.block_outputs:
             norms.setdefault(name.split("/")[0], []).append(features[name].norm(dim=-1).mean())
-        tokens.append(features.pool(how="cls"))
+        tokens.append(features.pool(how="cls" if features.has_class_token else "mean"))
         pooled.append(features.pool(how="mean"))
     return {
         "feature_norm": {block: float(torch.stack(values).mean()) for block, values in norms.items()},
         "rank_paper": float(rank_paper(torch.cat(tokens).float().cpu())),
         "rankme": float(rankme(torch.cat(pooled).float().cpu())),
     }
+
+
+def _features(model: nn.Module, objective: Objective, images_BCHW: Tensor, piece: int) -> Features:
+    """Of the images as they are, or, for a denoiser, under a little noise that is the same at every look."""
+    if not isinstance(model, Denoiser):
+        return model.features(images_BCHW)  # type: ignore[operator]
+    assert isinstance(objective, DiffusionObjective | FlowObjective)
+    noise = torch.randn(images_BCHW.shape, generator=generator_for(0, "probe", piece)).to(images_BCHW.device)
+    return model.features(*noised(objective, images_BCHW, PROBE_LEVEL, noise))

@@ -208,7 +208,7 @@ def _record(session: Session, done: int, report: StepReport, clock: Clock, probe
     line: dict[str, Any] = {"step": done, "loss": report.loss, "lr": report.lr, "gradient_norm": report.gradient_norm}
     if done == 1 or last or done % (10 * due) == 0:
         assert probe is not None
-        line |= look(session.trainee.model, probe, session.trainee.team.device)
+        line |= look(session.trainee.model, session.trainee.objective, probe, session.trainee.team.device)
     if judged and session.judge is not None:
         line |= session.judge(session.trainee.model)
     session.record(line | rates | {"memory_mb": _memory_mb()})

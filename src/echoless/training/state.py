@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 import echoless
-from echoless.config import RunConfig, to_dict
+from echoless.config import RunConfig, from_dict, to_dict
 from echoless.errors import NonFiniteError, RunError
-from echoless.models import ViT
 from echoless.runs import Checkpoint, RunFolder, flatten_state, require_same_shortcuts, unflatten_state
 from echoless.training.distributed import Team
 from echoless.training.step import Trainee, first_non_finite
@@ -53,7 +52,7 @@ def restore(trainee: Trainee, checkpoint: Checkpoint) -> None:
 
 def _require_same_tensors(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """What decides which tensors there are. The shortcuts have a check, and a table, of their own."""
-    before, now = _flat(before), _flat(now)
+    before, now = _flat(_rewritten(before)), _flat(now)
     for name in sorted(before.keys() | now.keys()):
         shaped = name.startswith("model.") and ".shortcuts." not in name
         then, wanted = before.get(name), now.get(name)
@@ -97,13 +96,18 @@ def drift(manifest: Mapping[str, Any], config: RunConfig, team: Team) -> list[st
         before = manifest["environment"].get(name)
         if before != now:
             lines.append(f"{name} was {before} and is {now}: the same order of samples, but no longer the same bits")
-    before, now = _flat(manifest["config"]), _flat(to_dict(config))
+    before, now = _flat(_rewritten(manifest["config"])), _flat(to_dict(config))
     for name in sorted(before.keys() | now.keys()):
         if before.get(name) == now.get(name) or name == "data.path":
             continue
         lost = "other images, no guarantee" if name.startswith("data.") else "another run from here on, no guarantee"
         lines.append(f"{name} was {before.get(name)!r} and is {now.get(name)!r}: {lost}")
     return lines
+
+
+def _rewritten(config: Mapping[str, Any]) -> dict[str, Any]:
+    """As it would be written now: settings that did not exist then have the value that changes nothing."""
+    return to_dict(from_dict(RunConfig, config))
 
 
 def _flat(value: Any, path: str = "") -> dict[str, Any]:
@@ -114,10 +118,15 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
 
 
 def encoder_of(trainee: Trainee) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, Any]]:
-    """The trained encoder as (tensors, config, shortcuts): of the averaged weights where there are any."""
-    model = trainee.model if trainee.ema is None else trainee.ema.module
-    encoder = getattr(model, "encoder", model)
-    assert isinstance(encoder, ViT)
+    """The trained body as (tensors, config, shortcuts): of the averaged weights where there are any."""
+    model: Any = trainee.model if trainee.ema is None else trainee.ema.module
+    body = getattr(model, "encoder", model)
     data = trainee.config.data
-    config = {"kind": "vit", "model": to_dict(encoder.config), "mean": list(data.mean), "std": list(data.std)}
-    return encoder.state_dict(), config, encoder.shortcut_record
+    config = {
+        "kind": body.config.kind,
+        "model": to_dict(body.config),
+        "objective": to_dict(trainee.config.objective),
+        "mean": list(data.mean),
+        "std": list(data.std),
+    }
+    return body.state_dict(), config, body.shortcut_record

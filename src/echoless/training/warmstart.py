@@ -28,9 +28,10 @@ def warm_start(model: nn.Module, source: Path) -> str:
     try:
         if isinstance(model, MAE) and (source / "checkpoints").is_dir():
             return _from_run(model, source)
-        encoder = model.encoder
-        assert isinstance(encoder, ViT)
-        return _from_encoder(encoder, source)
+        encoder = getattr(model, "encoder", model)
+        if isinstance(encoder, ViT):
+            return _from_encoder(encoder, source)
+        return _as_it_is(encoder, source)
     except RuntimeError as error:  # torch's report of tensors that do not fit
         if isinstance(error, EcholessError):
             raise
@@ -82,8 +83,23 @@ def _from_run(model: MAE, source: Path) -> str:
     return f"started from the encoder of {source}, step {checkpoint.step}{_moved_note(old.encoder, model.encoder)}"
 
 
+def _as_it_is(body: Any, source: Path) -> str:
+    """Bodies whose shortcuts cannot be moved: the same sizes and the same shortcuts, or nothing."""
+    folder = _encoder_folder(source)
+    weights = load_weights(folder)
+    if (found := weights.config.get("kind")) != body.config.kind:
+        raise RunError(f"--init {source} holds a body of kind {found!r}; allowed for this model: {body.config.kind}")
+    require_same_shortcuts(body.shortcut_record, weights.shortcuts, names=("this run", f"--init {source}"))
+    body.load_state_dict(weights.tensors)
+    return f"started from {folder}"
+
+
+def _encoder_folder(source: Path) -> Path:
+    return source if (source / "model.safetensors").exists() else source / "encoder"
+
+
 def _from_encoder(encoder: ViT, source: Path) -> str:
-    weights = load_weights(source if (source / "model.safetensors").exists() else source / "encoder")
+    weights = load_weights(_encoder_folder(source))
     config = from_dict(ViTConfig, weights.config.get("model", {}), "model")
     _require_same_sizes(config, encoder.config, source)
     old = ViT(config)

@@ -14,7 +14,7 @@ class PretrainOptions:
     """Settings of a pretraining run; what is not given comes from the recipe, and there from the data."""
 
     recipe: str = "auto"
-    """auto, mae-tiny, mae-small, mae-base, mae-large, cifar10, shapes: `echoless recipes` explains each."""
+    """auto, mae-tiny, mae-base, uvit-tiny, sit-tiny and others: `echoless recipes` explains each."""
     epochs: float | None = None
     """Passes over the images (default: the recipe's)."""
     max_steps: int | None = None
@@ -48,6 +48,13 @@ class PretrainOptions:
     """Share of the patches that is hidden."""
     normalize_pixels: bool | None = None
     """Predict each patch brought to zero mean and unit variance."""
+
+    conditional: bool | None = None
+    """Tell a diffusion model the class of an image (default: where the data has labels)."""
+    label_dropout: float | None = None
+    """How often a diffusion model is not told it, so that guidance has something to leave."""
+    long_skips: bool | None = None
+    """Skips between the halves of a SiT (the authors of the fading), or none (the published SiT)."""
 
     optimizer: Optimizer | None = None
     """adamw, soap or muon."""

@@ -1,0 +1,9 @@
+"""Which runs have a name? All recipes, of every family."""
+
+from __future__ import annotations
+
+from echoless.recipes.diffusion import DIFFUSION
+from echoless.recipes.facts import Recipe
+from echoless.recipes.masked import MASKED
+
+RECIPES: dict[str, Recipe] = MASKED | DIFFUSION
