@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echoless.config import MAEConfig, ShortcutConfig, ViTConfig, from_dict, mae_preset, to_dict
+from echoless.config import (
+    DiffusionConfig,
+    FlowConfig,
+    MAEConfig,
+    RunConfig,
+    ShortcutConfig,
+    SiTConfig,
+    UViTConfig,
+    ViTConfig,
+    from_dict,
+    mae_preset,
+    to_dict,
+    with_body,
+)
+from echoless.config.supervised import ClassifierConfig, SupervisedConfig
 from echoless.errors import ConfigError
 
 
@@ -49,6 +64,50 @@ def test_bad_settings_are_refused_in_one_sentence(make, sentence):
 def test_json_that_does_not_fit_is_refused_by_its_path(data, sentence):
     with pytest.raises(ConfigError, match=sentence):
         from_dict(MAEConfig, data)
+
+
+RUNS = {
+    ("mae", "masked"): RunConfig(),
+    ("classifier", "supervised"): RunConfig(model=ClassifierConfig(), objective=SupervisedConfig()),
+    ("uvit", "diffusion"): RunConfig(model=UViTConfig(), objective=DiffusionConfig()),
+    ("sit", "flow"): RunConfig(model=SiTConfig(), objective=FlowConfig()),
+}
+
+
+@pytest.mark.parametrize("kinds", RUNS)
+def test_every_kind_of_model_and_objective_says_so_in_json_and_comes_back(kinds):
+    written = json.loads(json.dumps(to_dict(RUNS[kinds])))
+    assert (written["model"]["kind"], written["objective"]["kind"]) == kinds
+    assert from_dict(RunConfig, written) == RUNS[kinds]
+
+
+@pytest.mark.parametrize("kinds", [("mae", "masked"), ("classifier", "supervised")])
+def test_a_config_written_before_there_were_kinds_is_read_by_its_fields(kinds):
+    written = json.loads(json.dumps(to_dict(RUNS[kinds])))
+    for part in (written["model"], written["objective"], written["model"]["encoder"]):
+        del part["kind"]
+    assert from_dict(RunConfig, written) == RUNS[kinds]
+
+
+def test_equal_fields_do_not_make_equal_kinds():
+    """An empty U-ViT and an empty SiT are told apart by the kind alone."""
+    assert isinstance(from_dict(RunConfig, {"model": {"kind": "sit"}}).model, SiTConfig)
+    assert isinstance(from_dict(RunConfig, {"model": {"kind": "uvit"}}).model, UViTConfig)
+    assert isinstance(from_dict(RunConfig, {"objective": {"kind": "flow"}}).objective, FlowConfig)
+
+
+@pytest.mark.parametrize("kind", ["vit", None, 3, ["mae"], {}])
+def test_an_unknown_kind_is_refused_with_the_known_ones(kind):
+    with pytest.raises(ConfigError, match=r"config.model.kind is .*; allowed: mae, classifier, uvit, sit"):
+        from_dict(RunConfig, {"model": {"kind": kind}})
+
+
+@pytest.mark.parametrize("run", RUNS.values(), ids=[kinds[0] for kinds in RUNS])
+def test_a_model_is_rebuilt_around_another_body(run):
+    body = replace(run.model.body, shortcuts=ShortcutConfig(alpha_min=0.5))
+    changed = with_body(run.model, body)
+    assert type(changed) is type(run.model) and changed.body == body
+    assert with_body(changed, run.model.body) == run.model
 
 
 VALUES = st.one_of(

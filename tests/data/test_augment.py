@@ -90,3 +90,15 @@ def test_augmenting_a_slice_is_slicing_the_augmented() -> None:
 def test_impossible_settings_are_refused(setting: dict, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         AugmentConfig(**setting)
+
+
+def test_without_a_scale_an_image_is_flipped_and_never_cropped():
+    """What diffusion trains on: the evaluation's view of the image, or its mirror image."""
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 3, 8, 8), dtype=np.uint8)
+    uniform = draw(64, torch.Generator().manual_seed(0))
+    mean, std = (0.5,) * 3, (0.5,) * 3
+    seen = augment(pixels, uniform, size=(8, 8), config=AugmentConfig(scale=None), mean=mean, std=std)
+    plain = torch.from_numpy(pixels.astype(np.float32)) / 127.5 - 1
+    mirrored = torch.from_numpy(uniform[:, -1] < 0.5)
+    assert 0 < mirrored.sum() < 64
+    torch.testing.assert_close(seen, torch.where(mirrored[:, None, None, None], plain.flip(-1), plain))

@@ -69,6 +69,53 @@ def test_the_user_has_the_last_word():
     assert (config.optim.base_lr, config.optim.ema) == (3e-4, 0.99)
 
 
+def rate_and_warmup(config: RunConfig) -> tuple[float, float]:
+    peak = learning_rate(config.steps - 1, steps=config.steps, batch_size=config.batch_size, config=config.optim)
+    return peak, config.optim.warmup * config.steps
+
+
+def test_uvit_small_has_the_published_settings():
+    """configs/cifar10_uvit_small.py of baofff/U-ViT: batch 128, 500k steps, AdamW 2e-4, warm-up 2500, constant."""
+    config = settled(SMALL, recipe="uvit-small")
+    assert (config.batch_size, config.steps) == (128, 500_000)
+    assert rate_and_warmup(config) == pytest.approx((2e-4, 2500))
+    optim = config.optim
+    assert (optim.betas, optim.weight_decay, optim.ema, optim.decay) == ((0.99, 0.999), 0.03, 0.9999, "constant")
+    body = config.model.body
+    assert (body.kind, body.width, body.blocks, body.heads, body.patch_size) == ("uvit", 512, 13, 8, 2)
+    assert config.objective.schedule == "vp"
+
+
+def test_sit_xl2_has_the_published_settings():
+    """train.py of willisma/SiT: AdamW 1e-4, no decay, batch 256, EMA .9999, one label in ten hidden."""
+    config = settled(SMALL, recipe="sit-xl2")
+    assert (config.batch_size, rate_and_warmup(config)[0]) == (256, pytest.approx(1e-4))
+    assert (config.optim.weight_decay, config.optim.ema, config.objective.label_dropout) == (0.0, 0.9999, 0.1)
+    body = config.model.body
+    assert (body.width, body.depth, body.heads, body.patch_size) == (1152, 28, 16, 2)
+    assert body.shortcuts.alpha_min == 0.8 and config.objective.prediction == "velocity"
+
+
+@pytest.mark.parametrize("recipe", ["uvit-tiny", "sit-tiny"])
+def test_diffusion_sees_pixels_from_minus_one_to_one_flipped_and_never_cropped(recipe):
+    measured = DataConfig(count=9, mean=(0.1,) * 3, std=(0.2,) * 3)
+    config = settle(PretrainOptions(recipe=recipe), SMALL, measured)
+    assert (config.data.mean, config.data.std) == ((0.5,) * 3, (0.5,) * 3)
+    assert (config.data.crop_scale, config.data.flip, config.data.count) == (None, 0.5, 9)
+
+
+def test_classes_are_told_where_the_data_has_labels_unless_switched_off():
+    labelled = DataFacts(3, 32, 32, 100, classes=10)
+    assert settled(labelled, recipe="sit-tiny").model.classes == 10
+    assert settled(labelled, recipe="sit-tiny", conditional=False).model.classes is None
+    assert settled(recipe="uvit-tiny").model.classes is None
+
+
+def test_classes_without_labels_are_refused():
+    with pytest.raises(ConfigError, match="conditional is True, and the data has no labels"):
+        settled(recipe="uvit-tiny", conditional=True)
+
+
 def test_another_batch_size_sees_as_many_images_and_epochs_count_them():
     whole, half = settled(recipe="cifar10"), settled(recipe="cifar10", batch_size=64)
     assert half.steps == 2 * whole.steps
@@ -92,6 +139,14 @@ def test_image_and_patch_are_fitted_to_each_other_where_one_was_given():
         ({"epochs": 1, "max_steps": 1}, "allowed: either epochs or max_steps, not both"),
         ({"epochs": -1}, "epochs is -1; allowed: a number in"),
         ({"crop_scale": (0.9, 0.1)}, "crop_scale is .*; allowed: two numbers"),
+        (
+            {"recipe": "uvit-tiny", "mask_ratio": 0.5},
+            "mask_ratio is given, and recipe uvit-tiny has none; allowed with it: conditional, patch_size, label_drop",
+        ),
+        ({"recipe": "uvit-tiny", "long_skips": False}, "long_skips is given, and recipe uvit-tiny has none"),
+        ({"recipe": "sit-tiny", "decoder": "plain"}, "decoder is given, and recipe sit-tiny has none"),
+        ({"recipe": "mae-tiny", "conditional": False}, "conditional is given, and recipe mae-tiny has none"),
+        ({"recipe": "sit-tiny", "label_dropout": 2.0}, "label_dropout is 2.0; allowed: a number in"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(options, sentence):

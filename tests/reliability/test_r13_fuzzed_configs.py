@@ -38,6 +38,9 @@ ODD = [
 ]
 
 
+FAMILIES = ("mae-tiny", "uvit-tiny", "sit-tiny")
+
+
 def mutate(value, draw: random.Random, rate: float):
     """A copy of a config's dict with some values, keys and types replaced."""
     if isinstance(value, dict):
@@ -49,11 +52,12 @@ def mutate(value, draw: random.Random, rate: float):
 
 
 def test_five_thousand_random_configs_are_valid_or_refused():
-    draw, start = random.Random(0), to_dict(RECIPES["mae-tiny"](DataFacts(3, 32, 32, 1000)))
+    draw = random.Random(0)
+    starts = [to_dict(RECIPES[name](DataFacts(3, 32, 32, 1000, classes=5))) for name in FAMILIES]
     valid = refused = 0
     for _ in range(5000):
         try:
-            config = from_dict(RunConfig, mutate(start, draw, rate=draw.choice([0.005, 0.02, 0.2])))
+            config = from_dict(RunConfig, mutate(draw.choice(starts), draw, rate=draw.choice([0.005, 0.02, 0.2])))
         except ConfigError as error:
             assert " is " in str(error) or " has " in str(error)
             assert "\n" not in str(error)
@@ -67,7 +71,7 @@ def test_five_thousand_random_configs_are_valid_or_refused():
 
 def random_options(draw: random.Random) -> dict:
     choices = {
-        "recipe": ["auto", "mae-tiny", "shapes", "nonsense"],
+        "recipe": ["auto", "mae-tiny", "shapes", "uvit-tiny", "sit-tiny", "nonsense"],
         "alpha_min": [1.0, 0.6, "auto", 0.0, 1.5],
         "variant": ["faded", "scale_both", "learnable", "none", "magnitude_preserving"],
         "schedule": ["linear", "cosine", "constant", "square"],
@@ -75,6 +79,8 @@ def random_options(draw: random.Random) -> dict:
         "fade": ["both", "attention", "mlp"],
         "decoder": ["long_skips", "plain"],
         "mask_ratio": [0.5, 0.75, 0.99, 1.0],
+        "label_dropout": [0.0, 0.5, 1.5],
+        "conditional": [True, False],
         "image_size": [(32,), (32, 16), (31,), (16, 24)],
         "patch_size": [4, 8, 5, 0],
         "batch_size": [2, 5, 0],

@@ -8,6 +8,7 @@ from typing import Any
 from echoless.config import DataConfig, RunConfig, ViTConfig, with_body
 from echoless.config.checks import require, require_number, require_one_of
 from echoless.config.options import PretrainOptions
+from echoless.errors import ConfigError
 from echoless.recipes.facts import DataFacts, fitted, natural_patch, steps_for
 from echoless.recipes.table import RECIPES
 
@@ -22,9 +23,13 @@ _OBJECTIVE_OPTIONS = ("mask_ratio", "normalize_pixels", "label_dropout")
 def settle(options: PretrainOptions, facts: DataFacts, data: DataConfig) -> RunConfig:
     """The recipe's config, changed where the user said so."""
     require_one_of("recipe", options.recipe, tuple(RECIPES))
-    told = facts if options.conditional in (None, True) else replace(facts, classes=None)
+    told = replace(facts, classes=None) if options.conditional is False else facts
     config = RECIPES[options.recipe](told)
     _refuse_options_of_others(options, config)
+    if options.conditional and facts.classes is None:
+        raise ConfigError(
+            "conditional is True, and the data has no labels; allowed: labelled data, or --labels FILE.csv"
+        )
     optim = replace(config.optim, **_given(options, _OPTIM_OPTIONS))
     if options.optimizer is not None:
         optim = replace(optim, name=options.optimizer)
@@ -52,9 +57,10 @@ def _refuse_options_of_others(options: PretrainOptions, config: RunConfig) -> No
     if "classes" in {field.name for field in fields(config.model.body)}:
         known.add("conditional")
     special = ("conditional", *_BODY_OPTIONS, *_MODEL_OPTIONS, *_OBJECTIVE_OPTIONS)
-    for name, value in _given(options, special).items():
+    for name in _given(options, special):
         allowed = ", ".join(option for option in special if option in known)
-        require(name in known, name, value, f"{allowed}, of what belongs to one family: {config.recipe} has no {name}")
+        if name not in known:
+            raise ConfigError(f"{name} is given, and recipe {config.recipe} has none; allowed with it: {allowed}")
 
 
 def _model(config: RunConfig, options: PretrainOptions) -> Any:
