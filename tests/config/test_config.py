@@ -98,7 +98,7 @@ def test_equal_fields_do_not_make_equal_kinds():
 
 @pytest.mark.parametrize("kind", ["vit", None, 3, ["mae"], {}])
 def test_an_unknown_kind_is_refused_with_the_known_ones(kind):
-    with pytest.raises(ConfigError, match=r"config.model.kind is .*; allowed: mae, classifier, uvit, sit"):
+    with pytest.raises(ConfigError, match=r"config.model.kind is .*; allowed: mae, classifier, uvit, sit, moco, dino"):
         from_dict(RunConfig, {"model": {"kind": kind}})
 
 
