@@ -20,6 +20,7 @@ from echoless.measures.intervals import (
     accuracy_interval,
     bootstrap_interval,
     difference_interval,
+    mean_interval,
     sign_flip_test,
 )
 from echoless.measures.knn import accuracy, knn_classify, memory_estimate, nearest_neighbours, weighted_vote
@@ -96,6 +97,7 @@ __all__ = [
     "many_to_one_miou",
     "maps_to_vectors",
     "mask_iou",
+    "mean_interval",
     "memory_estimate",
     "moments",
     "nearest_neighbours",

@@ -71,6 +71,20 @@ def bootstrap_interval(
     return _percentiles(statistic(torch.arange(n)), torch.tensor(draws, dtype=torch.float64), level)
 
 
+def mean_interval(values: Sequence[float] | Tensor, *, level: float = 0.95) -> Interval:
+    """Student's t interval of a mean over independent repetitions, one value per seed: two or more of them."""
+    from scipy.stats import t
+
+    seen = torch.as_tensor(values, dtype=torch.float64)
+    if seen.ndim != 1 or len(seen) < 2 or not seen.isfinite().all():
+        raise DataError(f"values is {seen.tolist()}; allowed: two or more finite numbers, one per seed")
+    if not 0 < level < 1:
+        raise ConfigError(f"level is {level!r}; allowed: a number between 0 and 1")
+    mean, error = float(seen.mean()), float(seen.std() / len(seen) ** 0.5)
+    reach = float(t.ppf((1 + level) / 2, len(seen) - 1)) * error
+    return Interval(mean, mean - reach, mean + reach)
+
+
 def sign_flip_test(differences: Sequence[float] | Tensor) -> float:
     """Exact two-sided p-value of paired differences (one per seed) having mean zero.
 

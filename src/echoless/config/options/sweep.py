@@ -1,0 +1,48 @@
+"""What may be asked of `sweep`?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepOptions:
+    """A grid of runs, or an experiment of a paper; every run is trained, measured and compared."""
+
+    alpha_min: tuple[float, ...] = (1.0, 0.9, 0.8, 0.7, 0.6)
+    """Weights of the last identity shortcut to try; 1 is a standard residual network."""
+    seeds: int = 3
+    """Repetitions of each setting, with seeds 0, 1, ..."""
+    over: tuple[str, ...] = ()
+    """Further settings of pretrain, as NAME=VALUE,VALUE: several values are tried, a single one is fixed for all runs
+    (variant=faded,identity depth=6,12 base_lr=1e-3)."""
+    paper: str | None = None
+    """An experiment of the papers instead of a grid; --paper list names them."""
+    scale: Literal["tiny", "cpu", "paper"] = "tiny"
+    """Of --paper: sizes and lengths for minutes on two cores, for hours on a few, or those of the paper."""
+
+    recipe: str = "auto"
+    """The named settings that the runs start from: `echoless recipes`."""
+    epochs: float | None = None
+    """Passes over the images of each run (default: the recipe's)."""
+    max_steps: int | None = None
+    """Length of each run in steps, instead of epochs."""
+    batch_size: int | None = None
+    """Images per step."""
+
+    test: str | None = None
+    """Images to be judged on (default: five stratified folds of DATA)."""
+    labels: str | None = None
+    """A CSV file (path,label) for DATA."""
+    test_labels: str | None = None
+    """A CSV file (path,label) for --test."""
+    metrics: tuple[Literal["knn", "linear", "rank", "spectral"], ...] = ("knn", "linear", "rank")
+    """What to measure of each run."""
+    workers: int | None = None
+    """Threads that prepare batches ahead, in each run."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    print: bool = False
+    """Print the commands, one line for each run, for a cluster; run nothing. The same command without it then collects
+    what the runs measured."""
