@@ -38,6 +38,7 @@ _HOME = {
     "embed": "recipes.embed",
     "finetune": "recipes.finetune",
     "demo": "recipes.demo",
+    "sweep": "recipes.sweep",
 }
 __all__ = ["__version__", *_HOME]
 

@@ -19,6 +19,7 @@ VERBS = {
     "export": ("export", "an encoder for transformers, timm or onnxruntime, with none of our code"),
     "import": ("import_", "a checkpoint of others, for --init, evaluate and embed"),
     "inspect": ("inspect", "the shortcuts of any transformers, timm, diffusers or torchvision model"),
+    "sweep": ("sweep", "a grid of runs, or an experiment of the papers, compared over seeds"),
     "recipes": ("recipes", "the named settings, what they cost and what was seen"),
     "doctor": ("doctor", "what this machine can do, and what is missing"),
 }
@@ -27,7 +28,9 @@ USAGE = "usage: echoless VERB [options]        echoless VERB --help explains a v
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 well, 2 bad input, 3 not finite, 75 stopped and to be requeued, 130 interrupted."""
+    """Returns the exit code: 0 well, 1 some runs of a sweep failed, 2 bad input, 3 not finite, 75 stopped and to be
+    requeued, 130 interrupted.
+    """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_overview())

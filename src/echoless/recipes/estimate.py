@@ -36,7 +36,9 @@ def from_done(trials: Sequence[Trial], out: Path) -> Estimate | None:
     return Estimate(took / cost, f"from {count} that are done") if count and took else None
 
 
-def from_first_steps(trials: Sequence[Trial], out: Path, stop: StopRequest, say: Callable[[str], None]) -> Estimate | None:
+def from_first_steps(
+    trials: Sequence[Trial], out: Path, stop: StopRequest, say: Callable[[str], None]
+) -> Estimate | None:
     """Start the largest trial, stop it when it knows its speed. Nothing is lost: it continues when its turn comes."""
     largest = max(trials, key=lambda trial: trial.cost)
     ledger = Ledger(out, largest)

@@ -17,9 +17,10 @@ from echoless.recipes.settle import settle
 MOST_TRIALS = 10_000
 # Settings of pretrain that are one word each and decide the result.
 SWEPT = (
-    "variant schedule per fade decoder depth width decoder_depth zero_init mask_ratio normalize_pixels optimizer "
-    "base_lr weight_decay warmup decay clip ema batch_size patch_size"
-).split()
+    *("variant", "schedule", "per", "fade", "decoder", "depth", "width", "decoder_depth", "zero_init"),
+    *("mask_ratio", "normalize_pixels", "optimizer", "base_lr", "weight_decay", "warmup", "decay", "clip", "ema"),
+    *("batch_size", "patch_size"),
+)
 
 KNN = Quantity(metric="knn", title="kNN %")
 LINEAR = Quantity(metric="linear", title="linear %")

@@ -96,8 +96,7 @@ def described(experiment: Experiment) -> dict[str, Any]:
 def printed(experiment: Experiment, out: Path) -> list[str]:
     """One line for each trial, to be run anywhere that sees OUT and DATA."""
     return [
-        " && ".join(shlex.join(["echoless", *words]) for words in trial.commands_in(out))
-        for trial in experiment.trials
+        " && ".join(shlex.join(["echoless", *words]) for words in trial.commands_in(out)) for trial in experiment.trials
     ]
 
 
@@ -109,7 +108,9 @@ def carry_out(experiment: Experiment, out: Path, stop: StopRequest, say: Say) ->
     if left and estimate is None and not stop.requested:
         estimate = from_first_steps(left, out, stop, say)
     if left and not stop.requested:
-        how_long = f"about {estimate.of(left)} ({estimate.source})" if estimate else "how long they take is not known yet"
+        how_long = (
+            f"about {estimate.of(left)} ({estimate.source})" if estimate else "how long they take is not known yet"
+        )
         say(f"{len(done)} of {len(experiment.trials)} runs are done; {len(left)} to go: {how_long}\n")
     swept = _run_all(experiment, left, out, stop, say)
     if swept.stopped:

@@ -1,8 +1,8 @@
 """How does a trial of a sweep run, so that a kill at any instant loses nothing and nothing is done twice?
 
-    OUT/NAME/            the run
-    OUT/logs/NAME.txt    what its commands said
-    OUT/logs/NAME.json   which commands were begun and which are finished, and how long each took
+OUT/NAME/            the run
+OUT/logs/NAME.txt    what its commands said
+OUT/logs/NAME.json   which commands were begun and which are finished, and how long each took
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ def _read(path: Path) -> tuple[list[Words], list[Entry]]:
         begun = [tuple(map(str, words)) for words in record["begun"]]
         return begun, [Entry(tuple(entry["words"]), float(entry["seconds"])) for entry in record["finished"]]
     except (KeyError, TypeError, ValueError):
-        raise UntrustedFile(f"{path} does not say which commands were run; move it away, or give another --out") from None
+        raise UntrustedFile(
+            f"{path} does not say which commands were run; move it away, or give another --out"
+        ) from None
 
 
 def is_done(out: Path, trial: Trial) -> bool:

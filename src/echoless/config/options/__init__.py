@@ -6,5 +6,14 @@ from echoless.config.options.finetune import FinetuneOptions
 from echoless.config.options.import_ import ImportOptions
 from echoless.config.options.inspect import InspectOptions
 from echoless.config.options.pretrain import PretrainOptions
+from echoless.config.options.sweep import SweepOptions
 
-__all__ = ["EmbedOptions", "EvaluateOptions", "FinetuneOptions", "ImportOptions", "InspectOptions", "PretrainOptions"]
+__all__ = [
+    "EmbedOptions",
+    "EvaluateOptions",
+    "FinetuneOptions",
+    "ImportOptions",
+    "InspectOptions",
+    "PretrainOptions",
+    "SweepOptions",
+]

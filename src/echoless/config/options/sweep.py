@@ -18,7 +18,7 @@ class SweepOptions:
     """Further settings of pretrain, as NAME=VALUE,VALUE: several values are tried, a single one is fixed for all runs
     (variant=faded,identity depth=6,12 base_lr=1e-3)."""
     paper: str | None = None
-    """An experiment of the papers instead of a grid; --paper list names them."""
+    """An experiment of the papers instead of a grid; `echoless recipes` lists them."""
     scale: Literal["tiny", "cpu", "paper"] = "tiny"
     """Of --paper: sizes and lengths for minutes on two cores, for hours on a few, or those of the paper."""
 
@@ -39,8 +39,6 @@ class SweepOptions:
     """A CSV file (path,label) for --test."""
     metrics: tuple[Literal["knn", "linear", "rank", "spectral"], ...] = ("knn", "linear", "rank")
     """What to measure of each run."""
-    workers: int | None = None
-    """Threads that prepare batches ahead, in each run."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     print: bool = False

@@ -1,4 +1,4 @@
-"""At what scale is an experiment of a paper repeated? Sizes and lengths for minutes, for hours, or those of the paper."""
+"""At what scale is an experiment of a paper repeated? For minutes, for hours, or as it was."""
 
 from __future__ import annotations
 
