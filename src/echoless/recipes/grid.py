@@ -76,7 +76,7 @@ def _train(data: str, options: SweepOptions, chosen: Mapping[str, Any], seed: in
         epochs=options.epochs,
         max_steps=options.max_steps,
         labels=options.labels,
-        **{name: str(value) for name, value in chosen.items()},
+        **chosen,
         seed=seed,
         device=_device(options),
         resume=True,
