@@ -1,6 +1,6 @@
 """Kill a run at random instants until it completes, and compare it bit by bit with one that was never killed.
 
-    python tests/reliability/kill.py FOLDER --kills 10 --workers 0 --seed 0
+    python tests/reliability/kill.py FOLDER --kills 10 --workers 0 --seed 0 --objective dino
 
 Children are forked from a warmed parent that has run no parallel torch operation. Saves are slowed down, so that a
 good share of the kills falls inside one. Prints one line of evidence; exits 1 on a mismatch.
@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from tiny import fingerprint, silence, tiny_config, tiny_images, tiny_run
+from tiny import fingerprint, silence, tiny_comparison, tiny_config, tiny_images, tiny_run
 
 import echoless.runs.checkpoint as checkpoint_module
 
@@ -71,12 +71,14 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--objective", choices=("masked", "infonce", "dino"), default="masked")
     options = parser.parse_args()
     torch.set_num_threads(1)
     draw = random.Random(options.seed)
 
     images = tiny_images()
-    config = tiny_config(images, steps=STEPS)
+    masked = options.objective == "masked"
+    config = tiny_config(images, steps=STEPS) if masked else tiny_comparison(images, options.objective, steps=STEPS)
     whole = options.folder / "whole"
     started = time.monotonic()
     one_life(whole, images, config, options.workers, 600)
@@ -98,7 +100,7 @@ def main() -> int:
         mismatches += fingerprint(out, STEPS) != expected
         shutil.rmtree(out)
     print(
-        f"R1 runs={runs} kills={kills} in_save={in_save} workers={options.workers} mismatches={mismatches}; "
+        f"R1 {options.objective} runs={runs} kills={kills} in_save={in_save} workers={options.workers} mismatches={mismatches}; "
         f"R2 steps lost at most {lost}, checkpoint interval {EVERY}"
     )
     return int(mismatches > 0 or lost > EVERY + 1)

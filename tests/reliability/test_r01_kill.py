@@ -34,6 +34,12 @@ def test_ten_kills_lose_nothing(tmp_path):
     assert "mismatches=0" in evidence
 
 
+@pytest.mark.parametrize("objective", ["infonce", "dino"])
+def test_teacher_centre_and_slow_copy_survive_three_kills(objective, tmp_path):
+    evidence = kill_runs(tmp_path, "--kills", "3", "--workers", "1", "--objective", objective)
+    assert "mismatches=0" in evidence
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_two_hundred_kills_lose_nothing(tmp_path):

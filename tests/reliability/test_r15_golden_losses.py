@@ -14,26 +14,39 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from tiny import tiny_config, tiny_images, tiny_run
+from tiny import tiny_comparison, tiny_config, tiny_images, tiny_run
+
+from echoless.config import RunConfig
+from echoless.data import Images
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 STEPS = 50
 
 
-def losses(out: Path, alpha_min: float) -> list[float]:
-    images = tiny_images()
-    tiny_run(out, images, tiny_config(images, steps=STEPS, alpha_min=alpha_min))
+def losses(out: Path, images: Images, config: RunConfig) -> list[float]:
+    tiny_run(out, images, config)
     return [json.loads(line)["loss"] for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.parametrize("steps", [10, pytest.param(STEPS, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("alpha_min", [1.0, 0.6])
 def test_the_masked_autoencoder_loses_as_it_did(alpha_min, steps, tmp_path):
-    file = GOLDEN / f"mae-alpha-{alpha_min}.txt"
-    found = losses(tmp_path / "run", alpha_min)
+    images = tiny_images()
+    config = tiny_config(images, steps=STEPS, alpha_min=alpha_min)
+    compare(f"mae-alpha-{alpha_min}", losses(tmp_path / "run", images, config), steps)
+
+
+@pytest.mark.parametrize("recipe", ["infonce", "dino"])
+def test_comparisons_of_views_lose_as_they_did(recipe, tmp_path):
+    images = tiny_images()
+    compare(recipe, losses(tmp_path / "run", images, tiny_comparison(images, recipe, steps=10)), 10)
+
+
+def compare(name: str, found: list[float], steps: int) -> None:
+    file = GOLDEN / f"{name}.txt"
     if os.environ.get("ECHOLESS_WRITE_GOLDEN"):
         file.write_text("".join(f"{loss:.9g}\n" for loss in found))
     expected = [float(line) for line in file.read_text().split()][:steps]
     difference = max(abs(a - b) for a, b in zip(found[:steps], expected, strict=True))
-    print(f"R15 MAE alpha_min {alpha_min}: {steps} steps, largest difference {difference:.1e}")
+    print(f"R15 {name}: {steps} steps, largest difference {difference:.1e}")
     assert difference <= 1e-4

@@ -11,7 +11,17 @@ from pathlib import Path
 
 import torch
 
-from echoless.config import DataConfig, OptimConfig, RunConfig, RuntimeConfig, mae_preset
+from echoless.config import (
+    DataConfig,
+    DINOConfig,
+    DistillationConfig,
+    InfoNCEConfig,
+    MoCoConfig,
+    OptimConfig,
+    RunConfig,
+    RuntimeConfig,
+    mae_preset,
+)
 from echoless.data import Images, measure_statistics, open_images
 from echoless.recipes.pretrain import carry_out
 from echoless.runs import open_run
@@ -42,6 +52,19 @@ def tiny_config(images: Images, *, steps: int = 40, alpha_min: float = 0.6, ema:
         steps=steps,
         batch_size=8,
     )
+
+
+def tiny_comparison(images: Images, recipe: str, *, steps: int = 40, **shortcuts) -> RunConfig:
+    """A run that compares views, "infonce" or "dino", as small as the others here."""
+    config = tiny_config(images, steps=steps, ema=None)
+    encoder = replace(config.model.encoder, final_norm=True)
+    encoder = replace(encoder, shortcuts=replace(encoder.shortcuts, **shortcuts))
+    if recipe == "infonce":
+        model, objective = MoCoConfig(encoder=encoder, hidden=32, output=16), InfoNCEConfig()
+    else:
+        model = DINOConfig(encoder=encoder, hidden=32, bottleneck=16, prototypes=32)
+        objective = DistillationConfig(local_views=2, freeze_prototypes=0.2, local_side=0.5)
+    return replace(config, recipe=recipe, model=model, objective=objective)
 
 
 def tiny_run(

@@ -63,6 +63,10 @@ class MoCo(nn.Module):
         follow(self.slow_encoder, self.encoder, momentum)
         follow(self.slow_projector, self.projector, momentum)
 
+    def share_encoder(self) -> None:
+        """After other weights were loaded into `encoder`: the copy starts from them too."""
+        follow(self.slow_encoder, self.encoder, momentum=0.0)
+
     def features(self, images_BCHW: Tensor, only: Collection[str] | None = None) -> Features:
         return self.encoder.features(images_BCHW, only)
 

@@ -93,6 +93,10 @@ class DINO(nn.Module):
         """The teacher moves towards the student."""
         follow(self.teacher, self.student, momentum)
 
+    def share_encoder(self) -> None:
+        """After other weights were loaded into `encoder`: the student starts from them too."""
+        follow(self.student.encoder, self.teacher.encoder, momentum=0.0)
+
     @property
     def encoder(self) -> ViT:
         return self.teacher.encoder
