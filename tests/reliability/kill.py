@@ -24,7 +24,7 @@ from tiny import fingerprint, silence, tiny_comparison, tiny_config, tiny_images
 
 import echoless.runs.checkpoint as checkpoint_module
 
-STEPS, EVERY = 24, 4
+EVERY = 4
 
 
 def slow_saves(seconds: float) -> None:
@@ -71,6 +71,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--objective", choices=("masked", "infonce", "dino"), default="masked")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -78,12 +79,13 @@ def main() -> int:
 
     images = tiny_images()
     masked = options.objective == "masked"
-    config = tiny_config(images, steps=STEPS) if masked else tiny_comparison(images, options.objective, steps=STEPS)
+    steps = options.steps
+    config = tiny_config(images, steps=steps) if masked else tiny_comparison(images, options.objective, steps=steps)
     whole = options.folder / "whole"
     started = time.monotonic()
     one_life(whole, images, config, options.workers, 600)
     length = time.monotonic() - started
-    expected = fingerprint(whole, STEPS)
+    expected = fingerprint(whole, steps)
 
     kills = in_save = runs = mismatches = lost = 0
     while kills < options.kills:
@@ -97,11 +99,11 @@ def main() -> int:
             if killed and (out / "metrics.jsonl").exists():
                 lines = (out / "metrics.jsonl").read_bytes().count(b"\n")
                 lost = max(lost, lines - newest(out))
-        mismatches += fingerprint(out, STEPS) != expected
+        mismatches += fingerprint(out, steps) != expected
         shutil.rmtree(out)
     print(
-        f"R1 {options.objective} runs={runs} kills={kills} in_save={in_save} workers={options.workers} mismatches={mismatches}; "
-        f"R2 steps lost at most {lost}, checkpoint interval {EVERY}"
+        f"R1 {options.objective} runs={runs} kills={kills} in_save={in_save} workers={options.workers} "
+        f"mismatches={mismatches}; R2 steps lost at most {lost}, checkpoint interval {EVERY}"
     )
     return int(mismatches > 0 or lost > EVERY + 1)
 

@@ -57,7 +57,7 @@ def tiny_config(images: Images, *, steps: int = 40, alpha_min: float = 0.6, ema:
 def tiny_comparison(images: Images, recipe: str, *, steps: int = 40, **shortcuts) -> RunConfig:
     """A run that compares views, "infonce" or "dino", as small as the others here."""
     config = tiny_config(images, steps=steps, ema=None)
-    encoder = replace(config.model.encoder, final_norm=True)
+    encoder = replace(config.model.encoder, final_norm=True, zero_init=False)
     encoder = replace(encoder, shortcuts=replace(encoder.shortcuts, **shortcuts))
     if recipe == "infonce":
         model, objective = MoCoConfig(encoder=encoder, hidden=32, output=16), InfoNCEConfig()

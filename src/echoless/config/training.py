@@ -101,6 +101,9 @@ class RunConfig:
         if isinstance(self.objective, InfoNCEConfig):
             whole = "1 with infonce, which compares the samples of a whole batch"
             require(self.accumulate == 1, "accumulate", self.accumulate, whole)
+            require(
+                self.batch_size >= 2, "batch_size", self.batch_size, "2 or more with infonce: one sample has no other"
+            )
 
     @property
     def views(self) -> tuple[ViewConfig, ...]:

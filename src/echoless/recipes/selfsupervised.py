@@ -1,7 +1,8 @@
 """Which comparisons of views have a name? Functions that return a config; the docstring says command, cost, result.
 
-Both start as published, with ordinary shortcuts: `--alpha-min 0.7` fades them, `--variant none` removes them. Branches
-start at zero either way (and residual-free encoders by their own rule), so that only the shortcuts differ.
+Both have ordinary shortcuts, as published: `--alpha-min 0.7` fades them, `--variant none` removes them. Branches do not
+start at zero at any alpha: the class token, which the losses read, would know nothing of the image. A residual-free
+encoder starts by its own rule (arXiv:2510.00345).
 """
 
 from __future__ import annotations
@@ -21,23 +22,23 @@ from echoless.recipes.facts import DataFacts, Recipe, natural_size, steps_for
 
 
 def _encoder(facts: DataFacts) -> ViTConfig:
-    """96 x 8 with the final norm that both publications have."""
+    """64 x 8 with the final norm that both publications have."""
     image_size, patch = natural_size(facts)
     return ViTConfig(
         image_size=image_size,
         patch_size=patch,
         channels=facts.channels,
-        width=96,
+        width=64,
         depth=8,
-        heads=3,
+        heads=2,
         final_norm=True,
-        zero_init=True,
+        zero_init=False,
         shortcuts=ShortcutConfig(alpha_min=1.0),
     )
 
 
 def infonce_tiny(facts: DataFacts) -> RunConfig:
-    """MoCo-v3 (arXiv:2104.02057) for two CPU cores: encoder 96 x 8, patch 4 at 32 x 32, two views.
+    """MoCo-v3 (arXiv:2104.02057) for two CPU cores: encoder 64 x 8, patch 4 at 32 x 32, two views.
 
     echoless pretrain shapes --out RUN --recipe infonce-tiny
     """
@@ -53,7 +54,7 @@ def infonce_tiny(facts: DataFacts) -> RunConfig:
 
 
 def dino_tiny(facts: DataFacts) -> RunConfig:
-    """DINO (arXiv:2104.14294) for two CPU cores: encoder 96 x 8, patch 4 at 32 x 32, two large views and four small.
+    """DINO (arXiv:2104.14294) for two CPU cores: encoder 64 x 8, patch 4 at 32 x 32, two large views and four small.
 
     echoless pretrain shapes --out RUN --recipe dino-tiny
     Unlike the publication: weight decay stays at its first value, gradients are clipped as a whole.

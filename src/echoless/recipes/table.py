@@ -5,5 +5,6 @@ from __future__ import annotations
 from echoless.recipes.diffusion import DIFFUSION
 from echoless.recipes.facts import Recipe
 from echoless.recipes.masked import MASKED
+from echoless.recipes.selfsupervised import SELF_SUPERVISED
 
-RECIPES: dict[str, Recipe] = MASKED | DIFFUSION
+RECIPES: dict[str, Recipe] = MASKED | DIFFUSION | SELF_SUPERVISED

@@ -11,38 +11,51 @@ from torch import nn
 
 from echoless.config import (
     DiffusionConfig,
+    DINOConfig,
+    DistillationConfig,
     FlowConfig,
+    InfoNCEConfig,
     MAEConfig,
     MaskedConfig,
+    MoCoConfig,
     RunConfig,
     SiTConfig,
     UViTConfig,
 )
 from echoless.config.supervised import ClassifierConfig, SupervisedConfig
 from echoless.errors import ConfigError
-from echoless.models import MAE, SiT, UViT
+from echoless.models import DINO, MAE, MoCo, SiT, UViT
 from echoless.models.classifier import Classifier
-from echoless.objectives import MaskedObjective, Objective, denoising_objective
+from echoless.objectives import DINOObjective, InfoNCEObjective, MaskedObjective, Objective, denoising_objective
 from echoless.objectives.supervised import SupervisedObjective
 
 Task = tuple[nn.Module, Objective]
-Builder = Callable[[Any, Any, torch.Generator], Task]
+# The config of each, the generator of the first weights, and the length of the run, for what changes on the way.
+Builder = Callable[[Any, Any, torch.Generator, int], Task]
 
 
-def _masked(model: MAEConfig, objective: MaskedConfig, generator: torch.Generator) -> Task:
+def _masked(model: MAEConfig, objective: MaskedConfig, generator: torch.Generator, steps: int) -> Task:
     return MAE(model, generator), MaskedObjective(objective, math.prod(model.encoder.grid))
 
 
-def _supervised(model: ClassifierConfig, objective: SupervisedConfig, generator: torch.Generator) -> Task:
+def _supervised(model: ClassifierConfig, objective: SupervisedConfig, generator: torch.Generator, steps: int) -> Task:
     return Classifier(model, generator), SupervisedObjective(objective, model.classes, 2 * model.encoder.depth)
 
 
 def _denoising(
-    model: UViTConfig | SiTConfig, objective: DiffusionConfig | FlowConfig, generator: torch.Generator
+    model: UViTConfig | SiTConfig, objective: DiffusionConfig | FlowConfig, generator: torch.Generator, steps: int
 ) -> Task:
     shape = (model.channels, *model.image_size)
     network = UViT(model, generator) if isinstance(model, UViTConfig) else SiT(model, generator)
     return network, denoising_objective(objective, shape, model.classes)
+
+
+def _contrastive(model: MoCoConfig, objective: InfoNCEConfig, generator: torch.Generator, steps: int) -> Task:
+    return MoCo(model, generator), InfoNCEObjective(objective, steps)
+
+
+def _distillation(model: DINOConfig, objective: DistillationConfig, generator: torch.Generator, steps: int) -> Task:
+    return DINO(model, generator), DINOObjective(objective, steps)
 
 
 TASKS: dict[tuple[Any, Any], Builder] = {
@@ -52,6 +65,8 @@ TASKS: dict[tuple[Any, Any], Builder] = {
     (UViTConfig, FlowConfig): _denoising,
     (SiTConfig, DiffusionConfig): _denoising,
     (SiTConfig, FlowConfig): _denoising,
+    (MoCoConfig, InfoNCEConfig): _contrastive,
+    (DINOConfig, DistillationConfig): _distillation,
 }
 
 
@@ -62,4 +77,4 @@ def build_task(config: RunConfig, generator: torch.Generator) -> Task:
     if builder is None:
         pairs = ", ".join(f"{a.kind} with {b.kind}" for a, b in TASKS)
         raise ConfigError(f"model and objective are {model.kind} with {objective.kind}; allowed: {pairs}")
-    return builder(model, objective, generator)
+    return builder(model, objective, generator, config.steps)

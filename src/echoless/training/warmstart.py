@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from echoless.config import MAEConfig, RunConfig, ViTConfig, from_dict
 from echoless.errors import EcholessError, RunError
-from echoless.models import MAE, ViT
+from echoless.models import DINO, MAE, MoCo, ViT
 from echoless.models.layers import resample_positions
 from echoless.runs import find_latest_valid, load_checkpoint, load_weights, require_same_shortcuts
 from echoless.shortcuts import Faded, reschedule, stream_factors
@@ -30,7 +30,10 @@ def warm_start(model: nn.Module, source: Path) -> str:
             return _from_run(model, source)
         encoder = getattr(model, "encoder", model)
         if isinstance(encoder, ViT):
-            return _from_encoder(encoder, source)
+            started = _from_encoder(encoder, source)
+            if isinstance(model, MoCo | DINO):
+                model.share_encoder()
+            return started
         return _as_it_is(encoder, source)
     except RuntimeError as error:  # torch's report of tensors that do not fit
         if isinstance(error, EcholessError):
