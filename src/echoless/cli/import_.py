@@ -13,14 +13,14 @@ from echoless.config.options import ImportOptions
 
 @dataclass(frozen=True, kw_only=True)
 class Import:
-    """Read a checkpoint of others into our format, for --init, evaluate and embed.
+    """Read a checkpoint of others into our format, for --init, evaluate, embed and sample.
 
-    .pth files of facebookresearch/mae and of the paper's authors, safetensors with the same names, and folders of
-    transformers' ViTMAE and ViT. A .pth may hold code: it is read so that none of it can run.
+    .pth files of facebookresearch/mae, of the paper's authors, of SiT, DiT and U-ViT, safetensors with the same names,
+    and folders of transformers' ViTMAE and ViT and diffusers' DiT. A .pth may hold code: none of it can run.
     """
 
     file: tyro.conf.Positional[Path]
-    """The checkpoint: a file, or a transformers folder."""
+    """The checkpoint: a file, or a folder of transformers or diffusers."""
     out: Path
     """A new or empty folder."""
     options: tyro.conf.OmitArgPrefixes[ImportOptions] = field(default_factory=ImportOptions)

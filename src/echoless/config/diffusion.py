@@ -16,6 +16,7 @@ NoiseSchedule = Literal["vp", "ddpm", "stable-diffusion"]
 Interpolant = Literal["linear", "gvp", "vp"]
 FlowPrediction = Literal["velocity", "noise", "score"]
 Weighting = Literal["none", "velocity", "likelihood"]
+TimeWaves = Literal["published", "diffusers"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,10 +94,12 @@ class SiTConfig:
     classes: int | None = None  # None: unconditional
     learn_sigma: bool = True  # twice the channels are predicted and the second half is dropped, as published
     long_skips: bool = True  # those of the authors of the fading; False is the published SiT
+    time_waves: TimeWaves = "published"  # frequencies down to almost 1 / 10000, or, in diffusers' DiT, exactly to it
     shortcuts: ShortcutConfig = field(default_factory=ShortcutConfig)
 
     def __post_init__(self) -> None:
         _check_denoiser(self)
+        require_one_of("time_waves", self.time_waves, get_args(TimeWaves))
         if self.long_skips:
             require(self.depth % 2 == 0, "depth", self.depth, "an even number with long_skips, which join two halves")
 
@@ -161,10 +164,12 @@ class DiffusionConfig:
     kind: ClassVar[str] = "diffusion"
 
     schedule: NoiseSchedule = "vp"
+    first_step: int = 1  # what the network is told of the first of the discrete steps: 1 in U-ViT, 0 in DiT
     label_dropout: float = 0.1  # how often a label is replaced by "no label", so that guidance has something to leave
 
     def __post_init__(self) -> None:
         require_one_of("schedule", self.schedule, get_args(NoiseSchedule))
+        require_whole("first_step", self.first_step, 0, 1)
         require_number("label_dropout", self.label_dropout, 0, 1)
 
 

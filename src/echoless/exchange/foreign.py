@@ -44,7 +44,7 @@ class Imported:
 
 
 def read_foreign(path: Path) -> Foreign:
-    """A transformers folder, a safetensors file, or a file of torch.save."""
+    """A folder of transformers or diffusers, a safetensors file, or a file of torch.save."""
     if path.is_dir():
         return _read_folder(path)
     plain = path.resolve()  # download caches keep links
@@ -55,12 +55,11 @@ def read_foreign(path: Path) -> Foreign:
 
 
 def _read_folder(path: Path) -> Foreign:
-    config, weights, processor = (
-        (path / name).resolve() for name in ("config.json", "model.safetensors", "preprocessor_config.json")
-    )
+    config, processor = ((path / name).resolve() for name in ("config.json", "preprocessor_config.json"))
+    weights = weights_of(path)
     if not config.exists() or not weights.exists():
         raise UntrustedFile(
-            f"{path} lacks config.json or model.safetensors; allowed: a transformers folder with both, or a file"
+            f"{path} lacks config.json or model.safetensors; allowed: a folder of transformers or diffusers, or a file"
         )
     return Foreign(
         path=path,
@@ -68,6 +67,14 @@ def _read_folder(path: Path) -> Foreign:
         settings=read_json_object(config),
         processor=read_json_object(processor) if processor.exists() else {},
     )
+
+
+def weights_of(path: Path) -> Path:
+    """The file with the tensors: of a folder, the one under diffusers' name, else under transformers'."""
+    if not path.is_dir():
+        return path.resolve()
+    theirs = (path / "diffusion_pytorch_model.safetensors").resolve()
+    return theirs if theirs.exists() else (path / "model.safetensors").resolve()
 
 
 def vit_config(

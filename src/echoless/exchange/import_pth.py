@@ -141,7 +141,8 @@ def _load(file: BinaryIO, path: Path) -> Any:
 def _sorted_out(content: Any, size: int, path: Path) -> PthFile:
     if not isinstance(content, dict):
         raise UntrustedFile(f"{path} holds a {type(content).__name__}; allowed: a dictionary of weights")
-    inner = next((key for key in ("model", "state_dict") if isinstance(content.get(key), dict)), None)
+    # Averaged weights first: where a file has both, they are the ones that were published.
+    inner = next((key for key in ("ema", "model", "state_dict") if isinstance(content.get(key), dict)), None)
     state = content if inner is None else content[inner]
     tensors = {name: _checked(name, value, path) for name, value in state.items()}
     # Tied weights may be stored once and named twice; ten names for one storage are an attempt to fill the memory.

@@ -1,7 +1,7 @@
-"""How does somebody else's checkpoint become a run that `--init`, `evaluate` and `embed` take?
+"""How does somebody else's checkpoint become a run that `--init`, `evaluate`, `embed` and `sample` take?
 
-    DIR/encoder/               the encoder, in our format
-    DIR/checkpoints/           the whole autoencoder as step 0, where the file has a decoder that ours can be
+    DIR/encoder/               the encoder, or the whole of a diffusion transformer, in our format
+    DIR/checkpoints/           the same as step 0 of a run; of an autoencoder, where its decoder is one that ours can be
     DIR/config.json            the same as a run's, where there is a checkpoint
     DIR/import.json            where it came from, and what was left behind
 
@@ -12,26 +12,32 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from echoless.config import DataConfig, MAEConfig, RunConfig, ViTConfig, to_dict
+from echoless.config import DataConfig, RunConfig, SiTConfig, UViTConfig, ViTConfig, to_dict
 from echoless.config.options import ImportOptions
 from echoless.errors import ConfigError, UntrustedFile
+from echoless.exchange.denoiser import ImportedDenoiser
 from echoless.exchange.export import require_new
-from echoless.exchange.foreign import Foreign, Imported, read_foreign
+from echoless.exchange.foreign import Foreign, Imported, read_foreign, weights_of
 from echoless.exchange.from_hf import from_hf_vit, from_hf_vitmae
 from echoless.exchange.from_mae import from_authors, from_mae, from_vit
+from echoless.exchange.from_sit import from_diffusers_dit, from_sit
+from echoless.exchange.from_uvit import from_uvit
 from echoless.exchange.target import write_json_file
-from echoless.models import MAE, ViT, sincos_positions
+from echoless.models import MAE, SiT, UViT, ViT, sincos_positions
 from echoless.runs import new_folder, save_checkpoint, save_weights, write_json
 from echoless.runs.jsonfile import open_untrusted
 
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+Normalisation = tuple[tuple[float, ...], tuple[float, ...]]  # mean and deviation of each channel
+IMAGENET: Normalisation = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+PIXELS: Normalisation = ((0.5,) * 3, (0.5,) * 3)  # published diffusion models of pixels see -1 .. 1
+LATENT_CHANNELS = 4
 
 
 class Family(NamedTuple):
@@ -39,10 +45,13 @@ class Family(NamedTuple):
 
     name: str
     signs: tuple[str, ...]  # tensors that only this family has
-    convert: Callable[[Foreign, ImportOptions], Imported]
+    convert: Callable[[Foreign, ImportOptions], Imported | ImportedDenoiser]
 
 
 FAMILIES = (
+    Family("a SiT or DiT as published", ("x_embedder.proj.weight", "final_layer.adaLN_modulation.1.weight"), from_sit),
+    Family("a U-ViT as published", ("mid_block.attn.qkv.weight", "decoder_pred.weight"), from_uvit),
+    Family("a DiT of diffusers", ("transformer_blocks.0.norm1.linear.weight", "proj_out_2.weight"), from_diffusers_dit),
     Family("a faded masked autoencoder of the paper's authors", ("skip.0.fc.0.weight", "pos_embed"), from_authors),
     Family("a masked autoencoder of facebookresearch/mae", ("decoder_embed.weight", "pos_embed"), from_mae),
     Family("a ViT in the names of timm", ("blocks.0.attn.qkv.weight", "pos_embed"), from_vit),
@@ -54,25 +63,41 @@ FAMILIES = (
 
 @dataclass(frozen=True)
 class ImportReport:
-    """What was found, what was written, what was dropped."""
+    """What was found, what was written, what was dropped, what was assumed."""
 
     out: Path
     family: str
-    encoder: ViTConfig
+    encoder: ViTConfig | UViTConfig | SiTConfig
     has_decoder: bool
     dropped: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         config, (height, width) = self.encoder, self.encoder.image_size
         lines = [
-            f"read {self.family}: width {config.width}, {config.depth} blocks, {config.heads} heads, patch "
+            f"read {self.family}: width {config.width}, {config.blocks} blocks, {config.heads} heads, patch "
             f"{config.patch_size} at {height} x {width}, {config.channels} channel(s), alpha_min "
             f"{config.shortcuts.alpha_min}",
             f"dropped: {', '.join(self.dropped) or 'nothing'}",
-            f"wrote {self.out}: " + ("encoder and decoder" if self.has_decoder else "the encoder"),
-            f"use it: echoless pretrain DATA --out RUN --init {self.out}; evaluate and embed take it as a run",
+            *(f"assumed: {note}" for note in self.notes),
+            f"wrote {self.out}: {self._written}",
+            f"use it: echoless pretrain DATA --out RUN --init {self.out}; {self._others} take it as a run",
         ]
         return "\n".join(lines)
+
+    @property
+    def _is_denoiser(self) -> bool:
+        return not isinstance(self.encoder, ViTConfig)
+
+    @property
+    def _written(self) -> str:
+        if self._is_denoiser:
+            return "the network"
+        return "encoder and decoder" if self.has_decoder else "the encoder"
+
+    @property
+    def _others(self) -> str:
+        return "evaluate, embed and sample" if self._is_denoiser else "evaluate and embed"
 
 
 def import_checkpoint(file: str | Path, out: str | Path, **options: Any) -> ImportReport:
@@ -84,24 +109,76 @@ def import_with(file: Path, out: Path, options: ImportOptions) -> ImportReport:
     require_new(out)
     foreign = read_foreign(file)
     family = _family(foreign)
-    imported = _with_fixed_positions(_converted(family, foreign, options))
-    normalisation = _normalisation(imported.encoder, foreign, options)
-    encoder_state, shortcuts = _checked(ViT, imported.encoder, imported.encoder_state, file)
-    whole: dict[str, Tensor] = {}
-    if imported.mae is not None:
-        parts = {"encoder": imported.encoder_state, "decoder": imported.decoder_state}
-        state = {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
-        whole, _ = _checked(MAE, imported.mae, state, file)
-    dropped = (*foreign.dropped, *imported.dropped)
+    imported = _converted(family, foreign, options)
+    if isinstance(imported, ImportedDenoiser):
+        ours, notes = _denoiser_parts(imported, foreign, options), imported.notes
+    else:
+        ours, notes = _encoder_parts(imported, foreign, options), ()
     with new_folder(out) as temporary:
-        mean, std = normalisation
-        described = {"kind": "vit", "model": to_dict(imported.encoder), "mean": list(mean), "std": list(std)}
-        save_weights(temporary / "encoder", encoder_state, described, shortcuts)
-        if imported.mae is not None:
-            _write_checkpoint(temporary, imported, whole, shortcuts, normalisation)
-        record = {"file": file.name, "sha256": _sha256(file), "family": family.name, "dropped": list(dropped)}
+        save_weights(temporary / "encoder", ours.state, ours.described, ours.shortcuts)
+        if ours.run is not None:
+            _write_checkpoint(temporary, ours)
+        record = {"file": file.name, "sha256": _sha256(file), "family": family.name, "dropped": list(ours.dropped)}
         write_json_file(temporary / "import.json", record)
-    return ImportReport(out, family.name, imported.encoder, imported.mae is not None, dropped)
+    decoder = isinstance(imported, Imported) and ours.run is not None
+    return ImportReport(out, family.name, ours.config, decoder, ours.dropped, notes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What is written: a body with its description and, where it can start a run whole, the run it would be."""
+
+    config: ViTConfig | UViTConfig | SiTConfig
+    state: dict[str, Tensor]
+    described: dict[str, Any]
+    shortcuts: dict[str, Any]
+    dropped: tuple[str, ...]
+    run: RunConfig | None = None
+    run_state: dict[str, Tensor] = field(default_factory=dict)
+
+
+def _encoder_parts(imported: Imported, foreign: Foreign, options: ImportOptions) -> Parts:
+    imported = _with_fixed_positions(imported)
+    mean, std = _normalisation(imported.encoder.channels, foreign, options, usual=IMAGENET)
+    state, shortcuts = _checked(ViT, imported.encoder, imported.encoder_state, foreign.path)
+    parts = Parts(
+        config=imported.encoder,
+        state=state,
+        described={"kind": "vit", "model": to_dict(imported.encoder), "mean": list(mean), "std": list(std)},
+        shortcuts=shortcuts,
+        dropped=(*foreign.dropped, *imported.dropped),
+    )
+    if imported.mae is None:
+        return parts
+    both = {"encoder": imported.encoder_state, "decoder": imported.decoder_state}
+    named = {f"{part}.{name}": tensor for part, tensors in both.items() for name, tensor in tensors.items()}
+    run = RunConfig(
+        recipe="imported", model=imported.mae, objective=imported.objective, data=DataConfig(mean=mean, std=std)
+    )
+    return replace(parts, run=run, run_state=_checked(MAE, imported.mae, named, foreign.path)[0])
+
+
+def _denoiser_parts(imported: ImportedDenoiser, foreign: Foreign, options: ImportOptions) -> Parts:
+    model, objective = imported.model, imported.objective
+    mean, std = _normalisation(model.channels, foreign, options, usual=PIXELS if model.channels == 3 else None)
+    network = UViT if isinstance(model, UViTConfig) else SiT
+    state, shortcuts = _checked(network, model, imported.state, foreign.path)
+    described = {
+        "kind": model.kind,
+        "model": to_dict(model),
+        "objective": to_dict(objective),
+        "mean": list(mean),
+        "std": list(std),
+    }
+    return Parts(
+        config=model,
+        state=state,
+        described=described,
+        shortcuts=shortcuts,
+        dropped=(*foreign.dropped, *imported.dropped),
+        run=RunConfig(recipe="imported", model=model, objective=objective, data=DataConfig(mean=mean, std=std)),
+        run_state=state,
+    )
 
 
 def _family(foreign: Foreign) -> Family:
@@ -113,7 +190,7 @@ def _family(foreign: Foreign) -> Family:
     raise UntrustedFile(f"{foreign.path} holds {some} ..., which is no checkpoint known here; allowed: {known}")
 
 
-def _converted(family: Family, foreign: Foreign, options: ImportOptions) -> Imported:
+def _converted(family: Family, foreign: Foreign, options: ImportOptions) -> Imported | ImportedDenoiser:
     try:
         return family.convert(foreign, options)
     except UntrustedFile as error:
@@ -135,7 +212,7 @@ def _with_fixed_positions(imported: Imported) -> Imported:
 
 
 def _checked(
-    kind: type[ViT] | type[MAE], config: Any, state: Mapping[str, Tensor], file: Path
+    kind: Callable[[Any], MAE | ViT | UViT | SiT], config: Any, state: Mapping[str, Tensor], file: Path
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The state in float32 and the shortcuts, if it fits the config exactly and is finite.
 
@@ -156,39 +233,32 @@ def _checked(
 
 
 def _normalisation(
-    config: ViTConfig, foreign: Foreign, options: ImportOptions
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    channels: int, foreign: Foreign, options: ImportOptions, usual: Normalisation | None
+) -> Normalisation:
+    """As given, as the folder says, or as usual; where nothing is usual, latents as they are, other images centred."""
+    if usual is None or len(usual[0]) != channels:
+        mean, std = (0.0, 1.0) if channels == LATENT_CHANNELS else (0.5, 0.25)
+        usual = ((mean,) * channels, (std,) * channels)
     known = [foreign.processor.get(key) for key in ("image_mean", "image_std")]
-    usual = IMAGENET if config.channels == 3 else ((0.5,) * config.channels, (0.25,) * config.channels)
     chosen = []
     for name, given, own, default in zip(("mean", "std"), (options.mean, options.std), known, usual):
         values = given or own or default
-        good = len(values) == config.channels and all(isinstance(v, int | float) and abs(v) < 1e6 for v in values)
+        good = len(values) == channels and all(isinstance(v, int | float) and abs(v) < 1e6 for v in values)
         if not good or (name == "std" and min(values) <= 0):
-            raise ConfigError(f"{name} is {values!r}; allowed: {config.channels} numbers, one for each channel")
+            raise ConfigError(f"{name} is {values!r}; allowed: {channels} numbers, one for each channel")
         chosen.append(tuple(float(value) for value in values))
     return chosen[0], chosen[1]
 
 
-def _write_checkpoint(
-    folder: Path,
-    imported: Imported,
-    state: Mapping[str, Tensor],
-    shortcuts: Mapping[str, Any],
-    normalisation: tuple[tuple[float, ...], tuple[float, ...]],
-) -> None:
+def _write_checkpoint(folder: Path, ours: Parts) -> None:
     """Step 0 of a run that was never started: `--init` takes all of it."""
-    assert isinstance(imported.mae, MAEConfig)
-    mean, std = normalisation
-    data = DataConfig(mean=mean, std=std)
-    run = RunConfig(recipe="imported", model=imported.mae, objective=imported.objective, data=data)
-    write_json(folder / "config.json", to_dict(run))
+    assert ours.run is not None
+    write_json(folder / "config.json", to_dict(ours.run))
     (folder / "checkpoints").mkdir()
-    manifest = {"config": to_dict(run), "shortcuts": dict(shortcuts), "environment": {}}
-    save_checkpoint(folder / "checkpoints", 0, {"model": state}, {}, manifest)
+    manifest = {"config": to_dict(ours.run), "shortcuts": dict(ours.shortcuts), "environment": {}}
+    save_checkpoint(folder / "checkpoints", 0, {"model": ours.run_state}, {}, manifest)
 
 
 def _sha256(path: Path) -> str:
-    weights = path / "model.safetensors" if path.is_dir() else path
-    with open_untrusted(weights.resolve()) as file:
+    with open_untrusted(weights_of(path)) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # it has readinto

@@ -11,17 +11,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from echoless.config import SiTConfig, UViTConfig
+from echoless.config.diffusion import TimeWaves
 from echoless.models.features import Features
 from echoless.models.layers import Note, ignore
 from echoless.shortcuts import Shortcut, shortcut_record
 
 
 # Section 3.5 of arXiv:1706.03762, with all cosines before all sines.
-def sinusoid(time_B: Tensor, width: int) -> Tensor:
-    """Cosines and sines (B, width) of a time, at frequencies from 1 down to almost 1 / 10000."""
+def sinusoid(time_B: Tensor, width: int, waves: TimeWaves = "published") -> Tensor:
+    """Cosines and sines (B, width) of a time, at frequencies from 1 down to almost, or exactly, 1 / 10000."""
     half = width // 2
+    intervals = half if waves == "published" else half - 1
     steps = torch.arange(half, dtype=torch.float32, device=time_B.device)
-    angles = time_B.float()[:, None] * torch.exp(-math.log(10_000) / half * steps)
+    angles = time_B.float()[:, None] * torch.exp(-math.log(10_000) * steps / intervals)
     return torch.cat([angles.cos(), angles.sin()], dim=1)
 
 

@@ -92,7 +92,8 @@ class SiT(Denoiser):
 
     def condition(self, time_B: Tensor, labels_B: Tensor | None) -> Tensor:
         """What the modulations read (B, D): SiLU(time + label)."""
-        condition = self.time_embed(sinusoid(time_B, TIME_WAVES).to(self.modulation.weight.dtype))
+        waves = sinusoid(time_B, TIME_WAVES, self.config.time_waves)
+        condition = self.time_embed(waves.to(self.modulation.weight.dtype))
         if self.label_table is not None:
             condition = condition + self.embed_labels(labels_B, len(time_B))
         return F.silu(condition)

@@ -43,4 +43,6 @@ class DiffusionObjective:
 
     def network_time(self, t: Tensor) -> Tensor:
         """What the network is given for a time of the path."""
-        return t * (self.path.steps if isinstance(self.path, Discrete) else VP_TIME_SCALE)
+        if isinstance(self.path, Discrete):
+            return t * self.path.steps - (1 - self.config.first_step)
+        return t * VP_TIME_SCALE
