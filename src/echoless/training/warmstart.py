@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from echoless.config import MAEConfig, RunConfig, ViTConfig, from_dict
 from echoless.errors import EcholessError, RunError
-from echoless.models import DINO, MAE, MoCo, ViT
+from echoless.models import DINO, MAE, MoCo, SiT, UViT, ViT
 from echoless.models.layers import resample_positions
 from echoless.runs import find_latest_valid, load_checkpoint, load_weights, require_same_shortcuts
 from echoless.shortcuts import Faded, reschedule, stream_factors
+from echoless.training.warmdenoiser import start_denoiser
 
 
 def warm_start(model: nn.Module, source: Path) -> str:
@@ -34,6 +35,8 @@ def warm_start(model: nn.Module, source: Path) -> str:
             if isinstance(model, MoCo | DINO):
                 model.share_encoder()
             return started
+        if isinstance(encoder, UViT | SiT):
+            return start_denoiser(encoder, load_weights(_encoder_folder(source)), source)
         return _as_it_is(encoder, source)
     except RuntimeError as error:  # torch's report of tensors that do not fit
         if isinstance(error, EcholessError):

@@ -1,0 +1,139 @@
+"""How do the weights of a diffusion transformer start another run? Moved to its shortcuts; the function stays.
+
+The identity is that of shortcuts/fold.py: with the stream multiplied by r_l after branch l, other alphas give the same
+function. In a SiT the gates carry the factors, and the output is held (r_L = 1), so that LayerNorm's eps matters less
+than before. A U-ViT cannot multiply its time token, so r_0 = 1; every long skip mixes the stream anew, and with it the
+factor starts at 1 again. Long skips that the old network did not have start at zero.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from echoless.config import SiTConfig, UViTConfig, from_dict
+from echoless.errors import RunError
+from echoless.models import SiT, UViT
+from echoless.runs import Weights, require_same_shortcuts
+from echoless.shortcuts import Faded, stream_factors
+
+_SAME = ("image_size", "patch_size", "channels", "width", "depth", "heads", "mlp_ratio")
+_SAME_TOO = {"uvit": ("conv",), "sit": ("learn_sigma", "time_waves")}
+
+
+@torch.no_grad()
+def start_denoiser(model: UViT | SiT, weights: Weights, source: Path) -> str:
+    """Load weights of the same kind and sizes, under any fixed alphas. Returns what is to be said about it."""
+    old = _rebuilt(model, weights, source)
+    _require_fitting(old, model, source)
+    moved = old.shortcut_record != model.shortcut_record
+    gained = bool(model.skips) and not old.skips
+    if moved and isinstance(old, SiT):
+        _move_sit(old, _alphas(old), _alphas(model))
+    elif moved and isinstance(old, UViT):
+        _move_uvit(old, _alphas(old), _alphas(model))
+    state = old.state_dict()
+    if relabelled := old.config.classes != model.config.classes:
+        fresh = {} if model.label_table is None else {"label_table": model.label_table}
+        state = {name: value for name, value in state.items() if name != "label_table"} | fresh
+    if gained:
+        state |= {f"skips.{name}": torch.zeros_like(value) for name, value in model.skips.state_dict().items()}
+    model.load_state_dict(state)
+    return _said(source, old, model, moved, gained, relabelled)
+
+
+def _rebuilt(model: UViT | SiT, weights: Weights, source: Path) -> UViT | SiT:
+    if (found := weights.config.get("kind")) != model.config.kind:
+        raise RunError(f"--init {source} holds a network of kind {found!r}; allowed for this run: {model.config.kind}")
+    described = weights.config.get("model", {})
+    if isinstance(model, UViT):
+        old: UViT | SiT = UViT(from_dict(UViTConfig, described, "model"))
+    else:
+        old = SiT(from_dict(SiTConfig, described, "model"))
+    require_same_shortcuts(old.shortcut_record, weights.shortcuts, names=("its config", "its weights"))
+    old.load_state_dict(weights.tensors)
+    return old
+
+
+def _require_fitting(old: UViT | SiT, new: UViT | SiT, source: Path) -> None:
+    names = (*_SAME, *_SAME_TOO[new.config.kind])
+    pairs = {name: (getattr(old.config, name), getattr(new.config, name)) for name in names}
+    pairs["extra_tokens"] = (old.config.extra_tokens, new.config.extra_tokens)
+    if old.skips and not new.skips:
+        pairs["long_skips"] = (True, False)
+    differing = [f"{name} is {then} there and {now} here" for name, (then, now) in pairs.items() if then != now]
+    if differing:
+        raise RunError(f"--init {source} does not fit this model: {', '.join(differing)}")
+
+
+def _alphas(model: UViT | SiT) -> list[float]:
+    for shortcut in model.shortcuts:
+        if not isinstance(shortcut, Faded):
+            kind = type(shortcut).__name__
+            raise RunError(f"--init cannot move weights between {kind} and other shortcuts; allowed: faded or identity")
+    return [float(shortcut.alpha) for shortcut in model.shortcuts]  # type: ignore[arg-type]
+
+
+def _move_sit(model: SiT, old: list[float], new: list[float]) -> None:
+    factors = _factors(old, new)
+    for tensor in (model.patch_embed.weight, model.patch_embed.bias, model.positions):
+        tensor.mul_(factors[0])
+    blocks: list[Any] = list(model.blocks)
+    for index, block in enumerate(blocks):
+        for part, factor in ((2, factors[2 * index + 1]), (5, factors[2 * index + 2])):  # the two gates
+            for tensor in (block.modulation.weight, block.modulation.bias):
+                tensor.chunk(6)[part].mul_(factor)
+    first_out = len(model.blocks) - len(model.skips)
+    for index, skip in enumerate(model.skips):
+        source, target = first_out - 1 - index, first_out + index
+        _rescale(skip, factors[2 * source + 2], factors[2 * target])
+
+
+def _move_uvit(model: UViT, old: list[float], new: list[float]) -> None:
+    _factors(old, new)  # refuses alphas of 0
+    middle, factor, kept = len(model.skips), 1.0, list[float]()
+    blocks: list[Any] = list(model.blocks)
+    skips: list[Any] = list(model.skips)
+    for index, block in enumerate(blocks):
+        if index > middle:
+            stream, other = skips[index - middle - 1].weight.chunk(2, dim=1)
+            stream.div_(factor)
+            other.div_(kept.pop())
+            factor = 1.0
+        for branch, shortcut in ((block.attn.proj, 2 * index), (block.mlp.fc2, 2 * index + 1)):
+            factor *= new[shortcut] / old[shortcut]
+            for tensor in (branch.weight, branch.bias):
+                tensor.mul_(factor)
+        if index < middle:
+            kept.append(factor)
+
+
+def _factors(old: list[float], new: list[float]) -> tuple[float, ...]:
+    try:
+        return stream_factors(old, new)
+    except ValueError as error:
+        raise RunError(f"--init cannot move its weights to this run's shortcuts: {error}") from None
+
+
+def _rescale(linear: Any, source: float, target: float) -> None:
+    """A linear that reads a stream multiplied by `source` and adds to one multiplied by `target`."""
+    linear.weight.mul_(target / source)
+    linear.bias.mul_(target)
+
+
+def _said(source: Path, old: UViT | SiT, new: UViT | SiT, moved: bool, gained: bool, relabelled: bool) -> str:
+    parts = [f"started from {source}"]
+    if moved:
+        then, now = (_last(model) for model in (old, new))
+        parts.append(f"branches rescaled from alpha_min {then:.4g} to {now:.4g}, the function is unchanged")
+    if gained:
+        parts.append("its new long skips start at zero")
+    if relabelled:
+        parts.append(f"labels start anew ({old.config.classes} there, {new.config.classes} here)")
+    return "; ".join(parts)
+
+
+def _last(model: UViT | SiT) -> float:
+    return float(model.shortcut_record["alphas"][-1])
