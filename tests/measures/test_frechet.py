@@ -14,7 +14,15 @@ from scipy.linalg import sqrtm
 from scipy.spatial.distance import cdist
 
 from echoless.errors import ConfigError, DataError
-from echoless.measures import Moments, MomentsAccumulator, frechet_distance, inception_score, moments, precision_recall
+from echoless.measures import (
+    Moments,
+    MomentsAccumulator,
+    frechet_distance,
+    frechet_interval,
+    inception_score,
+    moments,
+    precision_recall,
+)
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -110,3 +118,19 @@ def test_bad_input_is_refused_with_a_sentence():
         Moments(torch.tensor([math.nan]), torch.eye(1), 5)
     with pytest.raises(DataError, match="2 or more"):
         moments(normal(1, 3))
+
+
+def test_the_interval_stays_around_the_value_and_covers_the_truth_about_as_often_as_it_says():
+    """Between two Gaussians of 8 dimensions whose distance is known, n large enough for the bias to be small."""
+    shift = 0.5
+    truth = gaussian([0.0] * 8, torch.eye(8).tolist())
+    hits, repetitions = 0, 20
+    for seed in range(repetitions):
+        drawn = normal(1000, 8, seed=seed) + shift
+        generator = torch.Generator().manual_seed(seed)
+        value, low, high = frechet_interval(drawn, truth, generator=generator, resamples=40)
+        assert value == pytest.approx(frechet_distance(truth, moments(drawn)), rel=1e-9)
+        assert low < value < high
+        hits += low <= 8 * shift**2 <= high
+    print(f"frechet_interval: 95 % intervals cover the truth in {hits} of {repetitions} draws")
+    assert hits >= 0.8 * repetitions

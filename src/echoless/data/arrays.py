@@ -1,6 +1,7 @@
 """How are images read from an .npz file?
 
-`images` (N, H, W) or (N, H, W, C), uint8 or uint16; optional `labels` (N) and `masks` (N, H, W). Nothing is unpickled.
+`images` (N, H, W) or (N, H, W, C), uint8 or uint16; optional `labels` (N) and `masks` (N, H, W). Files of samples have
+`arr_0` instead of `images`, as the tools that judge them want it. Nothing is unpickled.
 What a header announces is held against the size of the file before anything is allocated. Uncompressed members are
 memory-mapped where they lie; compressed ones are streamed into the decoded cache.
 """
@@ -40,12 +41,13 @@ class ArrayFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         with self._open() as archive:
-            self.header = self._checked(archive, "images")
+            self._member = "arr_0" if _has_samples_only(archive) else "images"
+            self.header = self._checked(archive, self._member)
             _check_layout(path, self.header)
             count = self.header.shape[0]
             self.labels = self._small(archive, "labels", count)
             self.masks = self._small(archive, "masks", count)
-            self.mapped = self._map(archive, "images", self.header)
+            self.mapped = self._map(archive, self._member, self.header)
         if self.labels is not None and (self.labels.ndim != 1 or self.labels.dtype.kind not in "iuU"):
             raise DataError(
                 f"{path}: labels are {self.labels.dtype} {self.labels.shape}; allowed: one integer or string each"
@@ -72,7 +74,7 @@ class ArrayFile:
     def stream(self) -> Iterator[list[Array | BadSample]]:
         """Every image in order, a few at a time, unpacked as they come."""
         row = self.header.bytes // max(len(self), 1)
-        with self._open() as archive, archive.open("images.npy") as member:
+        with self._open() as archive, archive.open(f"{self._member}.npy") as member:
             member.read(self.header.length)
             for start in range(0, len(self), CHUNK):
                 count = min(CHUNK, len(self) - start)
@@ -140,6 +142,10 @@ class ArrayFile:
         if start + header.bytes > self.path.stat().st_size:
             raise UntrustedFile(f"{self.path}: {name} reaches past the end of the file")
         return np.memmap(self.path, header.dtype, "r", start, header.shape)
+
+
+def _has_samples_only(archive: zipfile.ZipFile) -> bool:
+    return "images.npy" not in archive.namelist() and "arr_0.npy" in archive.namelist()
 
 
 def _read_header(member: IO[bytes]) -> _Header:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from echoless.errors import ConfigError, DataError
 from echoless.measures.inputs import Rows, check_count, check_features, check_same_width, read_rows, row_blocks
+from echoless.measures.intervals import Interval
 
 DISTANCE_TILE = 2048
 
@@ -78,14 +79,47 @@ def frechet_distance(first: Moments, second: Moments) -> float:
         raise DataError(
             f"the moments have {len(first.mean_D)} and {len(second.mean_D)} dimensions; allowed: the same for both"
         )
+    return _distance(first, second, _root(first))
+
+
+def _root(moments: Moments) -> Tensor:
+    """C^(1/2)."""
+    values, vectors = torch.linalg.eigh(moments.covariance_DD.double())
+    return (vectors * values.clamp(min=0).sqrt()) @ vectors.T
+
+
+def _distance(first: Moments, second: Moments, root_of_first: Tensor) -> float:
     one, two = first.covariance_DD.double(), second.covariance_DD.double()
     # C1 C2 is similar to the symmetric C1^(1/2) C2 C1^(1/2), whose eigenvalues are real and not negative.
-    values, vectors = torch.linalg.eigh(one)
-    root = (vectors * values.clamp(min=0).sqrt()) @ vectors.T
-    product = root @ two @ root
+    product = root_of_first @ two @ root_of_first
     cross = torch.linalg.eigvalsh((product + product.T) / 2).clamp(min=0).sqrt().sum()
     distance = (first.mean_D - second.mean_D).square().sum() + one.trace() + two.trace() - 2 * cross
     return max(float(distance), 0.0)
+
+
+def frechet_interval(
+    generated_ND: Rows,
+    reference: Moments,
+    *,
+    generator: torch.Generator,
+    level: float = 0.95,
+    resamples: int = 200,
+) -> Interval:
+    """The distance of generated samples from a reference, and how far it would move with other samples.
+
+    A resample repeats rows, so its covariance is poorer and its distance larger than that of the samples themselves.
+    The interval is therefore the spread of the resamples around their own mean, moved to the value.
+    """
+    rows, root = torch.cat(list(row_blocks(generated_ND, torch.float64))), _root(reference)
+    value = _distance(reference, moments(rows), root)
+    draws = [
+        _distance(reference, moments(rows[torch.randint(len(rows), (len(rows),), generator=generator)]), root)
+        for _ in range(resamples)
+    ]
+    spread = torch.tensor(draws, dtype=torch.float64)
+    tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
+    low, high = (value + (spread - spread.mean()).quantile(tails)).tolist()
+    return Interval(value, max(low, 0.0), high)
 
 
 # The Inception Score as in arXiv:1801.01973: exp(E_x KL(p(y|x) || p(y))).

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+_SHARES = ("knn", "linear", "miou", "accuracy", "finetune", "tokencut", "segprobe", "precision", "recall")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metric:
@@ -47,7 +49,7 @@ def describe(protocol: dict[str, Any]) -> str:
 
 
 def _is_share(metric: Metric) -> bool:
-    return metric.metric.startswith(("knn", "linear", "miou", "accuracy", "finetune", "tokencut", "segprobe"))
+    return metric.metric.startswith(_SHARES)
 
 
 def _number(metric: Metric) -> str:

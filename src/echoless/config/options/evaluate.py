@@ -18,20 +18,38 @@ class EvaluateOptions:
     """A CSV file (path,label) for --train."""
     test_labels: str | None = None
     """A CSV file (path,label) for --test."""
-    metrics: tuple[Literal["knn", "linear", "rank", "spectral", "tokencut", "segprobe", "tsne", "reconstruct"], ...] = (
-        "knn",
-        "linear",
-        "rank",
-    )
-    """What to measure. tokencut (object discovery) and segprobe need images with masks: shapes."""
+    metrics: tuple[
+        Literal[
+            "knn",
+            "linear",
+            "rank",
+            "spectral",
+            "tokencut",
+            "segprobe",
+            "tsne",
+            "reconstruct",
+            "frechet",
+            "precision",
+            "inception-score",
+        ],
+        ...,
+    ] = ("knn", "linear", "rank")
+    """What to measure. tokencut (object discovery) and segprobe need images with masks: shapes. frechet, precision
+    (with recall) and inception-score need --samples."""
     k: tuple[int, ...] = (20,)
     """Neighbours of the kNN classifier."""
     probe: tuple[Literal["quick", "imagenet100", "mae"], ...] = ("quick",)
     """Protocols of the linear probe."""
     layers: tuple[str, ...] = ("last",)
-    """last, all, or names such as block07/+mlp."""
+    """last, all, or names such as block07/+mlp. Of a diffusion model, last means five from the first to the last."""
+    noise: tuple[float, ...] = ()
+    """Levels at which a diffusion model is shown the images, 0 (none) to 1 (default: 0.02 0.05 0.1 0.2 0.4)."""
     pooling: Literal["mean", "cls", "patch_mean"] = "mean"
     """How the tokens of an image become one vector: mean over all of them (the paper's), class token, patches."""
+    samples: str | None = None
+    """Generated images to compare with --test (else --train): a folder or an .npz file that `sample` wrote."""
+    extractor: str | None = None
+    """What looks at them: a run, a folder of transformers, timm:NAME, or inception:FILE. Never chosen silently."""
     snapshots: bool = False
     """Measure every snapshot of the run too."""
     baselines: bool = True

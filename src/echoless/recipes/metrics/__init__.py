@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from echoless.recipes.metrics import dense, numbers, pictures
+from echoless.recipes.metrics import dense, numbers, pictures, samples
 from echoless.recipes.metrics.bench import Bench, Measure, Subject
 
 METRICS = {
@@ -14,6 +14,9 @@ METRICS = {
     "segprobe": Measure(of=dense.segprobe, check=dense.check, needs_labels=True, snapshots=True),
     "tsne": Measure(of=pictures.tsne, baselines=False),
     "reconstruct": Measure(of=pictures.reconstructions, baselines=False),
+    "frechet": Measure(of=samples.frechet, check=samples.check_samples, baselines=False),
+    "precision": Measure(of=samples.precision, check=samples.check_samples, baselines=False),
+    "inception-score": Measure(of=samples.inception, check=samples.check_samples, baselines=False),
 }
 
 __all__ = ["METRICS", "Bench", "Measure", "Subject"]

@@ -1,0 +1,65 @@
+"""What do real images look like to an extractor? Mean and covariance of their features, computed once and kept.
+
+They are found again by content: of the images, of the extractor, and which of its layers was read. What is damaged is
+computed again.
+
+    CACHE/references/KEY/moments.safetensors   mean, covariance; how many images, and both fingerprints
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+from echoless.data import Images, default_cache_dir
+from echoless.errors import EcholessError
+from echoless.evaluation.encoder import Encoder
+from echoless.evaluation.extract import FeatureSet, View
+from echoless.measures import Moments, moments
+from echoless.runs import new_folder, read_tensors
+from echoless.runs.tensorfile import write_tensors
+
+FILE = "moments.safetensors"
+
+
+def reference_moments(
+    extractor: Encoder, images: Images, view: View, features: Callable[[], FeatureSet], *, keep: bool = True
+) -> Moments:
+    """Of all usable images; `features` is called where nothing is kept yet."""
+    about = {
+        "extractor": extractor.fingerprint,
+        "data": images.fingerprint,
+        "left out": repr(sorted(images.excluded)),
+        "view": repr(tuple(view)),
+    }
+    folder = default_cache_dir() / "references" / _key(about)
+    keep = keep and bool(extractor.fingerprint)
+    kept = _read(folder, about) if keep else None
+    if kept is not None:
+        return kept
+    found = moments(features().features_ND)
+    if keep:
+        _write(folder, found, about)
+    return found
+
+
+def _key(about: dict[str, str]) -> str:
+    return hashlib.sha256("\0".join(about.values()).encode()).hexdigest()[:32]
+
+
+def _read(folder: Path, about: dict[str, str]) -> Moments | None:
+    try:
+        tensors, written = read_tensors(folder / FILE)
+        if any(written.get(name) != value for name, value in about.items()):
+            return None
+        return Moments(tensors["mean"], tensors["covariance"], int(written["n"]))
+    except (EcholessError, OSError, KeyError, ValueError):
+        return None
+
+
+def _write(folder: Path, found: Moments, about: dict[str, str]) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with new_folder(folder) as temporary:
+        tensors = {"mean": found.mean_D, "covariance": found.covariance_DD}
+        write_tensors(temporary / FILE, tensors, {**about, "n": str(found.n)})

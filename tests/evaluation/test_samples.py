@@ -1,0 +1,154 @@
+"""Distances between sets of images carry their extractor's name, equal independent computations, keep references."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from scipy.linalg import sqrtm
+
+from echoless.cli.main import main
+from echoless.data import default_cache_dir, open_images
+from echoless.errors import ConfigError, DataError, UntrustedFile
+from echoless.evaluation import reference
+from echoless.evaluation.encoder import open_encoder
+from echoless.evaluation.extract import View, extract
+from echoless.recipes.evaluate import evaluate
+from echoless.recipes.metrics.extractor import open_extractor
+
+QUIET = {"say": lambda _: None, "train": "shapes:120", "test": "shapes:90@test"}
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory) -> Path:
+    """As `sample` writes them, but drawn from the validation stream: perfect samples."""
+    folder = tmp_path_factory.mktemp("samples") / "pictures"
+    folder.mkdir()
+    pixels = np.stack(open_images("shapes:80@validation", cache="off").get(range(80)).pixels).transpose(0, 2, 3, 1)
+    for index, picture in enumerate(pixels):
+        Image.fromarray(np.ascontiguousarray(picture)).save(folder / f"{index:06d}.png")
+    np.savez(folder.parent / "samples.npz", arr_0=pixels)
+    return folder
+
+
+def test_the_distance_is_that_of_scipy_on_the_features_of_the_extractor(run, samples):
+    """Where the run is no diffusion model, it is the extractor: two sets of images are compared without any model."""
+    found, floor = evaluate(run, metrics=("frechet",), samples=str(samples), **QUIET)
+    encoder = open_encoder(run)
+    view = View(encoder.default_layer)
+    real, made = (
+        extract(encoder, open_images(name, cache="off"), [view], cache=None)[view].features_ND.astype(np.float64)
+        for name in ("shapes:90@test", "shapes:80@validation")
+    )
+    covariances = [np.cov(features, rowvar=False) for features in (real, made)]
+    root = sqrtm(covariances[0] @ covariances[1]).real
+    expected = ((real.mean(0) - made.mean(0)) ** 2).sum() + np.trace(covariances[0] + covariances[1] - 2 * root)
+    assert found.value == pytest.approx(expected, rel=1e-4) and found.n == 80
+    assert found.interval[0] < found.value < found.interval[1]
+    assert found.protocol["extractor_fingerprint"] == encoder.fingerprint[:16]
+    assert found.protocol["reference"] == "shapes:90@test" and found.protocol["reference_n"] == 90
+    assert floor.protocol["samples"] == "images of --train, the floor" and floor.n == 80
+
+
+def test_an_npz_file_of_samples_gives_the_same_number(run, samples):
+    once = evaluate(run, metrics=("frechet", "precision"), samples=str(samples), **QUIET)
+    twice = evaluate(run, metrics=("frechet", "precision"), samples=str(samples.parent / "samples.npz"), **QUIET)
+    assert [m.metric for m in once] == ["frechet", "frechet", "precision", "recall"]
+    assert [m.value for m in once] == [m.value for m in twice]
+
+
+def test_the_reference_is_kept_and_found_by_content_and_a_damaged_one_is_computed_again(run, samples, monkeypatch):
+    monkeypatch.setenv("ECHOLESS_CACHE", str(samples.parent / "cache"))
+    first = evaluate(run, metrics=("frechet",), samples=str(samples), **QUIET)
+    (kept,) = (default_cache_dir() / "references").glob("*/moments.safetensors")
+    whole = kept.read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr(reference, "moments", lambda _: pytest.fail("it was there"))
+        assert evaluate(run, metrics=("frechet",), samples=str(samples), **QUIET) == first
+    kept.write_bytes(whole[: len(whole) // 2])
+    assert evaluate(run, metrics=("frechet",), samples=str(samples), **QUIET) == first
+    assert kept.read_bytes() == whole
+
+
+class Scripted(torch.nn.Module):
+    """The interface of the TorchScript Inception that FID tools share, with a projection in place of the network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(48, 12, generator=torch.Generator().manual_seed(0)) / 100)
+
+    def forward(
+        self, img: torch.Tensor, return_features: bool = False, use_fp16: bool = False, no_output_bias: bool = False
+    ) -> torch.Tensor:
+        assert img.dtype == torch.uint8
+        small = torch.nn.functional.adaptive_avg_pool2d(img.to(torch.float32), [4, 4])
+        features = small.flatten(1) @ self.weight
+        return features if return_features else features.softmax(dim=1)
+
+
+@pytest.fixture(scope="module")
+def torchscript(tmp_path_factory) -> Path:
+    file = tmp_path_factory.mktemp("inception") / "inception.pt"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch would rather have an exported program
+        torch.jit.script(Scripted()).save(str(file))
+    return file
+
+
+def test_a_torchscript_inception_measures_all_four(run, samples, torchscript):
+    metrics = evaluate(
+        run,
+        metrics=("frechet", "precision", "inception-score"),
+        samples=str(samples),
+        extractor=f"inception:{torchscript}",
+        **QUIET,
+    )
+    found = {m.metric: m for m in metrics if m.protocol["samples"] == str(samples)}
+    assert set(found) == {"frechet", "precision", "recall", "inception-score"}
+    pixels = torch.from_numpy(np.stack(open_images("shapes:80@validation", cache="off").get(range(80)).pixels))
+    p = Scripted()(pixels).detach().double().numpy()
+    parts = np.array_split(p, 10)
+    scores = [np.exp((part * (np.log(part) - np.log(part.mean(0)))).sum(1).mean()) for part in parts]
+    assert found["inception-score"].value == pytest.approx(np.mean(scores), rel=1e-4)
+    assert all(m.protocol["extractor"] == f"inception:{torchscript}" for m in found.values())
+
+
+def test_what_cannot_be_measured_is_refused_before_any_work(run, samples, torchscript, tmp_path):
+    cases = [
+        ({}, "there are no samples to measure; give --samples DIR"),
+        ({"samples": str(samples), "metrics": ("inception-score",)}, "give --extractor inception:FILE"),
+        ({"samples": str(samples), "extractor": "inception:nowhere.pt"}, "there is no file nowhere.pt"),
+    ]
+    for options, reason in cases:
+        with pytest.raises(ConfigError, match=reason):
+            evaluate(run, **{"metrics": ("frechet",), **options}, **QUIET)
+    few = tmp_path / "few"
+    few.mkdir()
+    for index in range(3):
+        Image.new("RGB", (32, 32)).save(few / f"{index}.png")
+    with pytest.raises(DataError, match="there are 3 samples; allowed: 50 or more"):
+        evaluate(run, metrics=("frechet",), samples=str(few), **QUIET)
+
+
+def test_only_weights_of_that_network_are_taken_and_code_only_as_torchscript(tmp_path, torchscript):
+    torch.save({"conv.weight": torch.zeros(3)}, tmp_path / "other.pth")
+    with pytest.raises(UntrustedFile, match="does not hold the Inception-v3 that FID tools share"):
+        open_extractor(f"inception:{tmp_path / 'other.pth'}", (32, 32))
+    torch.save({"x": print}, tmp_path / "code.pth")
+    with pytest.raises(UntrustedFile, match="asks for"):
+        open_extractor(f"inception:{tmp_path / 'code.pth'}", (32, 32))
+    cut = tmp_path / "cut.pt"
+    cut.write_bytes(torchscript.read_bytes()[:-200])
+    with pytest.raises(UntrustedFile):
+        open_extractor(f"inception:{cut}", (32, 32))
+
+
+def test_the_verb_prints_the_extractor_beside_the_number(run, samples, capsys):
+    words = ["evaluate", str(run), "--train", "shapes:120", "--metrics", "frechet", "--samples", str(samples)]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert "frechet" in printed and "extractor_fingerprint" in printed and str(run) in printed
