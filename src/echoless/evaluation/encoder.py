@@ -16,7 +16,7 @@ from echoless.config import ViTConfig, from_dict
 from echoless.errors import ConfigError, RunError
 from echoless.models import ViT
 from echoless.randomness import generator_for
-from echoless.runs import load_weights, require_same_shortcuts
+from echoless.runs import Weights, load_weights, require_same_shortcuts
 
 RAW_SIDE = 16  # a probe on more pixels costs the cube of their number, and tells no more
 
@@ -38,31 +38,52 @@ class Encoder:
     has_class_token: bool = True
     grid: tuple[int, int] | None = None  # rows and columns of patch tokens
     untrained: Callable[[], Encoder] | None = None
+    # Of diffusion models alone (evaluation/denoiser.py):
+    noise: float | None = None  # the level at which images are shown, 0 to 1
+    noisy_tokens: Callable[[Tensor, Sequence[str], Tensor], Tokens] | None = None  # with the indices of the images
+    at_noise: Callable[[float], Encoder] | None = None  # the same network at another level
+    middle: str | None = None  # the layer where its halves meet: the default, as the last one is close to pixels
 
     @property
     def default_layer(self) -> str:
-        return self.layers[-1]
+        return self.middle or self.layers[-1]
+
+    def tokens_of(self, images_BCHW: Tensor, layers: Sequence[str], ids_B: Tensor) -> Tokens:
+        """The tokens of images whose indices are known; they decide the noise, where there is any."""
+        if self.noisy_tokens is None:
+            return self.tokens(images_BCHW, layers)
+        return self.noisy_tokens(images_BCHW, layers, ids_B)
 
 
-def open_encoder(source: str | Path | Callable[[Tensor], Tensor], *, device: str = "cpu", **given: Any) -> Encoder:
+def open_encoder(
+    source: str | Path | Callable[[Tensor], Tensor], *, device: str = "cpu", noise: float | None = None, **given: Any
+) -> Encoder:
     """From a run, an encoder or snapshot folder, a transformers folder, a timm name, or a function of images.
 
-    A function needs `image_size` and `channels`, and may be given `mean` and `std`.
+    A function needs `image_size` and `channels`, and may be given `mean` and `std`. `noise` is the level, 0 to 1, at
+    which a diffusion model is shown the images.
     """
     if callable(source):
         return from_function(source, **given)
+    encoder = _open_path(source, device, noise)
+    if noise is not None and encoder.noise is None:
+        raise ConfigError(f"noise is {noise:g}, but {source} is no diffusion model; allowed: no noise")
+    return encoder
+
+
+def _open_path(source: str | Path, device: str, noise: float | None) -> Encoder:
     path = Path(source)
     if (path / "checkpoints").is_dir() or (path / "encoder").is_dir():
         if not (path / "encoder" / "config.json").is_file():
             raise RunError(f"{path} has no encoder yet: the run is not complete; finish it with --resume")
-        return from_folder(path / "encoder", device)
+        return from_folder(path / "encoder", device, noise)
     if (path / "config.json").is_file():
         described = json.loads((path / "config.json").read_bytes()[: 2**22])
         if isinstance(described, dict) and "model_type" in described:
             from echoless.evaluation.foreign import from_transformers
 
             return from_transformers(path, device)
-        return from_folder(path, device)
+        return from_folder(path, device, noise)
     if path.exists():
         raise RunError(f"{path} is neither a run, nor an encoder folder, nor a transformers folder")
     if str(source).startswith(("timm:", "local-dir:")):
@@ -72,20 +93,29 @@ def open_encoder(source: str | Path | Callable[[Tensor], Tensor], *, device: str
     raise RunError(f"{source} does not exist; allowed: a run, an encoder folder, a transformers folder, or timm:NAME")
 
 
-def from_folder(folder: Path, device: str = "cpu") -> Encoder:
-    """An encoder that a run wrote, or that was imported."""
+def from_folder(folder: Path, device: str = "cpu", noise: float | None = None) -> Encoder:
+    """An encoder or a diffusion model (at a level of noise) that a run wrote, or that was imported."""
     weights = load_weights(folder)
+    if weights.config.get("kind") in ("uvit", "sit"):
+        from echoless.evaluation.denoiser import from_denoiser_weights
+
+        return from_denoiser_weights(weights, name=str(folder), noise=noise, device=device)
     config = from_dict(ViTConfig, weights.config.get("model", {}), "model")
     vit = ViT(config)
-    require_same_shortcuts(vit.shortcut_record, weights.shortcuts, names=("its config", "its weights"))
+    load_into(vit, weights, folder)
+    mean, std = (tuple(weights.config.get(key) or ()) for key in ("mean", "std"))
+    return from_vit(vit, name=str(folder), mean=mean, std=std, device=device)
+
+
+def load_into(model: Any, weights: Weights, folder: Path | str) -> None:
+    """Refuses weights of other shapes, or trained under other shortcuts, than the config beside them says."""
+    require_same_shortcuts(model.shortcut_record, weights.shortcuts, names=("its config", "its weights"))
     try:
-        vit.load_state_dict(weights.tensors)
+        model.load_state_dict(weights.tensors)
     except RuntimeError as error:
         raise RunError(
             f"the weights in {folder} do not fit their config: {' '.join(str(error).split())[:300]}"
         ) from None
-    mean, std = (tuple(weights.config.get(key) or ()) for key in ("mean", "std"))
-    return from_vit(vit, name=str(folder), mean=mean, std=std, device=device)
 
 
 def from_vit(

@@ -75,8 +75,9 @@ def chunks(
         count = len(batch.ids_B)
         if count == 0:
             continue
-        padded = F.pad(batch.images_BCHW, (0, 0, 0, 0, 0, 0, 0, CHUNK - count))
-        tokens = encoder.tokens(padded, layers)
+        missing = CHUNK - count
+        padded = F.pad(batch.images_BCHW, (0, 0, 0, 0, 0, 0, 0, missing))
+        tokens = encoder.tokens_of(padded, layers, F.pad(batch.ids_B, (0, missing)))
         yield (
             batch.ids_B,
             {v: pool(tokens[v.layer], v.pooling, encoder.has_class_token)[:count].float().cpu() for v in views},

@@ -14,7 +14,7 @@ from echoless.errors import RunError
 from echoless.evaluation.classify import check_labels
 from echoless.evaluation.encoder import Encoder, open_encoder, raw_pixels
 from echoless.evaluation.extract import check_channels
-from echoless.recipes.metrics import METRICS, Bench, Subject
+from echoless.recipes.metrics import METRICS, Bench, Subject, grid
 from echoless.recipes.metrics.scan import check_layers, scan
 from echoless.recipes.metrics.scan import wanted as scan_wanted
 from echoless.recipes.metrics.snapshots import check_snapshots, snapshots
@@ -35,7 +35,7 @@ def evaluate_with(source: str, options: EvaluateOptions, say: Say) -> list[Metri
     bench = _prepare(source, options, say)
     measured = _allowed(bench)
     _check(bench, measured)
-    metrics: list[Metric] = []
+    bench, metrics = grid.search(bench, measured) if grid.wanted(bench) else (bench, [])
     for subject in _subjects(bench):
         metrics += _measure(
             subject, [name for name in measured if subject.name == "trained" or METRICS[name].baselines]
@@ -93,6 +93,7 @@ def _allowed(bench: Bench) -> tuple[str, ...]:
 def _check(bench: Bench, measured: Sequence[str]) -> None:
     """Everything that can be refused is refused here, before any feature is computed."""
     check_layers(bench)
+    grid.check_noise(bench)
     if bench.options.snapshots:
         check_snapshots(bench)
     if any(METRICS[name].needs_labels for name in measured):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from torch import Tensor
@@ -24,6 +24,37 @@ def scatter(path: Path, points_N2: Tensor, labels_N: Tensor | None, names: Seque
     axes.set_xticks([])
     axes.set_yticks([])
     axes.set_title("t-SNE of pooled features")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    return path
+
+
+def heatmaps(
+    path: Path,
+    maps: Mapping[str, Mapping[str, Mapping[str, float]]],
+    *,
+    rows_title: str,
+    columns_title: str,
+    marked: tuple[str, str],
+) -> Path:
+    """Shares as coloured tables side by side, title -> row -> column -> value; one cell has a frame."""
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+
+    figure = Figure(figsize=(1 + 5 * len(maps), 4.5), layout="constrained")
+    for axes, (title, rows) in zip(figure.subplots(1, len(maps), squeeze=False)[0], maps.items()):
+        row_names, column_names = list(rows), list(next(iter(rows.values())))
+        values = [[100 * rows[row][column] for column in column_names] for row in row_names]
+        image = axes.imshow(values, aspect="auto", cmap="viridis")
+        middle = (image.norm.vmin + image.norm.vmax) / 2
+        for i, line in enumerate(values):
+            for j, value in enumerate(line):
+                axes.text(j, i, f"{value:.1f}", ha="center", va="center", color="white" if value < middle else "black")
+        corner = (column_names.index(marked[1]) - 0.5, row_names.index(marked[0]) - 0.5)
+        axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor="red", linewidth=3, clip_on=False))
+        axes.set_xticks(range(len(column_names)), column_names)
+        axes.set_yticks(range(len(row_names)), row_names)
+        axes.set(title=title, xlabel=columns_title, ylabel=rows_title)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     return path

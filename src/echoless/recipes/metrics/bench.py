@@ -30,6 +30,7 @@ class Bench:
     run: Path | None
     cache: Path | None
     say: Say
+    protocol: dict[str, Any] = field(default_factory=dict)  # what every number of this evaluation must say
 
     @property
     def judged(self) -> Images:
@@ -63,7 +64,8 @@ class Subject:
 
     @property
     def described(self) -> dict[str, Any]:
-        return {"features": self.name, **self.protocol}
+        noise = {} if self.encoder.noise is None else {"noise": self.encoder.noise}
+        return {"features": self.name, **self.bench.protocol, **noise, **self.protocol}
 
     @property
     def view(self) -> View:

@@ -19,7 +19,7 @@ def check_snapshots(bench: Bench) -> None:
 
 def snapshots(bench: Bench) -> Iterator[Subject]:
     for folder in _folders(bench):
-        encoder = from_folder(folder, str(choose_device(bench.options.device)))
+        encoder = from_folder(folder, str(choose_device(bench.options.device)), bench.encoder.noise)
         yield Subject(bench, "trained", encoder, {"step": int(folder.name.removeprefix("step-"))})
 
 
