@@ -39,6 +39,7 @@ _HOME = {
     "finetune": "recipes.finetune",
     "demo": "recipes.demo",
     "sweep": "recipes.sweep",
+    "report": "reports.page",
 }
 __all__ = ["__version__", *_HOME]
 

@@ -16,6 +16,8 @@ VERBS = {
     "evaluate": ("evaluate", "measure frozen features, with intervals and protocols"),
     "finetune": ("finetune", "train the whole network on labels, from a pretrained encoder"),
     "embed": ("embed", "one feature vector per image, as parquet or npy"),
+    "report": ("report", "one page about one run, or several compared"),
+    "serve": ("serve", "the same page live while runs train, and a gallery of all of them"),
     "export": ("export", "an encoder for transformers, timm or onnxruntime, with none of our code"),
     "import": ("import_", "a checkpoint of others, for --init, evaluate and embed"),
     "inspect": ("inspect", "the shortcuts of any transformers, timm, diffusers or torchvision model"),

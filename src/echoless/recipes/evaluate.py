@@ -14,6 +14,7 @@ from echoless.errors import RunError
 from echoless.evaluation.classify import check_labels
 from echoless.evaluation.encoder import Encoder, open_encoder, raw_pixels
 from echoless.evaluation.extract import check_channels
+from echoless.recipes.about import show_data
 from echoless.recipes.metrics import METRICS, Bench, Subject, grid
 from echoless.recipes.metrics.scan import check_layers, scan
 from echoless.recipes.metrics.scan import wanted as scan_wanted
@@ -47,7 +48,15 @@ def evaluate_with(source: str, options: EvaluateOptions, say: Say) -> list[Metri
             metrics += _measure(subject, [name for name in measured if METRICS[name].snapshots])
     if bench.run is not None:
         RunFolder(bench.run).add_results([metric.to_json() for metric in metrics])
+        _show_own_images(RunFolder(bench.run), bench)
     return metrics
+
+
+def _show_own_images(run: RunFolder, bench: Bench) -> None:
+    """For the report of a run that was trained before runs kept a few of their images."""
+    config = run.read_config() if (run.path / "config.json").exists() else {}
+    if config.get("data", {}).get("fingerprint") == bench.train.fingerprint:
+        show_data(run, bench.train, bench.encoder.image_size)
 
 
 def _measure(subject: Subject, names: Sequence[str]) -> list[Metric]:

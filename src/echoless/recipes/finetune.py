@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from echoless.config import DataConfig, OptimConfig, RunConfig, RuntimeConfig, ViTConfig, from_dict
-from echoless.config.options import FinetuneOptions
+from echoless.config.options import FinetuneOptions, as_command
 from echoless.config.supervised import ClassifierConfig, SupervisedConfig
 from echoless.data import Images, evaluation_batches
 from echoless.errors import DataError, RunError
@@ -62,6 +62,7 @@ def finetune_with(source: Path, train: str, test: str, out: Path, options: Finet
                 resume=options.resume,
                 init=str(source),
                 judge=judge,
+                command=as_command("finetune", str(source), options=options, train=train, test=test, out=str(out)),
             )
             return _result(run, right, config, complete)
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import sys
 from pathlib import Path
@@ -24,6 +25,16 @@ def memory_bytes() -> tuple[int, int | None]:
     limit = _number("/sys/fs/cgroup/memory.max", "")
     available = _number("/proc/meminfo", "MemAvailable:")
     return min(total, limit or total), None if available is None else min(1024 * available, limit or total)
+
+
+def processor() -> str:
+    """The processor by its name, where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()
 
 
 def _number(file: str, key: str) -> int | None:

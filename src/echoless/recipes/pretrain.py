@@ -11,11 +11,12 @@ import torch
 from torch import nn
 
 from echoless.config import DataConfig, MaskedConfig, ModelConfig, RunConfig, RuntimeConfig, with_body
-from echoless.config.options import PretrainOptions
+from echoless.config.options import PretrainOptions, as_command
 from echoless.data import Images, measure_statistics, open_images
 from echoless.errors import ConfigError, EcholessError
 from echoless.models import count_parameters
 from echoless.randomness import generator_for
+from echoless.recipes.about import recorded, show_data
 from echoless.recipes.facts import DataFacts
 from echoless.recipes.machine import cpp_compiler
 from echoless.recipes.settle import settle
@@ -82,6 +83,7 @@ def pretrain_with(data: str, out: Path, options: PretrainOptions) -> bool:
                 team=team,
                 resume=options.resume,
                 init=options.init,
+                command=as_command("pretrain", data, options=options, out=str(out)),
             )
     finally:
         if run is not None:
@@ -201,12 +203,15 @@ def carry_out(
     resume: bool = False,
     init: str | None = None,
     judge: Callable[[nn.Module], dict[str, float]] | None = None,
+    command: str = "",
 ) -> bool:
     """A settled config, trained. `run` is the open folder on rank 0. Returns whether the run is complete."""
     model, objective = build_task(config, generator_for(config.seed, "init", 0))
     started = warm_start(model, Path(init)) if init and not resume else ""
     trainee = make_trainee(config, model, objective, team)
-    with Progress("training", config.steps) as progress:
+    if run is not None:
+        show_data(run, images, config.model.image_size)
+    with recorded(run, command, model, team), Progress("training", config.steps) as progress:
         session = Session(
             trainee=trainee,
             images=images,

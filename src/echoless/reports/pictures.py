@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import colorsys
+import io
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageDraw
+import torch
+from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-_GAP, _TITLE = 2, 14
+from echoless.runs import write_bytes
+
+_GAP, _TITLE = 2, 20
 
 
 def show(images_ICHW: Tensor, side: int) -> list[Image.Image]:
@@ -32,17 +37,47 @@ def rows(path: Path, titled: Mapping[str, Tensor], *, side: int = 64) -> Path:
     """Write a PNG with one row of images under each title."""
     strips = [(title, show(images, side)) for title, images in titled.items()]
     width = max(sum(picture.width + _GAP for picture in pictures) for _, pictures in strips)
-    width = max(width, *(8 * len(title) for title, _ in strips))
+    font = ImageFont.load_default(13)
+    width = max(width, *(round(font.getlength(title)) + 2 for title, _ in strips))
     height = sum(max(picture.height for picture in pictures) + _TITLE + _GAP for _, pictures in strips)
     sheet = Image.new("RGB", (width, height), "white")
     pen, top = ImageDraw.Draw(sheet), 0
     for title, pictures in strips:
-        pen.text((1, top), title, fill="black")
+        pen.text((1, top + 2), title, fill="black", font=font)
         left = 0
         for picture in pictures:
             sheet.paste(picture, (left, top + _TITLE))
             left += picture.width + _GAP
         top += max(picture.height for picture in pictures) + _TITLE + _GAP
+    return save_picture(path, sheet)
+
+
+def tiles(images_ICHW: Tensor, *, columns: int, side: int, gap: int = 0) -> Image.Image:
+    """Equal images side by side and below each other, `columns` to a row."""
+    pictures = show(images_ICHW, side)
+    width, height = (pictures[0].width + gap, pictures[0].height + gap)
+    columns = min(columns, len(pictures))
+    sheet = Image.new("RGB", (columns * width - gap, -(-len(pictures) // columns) * height - gap), "white")
+    for index, picture in enumerate(pictures):
+        sheet.paste(picture, (index % columns * width, index // columns * height))
+    return sheet
+
+
+def labels_as_colours(labels_IHW: Tensor) -> Tensor:
+    """(I, 3, H, W) in [0, 1]: label 0, the background, is grey; the others are hues that stay apart."""
+    count = max(int(labels_IHW.max()), 1)
+    hues = [
+        colorsys.hsv_to_rgb(index / count, 0.55 + 0.35 * (index % 2), 0.95 - 0.3 * (index % 3) / 2)
+        for index in range(count)
+    ]
+    palette = torch.tensor([(0.85, 0.85, 0.85), *hues])
+    return palette[labels_IHW].permute(0, 3, 1, 2)
+
+
+def save_picture(path: Path, picture: Image.Image, **settings: int) -> Path:
+    """Write a picture in the format of its name, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    sheet.save(path)
+    data = io.BytesIO()
+    picture.save(data, Image.registered_extensions()[path.suffix], **settings)
+    write_bytes(path, data.getvalue())
     return path

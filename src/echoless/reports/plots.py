@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
+
+from echoless.runs import write_bytes
 
 
 def scatter(path: Path, points_N2: Tensor, labels_N: Tensor | None, names: Sequence[str] | None) -> Path:
@@ -24,9 +28,7 @@ def scatter(path: Path, points_N2: Tensor, labels_N: Tensor | None, names: Seque
     axes.set_xticks([])
     axes.set_yticks([])
     axes.set_title("t-SNE of pooled features")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
-    return path
+    return _save(path, figure)
 
 
 def heatmaps(
@@ -55,6 +57,13 @@ def heatmaps(
         axes.set_xticks(range(len(column_names)), column_names)
         axes.set_yticks(range(len(row_names)), row_names)
         axes.set(title=title, xlabel=columns_title, ylabel=rows_title)
+    return _save(path, figure)
+
+
+def _save(path: Path, figure: Any) -> Path:
+    """Whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    data = io.BytesIO()
+    figure.savefig(data, dpi=110)
+    write_bytes(path, data.getvalue())
     return path

@@ -41,31 +41,32 @@ class Metric:
         )
 
     def __str__(self) -> str:
-        return f"{self.metric} {_number(self)}{_interval(self)}  n={self.n}  {describe(self.protocol)}"
+        return f"{self.metric} {number(self)}{interval_text(self)}  n={self.n}  {describe(self.protocol)}"
 
 
 def describe(protocol: dict[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in protocol.items() if value is not None)
 
 
-def _is_share(metric: Metric) -> bool:
+def is_share(metric: Metric) -> bool:
+    """Is it a part of 1, to be written in per cent?"""
     return metric.metric.startswith(_SHARES)
 
 
-def _number(metric: Metric) -> str:
-    return f"{100 * metric.value:.2f} %" if _is_share(metric) else f"{metric.value:.4g}"
+def number(metric: Metric) -> str:
+    return f"{100 * metric.value:.2f} %" if is_share(metric) else f"{metric.value:.4g}"
 
 
-def _interval(metric: Metric) -> str:
+def interval_text(metric: Metric) -> str:
     if metric.interval is None:
         return ""
     low, high = metric.interval
-    return f" [{100 * low:.2f}, {100 * high:.2f}]" if _is_share(metric) else f" [{low:.4g}, {high:.4g}]"
+    return f" [{100 * low:.2f}, {100 * high:.2f}]" if is_share(metric) else f" [{low:.4g}, {high:.4g}]"
 
 
 def table(metrics: Sequence[Metric]) -> str:
     """Rows for a terminal: the value with its interval first, then everything that the value depends on."""
-    rows = [(m.metric, _number(m) + _interval(m), f"n={m.n}", describe(m.protocol)) for m in metrics]
+    rows = [(m.metric, number(m) + interval_text(m), f"n={m.n}", describe(m.protocol)) for m in metrics]
     if not rows:
         return "nothing was measured"
     widths = [max(len(row[column]) for row in rows) for column in range(3)]

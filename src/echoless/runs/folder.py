@@ -1,6 +1,6 @@
 """What is in a run folder, and who may write into it?
 
-    RUN/config.json  metrics.jsonl  log.txt  results.json  report.html
+    RUN/config.json  metrics.jsonl  log.txt  about.json  results.json  report.html
     RUN/checkpoints/  RUN/encoder/  RUN/snapshots/step-00000123/  RUN/tensorboard/
 
 `open_run` is for training: it locks the folder, so that two processes never train into one. `RunFolder(path)` alone
@@ -41,6 +41,7 @@ LOCK = ".lock"
 RUN_ENTRIES = (
     "metrics.jsonl",
     "log.txt",
+    "about.json",
     "results.json",
     ".results.json.lock",
     "report.html",
@@ -82,6 +83,15 @@ class RunFolder:
 
     def read_config(self) -> dict[str, Any]:
         return read_json_object(self.path / "config.json")
+
+    def write_about(self, about: Mapping[str, Any]) -> None:
+        """Where, when and how long it ran: the one file in which equal runs differ."""
+        write_json(self.path / "about.json", dict(about))
+
+    def read_about(self) -> dict[str, Any]:
+        """What `write_about` wrote; nothing where nothing was."""
+        path = self.path / "about.json"
+        return read_json_object(path) if os.path.lexists(path) else {}
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         """One line of metrics.jsonl; give it a "step"."""

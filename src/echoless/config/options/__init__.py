@@ -1,5 +1,6 @@
 """What may be asked of a verb? One frozen value per verb; the command line and the Python functions share them."""
 
+from echoless.config.options.command import as_command
 from echoless.config.options.embed import EmbedOptions
 from echoless.config.options.evaluate import EvaluateOptions
 from echoless.config.options.finetune import FinetuneOptions
@@ -16,4 +17,5 @@ __all__ = [
     "InspectOptions",
     "PretrainOptions",
     "SweepOptions",
+    "as_command",
 ]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import torch
+
 from echoless.evaluation.reconstruct import reconstruct
 from echoless.evaluation.segment import spectral_maps
+from echoless.recipes.about import plain_images
 from echoless.recipes.metrics.bench import Subject
 from echoless.reports import Metric, pictures
+from echoless.reports.maps import save_map
 
 SHOWN = 12  # images in a picture
 MAPPED = 2000  # images on a map
@@ -26,6 +30,9 @@ def spectral(subject: Subject) -> list[Metric]:
     )
     title = f"top three eigenvectors as RGB, {subject.name}"
     shown = {"images": maps.images_ICHW[:SHOWN], title: maps.rgb_I3hw[:SHOWN]}
+    if maps.clusters_IHW is not None and maps.truth_IHW is not None:
+        shown["segments, matched to the classes"] = pictures.labels_as_colours(maps.clusters_IHW)[:SHOWN]
+        shown["true masks"] = pictures.labels_as_colours(maps.truth_IHW)[:SHOWN]
     bench.say(f"written: {pictures.rows(bench.figures / f'spectral-{subject.name}.png', shown)}")
     return [maps.metric] if maps.metric else []
 
@@ -47,12 +54,24 @@ def reconstructions(subject: Subject) -> list[Metric]:
 
 
 def tsne(subject: Subject) -> list[Metric]:
-    """A map in two dimensions, coloured by class."""
+    """A map in two dimensions as a picture, and as points with their images and neighbours for the report."""
     from echoless.measures import tsne_map
     from echoless.reports.plots import scatter
 
-    bench, features = subject.bench, subject.judged[subject.view]
-    points = tsne_map(features.features_ND[:MAPPED], seed=bench.options.seed)
+    bench, view = subject.bench, subject.view
+    features = subject.judged[view]
+    vectors, ids = torch.from_numpy(features.features_ND[:MAPPED].copy()), features.ids_N[:MAPPED].tolist()
     labels = None if features.labels_N is None else features.labels_N[:MAPPED]
+    points = tsne_map(vectors, seed=bench.options.seed)
+    save_map(
+        bench.figures,
+        points,
+        vectors,
+        images_NCHW=plain_images(bench.judged, ids, subject.encoder.image_size),
+        labels_N=labels,
+        class_names=bench.judged.class_names,
+        names=[bench.judged.paths[index] for index in ids],
+        about=f"{len(points)} images, layer {view.layer}, {view.pooling} pooling, seed {bench.options.seed}",
+    )
     bench.say(f"written: {scatter(bench.figures / 'tsne.png', points, labels, bench.judged.class_names)}")
     return []

@@ -1,0 +1,258 @@
+"""What does a run folder tell? Everything a page shows, as plain values; whatever is missing or broken is only noted.
+
+Runs are looked at while they train, after they were killed, and when other verbs wrote them: every file is optional.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from echoless.errors import EcholessError, RunError
+from echoless.reports.record import Metric
+from echoless.runs import RunFolder, checkpoint_folders, read_json_object, read_tensors
+from echoless.runs.journal import Metrics
+from echoless.runs.jsonfile import open_untrusted, read_small
+from echoless.shortcuts import alphas
+
+PICTURE_LIMIT = 16 * 2**20  # bytes; a larger file is not looked at
+_SIGNATURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
+_MARKS = ("config.json", "metrics.jsonl", "results.json", "checkpoints")
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A PNG or JPEG file as it is on the disk."""
+
+    data: bytes
+    kind: str
+
+
+@dataclass(frozen=True)
+class Series:
+    """A quantity over the steps of a run."""
+
+    steps: list[int]
+    values: list[float]
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunData:
+    """A run as it was found."""
+
+    path: Path
+    name: str
+    config: dict[str, Any] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    alphas: tuple[float, ...] = ()
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    results: list[Metric] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+    pictures: dict[str, Picture] = field(default_factory=dict)
+    map: dict[str, Any] | None = None
+    troubles: list[str] = field(default_factory=list)
+
+    def series(self, key: str) -> Series:
+        """The finite numbers under `key` in metrics.jsonl; "feature_norm/block03" looks one level down."""
+        outer, _, inner = key.partition("/")
+        steps, values = [], []
+        for line in self.lines:
+            value = line.get(outer)
+            if inner:
+                value = value.get(inner) if isinstance(value, dict) else None
+            if is_number(value) and isinstance(line.get("step"), int):
+                steps.append(line["step"])
+                values.append(float(value))  # type: ignore[arg-type]
+        return Series(steps, values)
+
+    def blocks(self, key: str) -> list[str]:
+        """The names inside a quantity that has one value per block, in order."""
+        return sorted({name for line in self.lines if isinstance(line.get(key), dict) for name in line[key]})
+
+    @cached_property
+    def steps_done(self) -> int:
+        return max((line["step"] for line in self.lines if isinstance(line.get("step"), int)), default=0)
+
+    @property
+    def steps(self) -> int | None:
+        steps = self.config.get("steps")
+        return steps if isinstance(steps, int) and steps > 0 else None
+
+    @property
+    def seed(self) -> Any:
+        return self.config.get("seed")
+
+    @property
+    def complete(self) -> bool:
+        return self.steps is not None and self.steps_done >= self.steps
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def looks_like_a_run(path: Path) -> bool:
+    return any((path / name).exists() for name in _MARKS)
+
+
+def collect(path: Path, name: str | None = None) -> RunData:
+    """Read what is there. Only a folder that is no run at all is refused."""
+    if not path.is_dir():
+        raise RunError(f"{path} does not exist or is not a folder; allowed: a run folder")
+    if not looks_like_a_run(path):
+        raise RunError(f"{path} is not a run: it has none of {', '.join(_MARKS)}")
+    troubles: list[str] = []
+
+    def attempt(what: Callable[[], Value], otherwise: Value) -> Value:
+        try:
+            return what()
+        except (EcholessError, OSError, ValueError, KeyError, TypeError) as error:
+            troubles.append(str(error) or type(error).__name__)
+            return otherwise
+
+    run = RunFolder(path)
+    nothing: dict[str, Any] = {}
+    config = attempt(lambda: run.read_config() if (path / "config.json").exists() else {}, nothing)
+    manifest = attempt(lambda: _manifest(path), nothing)
+    return RunData(
+        path=path,
+        name=name or path.resolve().name,
+        config=config,
+        about=attempt(run.read_about, nothing),
+        environment=_mapping(manifest.get("environment")),
+        alphas=attempt(lambda: _alphas(path, config, manifest), ()),
+        lines=attempt(lambda: _lines(run.metrics, troubles), []),
+        results=attempt(lambda: _results(run, troubles), []),
+        log=attempt(lambda: _log(path), []),
+        pictures=attempt(lambda: _pictures(path, troubles), {}),
+        map=attempt(lambda: _map(path), None),
+        troubles=troubles,
+    )
+
+
+def collect_all(paths: list[Path]) -> list[RunData]:
+    """Every run under a name of its own: its folder's, with as many parents as it takes."""
+    resolved = [path.resolve() for path in paths]
+    if len(set(resolved)) < len(resolved):
+        raise RunError(f"{_twice(paths, resolved)} is given twice; allowed: each run once")
+    for parts in range(1, 64):
+        names = ["/".join(path.parts[-parts:]) for path in resolved]
+        if len(set(names)) == len(names):
+            break
+    return [collect(path, name) for path, name in zip(paths, names)]
+
+
+def _twice(paths: list[Path], resolved: list[Path]) -> Path:
+    return next(path for path, real in zip(paths, resolved) if resolved.count(real) > 1)
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    """Of the newest checkpoint; its weights are not looked at, so nothing is verified here."""
+    folders = checkpoint_folders(path / "checkpoints") if (path / "checkpoints").is_dir() else []
+    for folder in sorted(folders, reverse=True):
+        if (folder / "MANIFEST.json").exists():
+            return read_json_object(folder / "MANIFEST.json")
+    return {}
+
+
+def _alphas(path: Path, config: dict[str, Any], manifest: dict[str, Any]) -> tuple[float, ...]:
+    """As the weights carry them; before the first checkpoint as the config asks; learned ones from the encoder."""
+    record = _mapping(manifest.get("shortcuts"))
+    values = record.get("alphas")
+    if isinstance(values, list) and values and all(is_number(value) for value in values):
+        return tuple(float(value) for value in values)
+    model = _mapping(config.get("model"))
+    encoder = _mapping(model.get("encoder")) or model
+    shortcuts = _mapping(encoder.get("shortcuts"))
+    if shortcuts.get("variant") == "faded" and isinstance(encoder.get("depth"), int):
+        wanted = {name: shortcuts[name] for name in ("alpha_min", "schedule", "per", "fade") if name in shortcuts}
+        return alphas(encoder["depth"], **wanted)
+    if shortcuts.get("variant") == "learnable" and (path / "encoder" / "model.safetensors").exists():
+        tensors, _ = read_tensors(path / "encoder" / "model.safetensors")
+        return tuple(float(tensor) for name, tensor in sorted(tensors.items()) if name.endswith("alpha"))
+    return ()
+
+
+def _lines(metrics: Metrics, troubles: list[str]) -> list[dict[str, Any]]:
+    """Up to the first line that cannot be read."""
+    lines = []
+    try:
+        for line in metrics.read():
+            lines.append(line)
+    except EcholessError as error:
+        troubles.append(f"{error}; the lines before it are shown")
+    return lines
+
+
+def _results(run: RunFolder, troubles: list[str]) -> list[Metric]:
+    metrics = []
+    for record in run.read_results():
+        if not is_number(record["value"]):
+            troubles.append(f"{run.path / 'results.json'} has a {record['metric'][:40]} without a finite value")
+            continue
+        interval: Any = record.get("interval")
+        whole = isinstance(interval, list) and len(interval) == 2 and all(is_number(end) for end in interval)
+        metrics.append(
+            Metric(
+                metric=record["metric"],
+                value=record["value"],
+                n=record["n"] if isinstance(record.get("n"), int) else 0,
+                interval=(interval[0], interval[1]) if whole else None,
+                protocol=record["protocol"],
+            )
+        )
+    return metrics
+
+
+def _log(path: Path) -> list[str]:
+    if not (path / "log.txt").exists():
+        return []
+    return read_small(path / "log.txt").decode(errors="replace").splitlines()
+
+
+def _pictures(path: Path, troubles: list[str]) -> dict[str, Picture]:
+    """Every PNG and JPEG that the verbs left: RUN/figures/*, and the grid of samples."""
+    found: dict[str, Picture] = {}
+    files = [*sorted((path / "figures").glob("*")), path / "samples" / "grid.png", path / "samples.png"]
+    for file in files:
+        if file.suffix not in (".png", ".jpg") or not file.is_file() or file.is_symlink():
+            continue
+        picture = _picture(file)
+        if picture is None:
+            troubles.append(f"{file} is not a PNG or JPEG of at most {PICTURE_LIMIT} bytes: left out")
+        else:
+            found["samples" if file.parent.name == "samples" else file.stem] = picture
+    return found
+
+
+def _picture(file: Path) -> Picture | None:
+    with open_untrusted(file) as opened:
+        data = opened.read(PICTURE_LIMIT + 1)
+    kind = next((kind for mark, kind in _SIGNATURES.items() if data.startswith(mark)), None)
+    return None if kind is None or len(data) > PICTURE_LIMIT else Picture(data, kind)
+
+
+def _map(path: Path) -> dict[str, Any] | None:
+    file = path / "figures" / "tsne.json"
+    if not file.exists():
+        return None
+    record = json.loads(read_small(file))
+    count = len(record["x"])
+    lengths = (len(record["y"]), len(record["names"]), len(record["labels"] or record["x"]))
+    if set(lengths) != {count} or not count or len(record["neighbours"]) % count:
+        raise ValueError(f"{file} has lists of different lengths: left out")
+    return record  # type: ignore[no-any-return]

@@ -1,0 +1,204 @@
+"""Which run is better, and how sure is that? Runs that differ in their seed alone form a group; groups are compared.
+
+Within one run, an interval is over test images; across seeds it is Student's. A difference of two single runs has the
+interval of two independent ones: wide where both saw the same images, so it may hide a difference but not make one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from echoless.measures.intervals import MOST_SEEDS, sign_flip_test
+from echoless.reports.collect import RunData
+from echoless.reports.record import Metric, is_share
+
+_HIGHER = ("knn", "linear", "miou", "accuracy", "finetune", "precision", "recall", "inception")
+_LOWER = ("frechet", "fid", "kid", "loss", "bits")
+_BESIDE_THE_POINT = ("seed", "steps_done")  # of a protocol: what may differ between two comparable numbers
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that are one setting under several seeds. `first` is the place of its first run, which gives the colour."""
+
+    name: str
+    runs: tuple[RunData, ...]
+    first: int
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its interval: over test images of one run, or over the seeds of a group."""
+
+    value: float
+    interval: tuple[float, float] | None
+    seeds: int
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Against the first group, with the exact sign-flip p-value where both have the same seeds."""
+
+    value: float
+    interval: tuple[float, float] | None
+    p: float | None
+    pairs: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """One metric under one protocol in every group."""
+
+    metric: str
+    protocol: dict[str, Any]
+    share: bool
+    estimates: tuple[Estimate | None, ...]
+    differences: tuple[Difference | None, ...]
+    best: int | None
+
+
+def groups_of(runs: Sequence[RunData]) -> list[Group]:
+    """Equal configs up to the seed; a run without a config is a group of its own."""
+    found: dict[str, list[tuple[int, RunData]]] = {}
+    for place, run in enumerate(runs):
+        settings = {name: value for name, value in flat(run.config).items() if name != "seed"}
+        found.setdefault(repr(sorted(settings.items())) if settings else f"run {place}", []).append((place, run))
+    varied = [name for name, _ in differing(runs) if name != "seed"]
+    groups = []
+    for members in found.values():
+        place, run = members[0]
+        name = run.name
+        if len(members) > 1:
+            words = [f"{short(setting)} {flat(run.config).get(setting)}" for setting in varied]
+            name = f"{', '.join(words) or run.name} ({len(members)} seeds)"
+        groups.append(Group(name, tuple(member for _, member in members), place))
+    return groups
+
+
+def differing(runs: Sequence[RunData]) -> list[tuple[str, list[Any]]]:
+    """The settings in which the runs differ, with each run's value."""
+    settings = [flat(run.config) for run in runs if run.config]
+    names = sorted({name for each in settings for name in each})
+    return [
+        (name, [flat(run.config).get(name) for run in runs])
+        for name in names
+        if len({repr(each.get(name)) for each in settings}) > 1
+    ]
+
+
+def short(setting: str) -> str:
+    return setting.rpartition(".")[2]
+
+
+def flat(config: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """`{"model": {"depth": 6}}` as `{"model.depth": 6}`."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        name = f"{path}.{key}" if path else str(key)
+        found |= flat(value, name) if isinstance(value, Mapping) else {name: value}
+    return found
+
+
+def compare(groups: Sequence[Group]) -> list[Row]:
+    """Every number that at least two groups have under the same protocol."""
+    rows = []
+    for name, protocol in _common(groups):
+        measured = [_by_seed(group, name, protocol) for group in groups]
+        estimates = tuple(_estimate(list(values.values())) for values in measured)
+        differences = tuple(
+            None if place == 0 else _difference(measured[0], values) for place, values in enumerate(measured)
+        )
+        rows.append(Row(name, protocol, is_share_name(name), estimates, differences, best_of(name, estimates)))
+    return rows
+
+
+def comparable(metric: Metric) -> bool:
+    """Numbers about the run itself: not its baselines, nor the many of a scan over layers or snapshots."""
+    protocol = metric.protocol
+    return protocol.get("features", "trained") == "trained" and not {"scan", "step"} & set(protocol)
+
+
+def is_share_name(name: str) -> bool:
+    return is_share(Metric(metric=name, value=0.0, n=0))
+
+
+def _common(groups: Sequence[Group]) -> Iterator[tuple[str, dict[str, Any]]]:
+    seen: dict[str, tuple[str, dict[str, Any], set[int]]] = {}
+    for place, group in enumerate(groups):
+        for metric in (metric for run in group.runs for metric in run.results if comparable(metric)):
+            protocol = _key(metric.protocol)
+            key = f"{metric.metric} {sorted(protocol.items(), key=repr)!r}"
+            seen.setdefault(key, (metric.metric, protocol, set()))[2].add(place)
+    return ((name, protocol) for name, protocol, places in seen.values() if len(places) > 1)
+
+
+def _key(protocol: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in protocol.items() if name not in _BESIDE_THE_POINT}
+
+
+def _by_seed(group: Group, name: str, protocol: Mapping[str, Any]) -> dict[Any, Metric]:
+    """The number of each run of the group, by the run's seed."""
+    found: dict[Any, Metric] = {}
+    for place, run in enumerate(group.runs):
+        for metric in run.results:
+            if metric.metric == name and _key(metric.protocol) == protocol:
+                found.setdefault(run.seed if len(group.runs) > 1 else f"only {place}", metric)
+    return found
+
+
+def _estimate(metrics: Sequence[Metric]) -> Estimate | None:
+    if not metrics:
+        return None
+    if len(metrics) == 1:
+        return Estimate(metrics[0].value, metrics[0].interval, 1)
+    value, half = student([metric.value for metric in metrics])
+    return Estimate(value, (value - half, value + half), len(metrics))
+
+
+def _difference(base: Mapping[Any, Metric], other: Mapping[Any, Metric]) -> Difference | None:
+    if not base or not other:
+        return None
+    both = [seed for seed in base if seed in other]
+    if len(both) >= 2:
+        gains = [other[seed].value - base[seed].value for seed in both]
+        value, half = student(gains)
+        return Difference(value, (value - half, value + half), sign_flip_test(gains[:MOST_SEEDS]), len(both))
+    ours, theirs = _estimate(list(other.values())), _estimate(list(base.values()))
+    assert ours is not None and theirs is not None
+    value = ours.value - theirs.value
+    if ours.interval is None or theirs.interval is None:
+        return Difference(value, None, None, len(both))
+    below = math.hypot(ours.value - ours.interval[0], theirs.interval[1] - theirs.value)
+    above = math.hypot(ours.interval[1] - ours.value, theirs.value - theirs.interval[0])
+    return Difference(value, (value - below, value + above), None, len(both))
+
+
+def student(values: Sequence[float]) -> tuple[float, float]:
+    """The mean, and half the width of its 95 % interval by Student's t."""
+    from scipy.stats import t
+
+    spread = stdev(values) / math.sqrt(len(values))
+    return fmean(values), float(t.ppf(0.975, len(values) - 1)) * spread
+
+
+def best_of(name: str, estimates: Sequence[Estimate | None]) -> int | None:
+    """The place of the best value, if its interval lies wholly beyond that of every other; ranks have no better."""
+    sign = direction(name)
+    known = [(place, each) for place, each in enumerate(estimates) if each is not None]
+    if sign == 0 or len(known) < 2 or any(each.interval is None for _, each in known):
+        return None
+    place, best = max(known, key=lambda item: sign * item[1].value)
+    worst_of_best = min(sign * end for end in best.interval or ())
+    rivals = [max(sign * end for end in each.interval or ()) for other, each in known if other != place]
+    return place if all(worst_of_best > rival for rival in rivals) else None
+
+
+def direction(name: str) -> int:
+    """1 where more is better, -1 where less is, 0 where neither can be said."""
+    if name.startswith(_HIGHER):
+        return 1
+    return -1 if name.startswith(_LOWER) else 0

@@ -1,0 +1,78 @@
+"""Which runs are in a folder, and what is worth a glance? Names, states and a card each; links are not followed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from echoless.reports.charts import spark
+from echoless.reports.collect import RunData, looks_like_a_run
+from echoless.reports.compare import comparable
+from echoless.reports.facts import headline, status
+from echoless.reports.learned import title_of
+from echoless.reports.record import number
+
+DEEPEST = 4  # folders below DIR
+_WATCHED = (
+    "config.json",
+    "metrics.jsonl",
+    "results.json",
+    "about.json",
+    "log.txt",
+    "figures",
+    "samples",
+    "checkpoints",
+)
+
+
+def find_runs(root: Path) -> dict[str, Path]:
+    """Every run below `root` by its relative path, which is its name; `root` itself if it is one."""
+    if looks_like_a_run(root):
+        return {root.resolve().name: root}
+    return {path.relative_to(root).as_posix(): path for path in sorted(_walk(root, DEEPEST))}
+
+
+def _walk(folder: Path, deep: int) -> Iterator[Path]:
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        if not entry.is_dir(follow_symlinks=False) or entry.name.startswith("."):
+            continue
+        path = folder / entry.name
+        if looks_like_a_run(path):
+            yield path
+        elif deep > 1:
+            yield from _walk(path, deep - 1)
+
+
+def state_of(path: Path) -> str:
+    """Changes when a file that a page shows does."""
+    words = []
+    for name in _WATCHED:
+        for file in [path / name, *sorted((path / name).glob("*") if name in ("figures", "samples") else ())]:
+            try:
+                seen = file.stat()
+            except OSError:
+                continue
+            words.append(f"{file.name} {seen.st_mtime_ns} {seen.st_size}")
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
+
+
+def card(name: str, run: RunData) -> dict[str, Any]:
+    """What the gallery shows of a run."""
+    losses = run.series("loss").values
+    numbers = {metric.metric: metric for metric in run.results if comparable(metric)}
+    return {
+        "name": name,
+        "status": status(run),
+        "headline": headline(run),
+        "share": None if run.steps is None else min(1.0, run.steps_done / run.steps),
+        "loss": f"loss {losses[-1]:.4g}" if losses else "",
+        "spark": spark(losses) if len(losses) > 1 else "",
+        "numbers": [(title_of(key), number(numbers[key])) for key in ("knn", "linear", "miou") if key in numbers],
+    }

@@ -1,0 +1,197 @@
+"""How do runs become one page? Values, charts and pictures put into a template; nothing is loaded from elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import echoless
+from echoless.errors import ConfigError
+from echoless.reports.charts import COLOURS, DRAWN
+from echoless.reports.collect import Picture, RunData, collect_all
+from echoless.reports.compare import Row, compare, differing, groups_of, short
+from echoless.reports.facts import command, facts, headline, status
+from echoless.reports.figures import alpha_figures, training_figures
+from echoless.reports.learned import learned_figures, title_of
+from echoless.reports.payload import PICTURE_BUDGET, data_uri, maps_of, within
+from echoless.reports.record import Metric, describe, interval_text, number
+from echoless.reports.verdicts import Verdict, judge
+from echoless.runs import write_bytes
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_PICTURES = {
+    "reconstructions": ("Reconstructions", "Ground truth, what the encoder saw, and what the decoder made of it."),
+    "samples": ("Samples", "Drawn from the model."),
+    "spectral-trained": (
+        "What the patches group into",
+        "The top three eigenvectors of the graph of all patches as RGB, beside their images: equal colour, equal "
+        "feature. Below, where the set has masks: segments matched to the classes, and the true masks.",
+    ),
+    "spectral-untrained": ("The same, untrained", "The same encoder before training, for comparison."),
+    "tsne": ("t-SNE map", ""),
+}
+_NOT_SHOWN = ("data", "tsne-images")
+
+
+def report(runs: Sequence[str | Path], out: str | Path) -> Path:
+    """Write one page about one run or several."""
+    out = Path(out)
+    if not runs:
+        raise ConfigError("no run is given; allowed: one run folder or more")
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise ConfigError(f"out is {str(out)!r}; allowed: a file whose name ends in .html")
+    write_bytes(out, render(collect_all([Path(run) for run in runs])).encode())
+    return out
+
+
+def render(runs: Sequence[RunData], *, live: str = "") -> str:
+    """The page. `live` is the address to ask whether it has changed."""
+    return template("report.html").render(**page_values(runs), live=live, **frame_values(live))
+
+
+def page_values(runs: Sequence[RunData]) -> dict[str, Any]:
+    """Everything the template shows."""
+    groups = groups_of(runs)
+    verdicts = [judge(run) for run in runs]
+    return {
+        "title": runs[0].name if len(runs) == 1 else f"{len(runs)} runs compared",
+        "runs": [_run(run, place, verdicts[place]) for place, run in enumerate(runs)],
+        "groups": groups,
+        "rows": [_row(row) for row in compare(groups)] if len(groups) > 1 else [],
+        "differing": [(short(name), values) for name, values in differing(runs)] if len(runs) > 1 else [],
+        "alphas": alpha_figures(runs),
+        "training": [_with_verdicts(figure, verdicts) for figure in training_figures(runs)],
+        "learned": learned_figures(runs),
+        "pictures": _pictures(runs),
+        "maps": maps_of(runs),
+        "drawn_points": DRAWN,
+    }
+
+
+def frame_values(live: str = "") -> dict[str, Any]:
+    """Style, script, and the policy that lets the page load nothing but what it holds."""
+    script, style = asset("page.js"), asset("style.css")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    policy += "; base-uri 'none'; " + ("connect-src 'self'; form-action 'self'" if live else "form-action 'none'")
+    return {"script": script, "style": style, "policy": policy, "version": echoless.__version__}
+
+
+@cache
+def asset(name: str) -> str:
+    return (files("echoless.reports") / "assets" / name).read_text(encoding="utf-8")
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
+        loader=PackageLoader("echoless.reports", "assets"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def template(name: str) -> Any:
+    return _environment().get_template(name)
+
+
+def look(place: int) -> str:
+    """The classes that give a run its colour and dashes."""
+    return f"s{place % COLOURS} d{place // COLOURS}"
+
+
+def _run(run: RunData, place: int, verdicts: list[Verdict]) -> dict[str, Any]:
+    thumbnails = run.pictures.get("data")
+    return {
+        "name": run.name,
+        "look": look(place),
+        "status": status(run),
+        "complete": run.complete,
+        "headline": headline(run),
+        "facts": facts(run),
+        "command": command(run),
+        "thumbnails": data_uri(thumbnails) if thumbnails else "",
+        "verdicts": verdicts,
+        "metrics": [_told(metric) for metric in run.results if not _is_scan(metric)],
+        "scans": [_told(metric) for metric in run.results if _is_scan(metric)],
+        "troubles": run.troubles,
+        "log": run.log[-12:],
+    }
+
+
+def _told(metric: Metric) -> dict[str, Any]:
+    value = number(metric) + interval_text(metric)
+    return {"name": title_of(metric.metric), "value": value, "n": metric.n, "how": describe(metric.protocol)}
+
+
+def _is_scan(metric: Metric) -> bool:
+    """One of many, which a chart shows better."""
+    return bool({"scan", "step", "noise"} & set(metric.protocol))
+
+
+def _with_verdicts(figure: Any, verdicts: list[list[Verdict]]) -> tuple[Any, list[tuple[str, Verdict]]]:
+    """A figure with the verdicts on what it shows."""
+    found = [
+        (look(place), verdict)
+        for place, each in enumerate(verdicts)
+        for verdict in each
+        if figure.quantity and verdict.quantity == figure.quantity and figure.of in (None, place)
+    ]
+    return figure, found
+
+
+def _pictures(runs: Sequence[RunData]) -> list[dict[str, Any]]:
+    """By kind, each kind with every run that has it, so that runs stand side by side."""
+    shown = [
+        (name, place, run, picture)
+        for place, run in enumerate(runs)
+        for name, picture in run.pictures.items()
+        if name not in _NOT_SHOWN and not (name == "tsne" and run.map is not None)
+    ]
+    shown.sort(key=lambda item: (_order(item[0]), item[1]))
+    small: list[Picture] = within([picture for *_, picture in shown], PICTURE_BUDGET)
+    return [
+        {
+            "title": _PICTURES.get(name, (name.replace("-", " ").replace("_", " ").capitalize(), ""))[0],
+            "caption": _PICTURES.get(name, ("", ""))[1],
+            "run": run.name,
+            "look": look(place),
+            "uri": data_uri(picture),
+        }
+        for (name, place, run, _), picture in zip(shown, small)
+    ]
+
+
+def _order(name: str) -> tuple[int, str]:
+    known = list(_PICTURES)
+    return (known.index(name), "") if name in known else (len(known), name)
+
+
+def _row(row: Row) -> dict[str, Any]:
+    """A row of the comparison in words."""
+    factor, unit = (100.0, " %") if row.share else (1.0, "")
+
+    def ends(interval: tuple[float, float] | None, sign: str = "") -> str:
+        return "" if interval is None else f"[{factor * interval[0]:{sign}.4g}, {factor * interval[1]:{sign}.4g}]"
+
+    cells = []
+    for place, (estimate, difference) in enumerate(zip(row.estimates, row.differences)):
+        cell: dict[str, Any] = {"value": "–", "interval": "", "best": place == row.best, "difference": "", "p": ""}
+        if estimate is not None:
+            cell |= {"value": f"{factor * estimate.value:.4g}{unit}", "interval": ends(estimate.interval)}
+        if difference is not None:
+            cell["difference"] = f"{factor * difference.value:+.3g} {ends(difference.interval, '+')}".strip()
+            cell["p"] = "" if difference.p is None else f"p = {difference.p:.3g} over {difference.pairs} seeds"
+        cells.append(cell)
+    return {"name": title_of(row.metric), "how": describe(row.protocol), "cells": cells}

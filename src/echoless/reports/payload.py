@@ -1,0 +1,122 @@
+"""How do pictures and maps get into one file that stays small? As data, shared and shrunk to a budget."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from echoless.reports.collect import Picture, RunData
+
+PICTURE_BUDGET = 2_600_000  # bytes of all pictures of a page, before base64 adds a third
+SPRITE_BUDGET = 1_400_000
+NAME_BUDGET = 500_000  # characters of all image names
+MOST_POINTS = 65_535  # of a map: indices are sent as 16-bit numbers
+
+
+def data_uri(picture: Picture) -> str:
+    return f"data:{picture.kind};base64,{base64.b64encode(picture.data).decode()}"
+
+
+def within(pictures: Sequence[Picture], budget: int) -> list[Picture]:
+    """The same pictures, the large ones smaller and as JPEG where together they exceed the budget."""
+    if sum(len(picture.data) for picture in pictures) <= budget:
+        return list(pictures)
+    share = budget // len(pictures)
+    return [shrink(picture, share) if len(picture.data) > share else picture for picture in pictures]
+
+
+def shrink(picture: Picture, budget: int) -> Picture:
+    """Halve the sides until it fits; a picture that cannot be read is left as it is."""
+    try:
+        with Image.open(io.BytesIO(picture.data)) as opened:
+            image = opened.convert("RGB")
+    except (OSError, UnidentifiedImageError, Image.DecompressionBombError):
+        return picture
+    for quality in (80, 60, 60, 60, 60):
+        data = io.BytesIO()
+        image.save(data, "JPEG", quality=quality)
+        if data.tell() <= budget or min(image.size) < 16:
+            break
+        if quality == 60:
+            image = image.resize((image.width // 2, image.height // 2), Image.Resampling.BOX)
+    return Picture(data.getvalue(), "image/jpeg")
+
+
+def maps_of(runs: Sequence[RunData]) -> dict[str, Any]:
+    """`sets`: images with names and labels, each once; `maps`: where the points of each run lie."""
+    mapped = [run for run in runs if run.map is not None and "tsne-images" in run.pictures]
+    sets: dict[str, dict[str, Any]] = {}
+    sprites: dict[str, Picture] = {}
+    maps = []
+    for run in mapped:
+        assert run.map is not None
+        key = _identity(run)
+        sprites[key] = run.pictures["tsne-images"]
+        sets.setdefault(key, _set(run.map))
+        maps.append(_map(run, list(sets).index(key)))
+    for key, picture in zip(sprites, within(list(sprites.values()), SPRITE_BUDGET)):
+        sets[key]["sprite"] = data_uri(picture)
+    _shorten_names(list(sets.values()))
+    return {"sets": list(sets.values()), "maps": maps}
+
+
+def _identity(run: RunData) -> str:
+    assert run.map is not None
+    words = [repr(run.map[key]).encode() for key in ("names", "labels", "tile", "columns")]
+    return hashlib.sha256(b"\0".join([run.pictures["tsne-images"].data, *words])).hexdigest()
+
+
+def _set(record: dict[str, Any]) -> dict[str, Any]:
+    names = record.get("class_names")
+    labels = record["labels"]
+    return {
+        "names": [str(name) for name in record["names"][:MOST_POINTS]],
+        "labels": None if labels is None else _packed(np.clip(labels[:MOST_POINTS], 0, 65535)),
+        "classes": None if labels is None else _class_names(labels, names),
+        "tile": [int(side) for side in record["tile"]],
+        "columns": int(record["columns"]),
+    }
+
+
+def _class_names(labels: Sequence[int], names: Sequence[str] | None) -> list[str]:
+    count = max(labels) + 1
+    given = [str(name) for name in names or []]
+    return (given + [str(index) for index in range(len(given), count)])[: max(count, 1)]
+
+
+def _map(run: RunData, of: int) -> dict[str, Any]:
+    assert run.map is not None
+    x, y = (np.asarray(run.map[axis][:MOST_POINTS], dtype=np.float64) for axis in ("x", "y"))
+    reach = max(float(np.ptp(x)), float(np.ptp(y)), 1e-12)
+    count = len(run.map["x"])
+    neighbours = np.asarray(run.map["neighbours"]).reshape(count, -1)[: len(x)]
+    return {
+        "set": of,
+        "run": run.name,
+        "about": str(run.map.get("about", "")),
+        "x": _packed(65535 * (0.5 + (x - (x.max() + x.min()) / 2) / reach)),
+        "y": _packed(65535 * (0.5 - (y - (y.max() + y.min()) / 2) / reach)),
+        "neighbours": _packed(np.clip(neighbours, 0, len(x) - 1).ravel()),
+        "each": int(neighbours.shape[1]),
+    }
+
+
+def _packed(values: Any) -> str:
+    """Whole numbers of 16 bits, little-endian, as base64."""
+    return base64.b64encode(np.round(np.asarray(values)).astype("<u2").tobytes()).decode()
+
+
+def _shorten_names(sets: list[dict[str, Any]]) -> None:
+    """Cut names to their ends where they would make the page heavy."""
+    characters = sum(len(name) for each in sets for name in each["names"])
+    if characters <= NAME_BUDGET:
+        return
+    most = max(8, NAME_BUDGET // max(1, sum(len(each["names"]) for each in sets)))
+    for each in sets:
+        each["names"] = [name[-most:] for name in each["names"]]

@@ -1,0 +1,166 @@
+"""How did training go, in plain words? One line per quantity, with the rule that produced it.
+
+The rules compare averages over parts of a run, so that the noise of single steps decides nothing; each rule is printed
+beside its verdict, because a word without its rule cannot be argued with.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median, stdev
+from typing import Literal
+
+from echoless.reports.collect import RunData, Series
+
+Tone = Literal["good", "neutral", "warning"]
+FEWEST = 20  # values below which nothing is said of a trend
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`word` at a glance, `sentence` with the figures, `rule` as it was applied."""
+
+    quantity: str
+    word: str
+    sentence: str
+    rule: str
+    tone: Tone = "neutral"
+
+
+def judge(run: RunData) -> list[Verdict]:
+    """A verdict on every quantity that the run recorded."""
+    judges: list[tuple[str, Callable[[RunData], Verdict]]] = [
+        ("loss", loss),
+        ("lr", learning_rate),
+        ("gradient_norm", gradient_norm),
+        ("feature_norm", feature_norms),
+        ("rankme", effective_rank),
+        ("images_per_second", speed),
+    ]
+    recorded = {key for line in run.lines for key in line}
+    return [make(run) for key, make in judges if key in recorded]
+
+
+def loss(run: RunData) -> Verdict:
+    rule = (
+        "still improving if the mean of the last tenth of the run is below that of the tenth before by more than two "
+        "standard errors of their difference and by more than 0.2 %; rising if it is above by as much; else flat"
+    )
+    series = run.series("loss")
+    missing = sum(line.get("loss", 0) is None for line in run.lines)
+    if missing:
+        return Verdict("loss", "not finite", f"the loss was not a finite number at {missing} steps", rule, "warning")
+    if len(series) < FEWEST:
+        return _too_short("loss", series, rule)
+    before, after = _tenths(series.values)
+    change, error = fmean(after) - fmean(before), _standard_error(before, after)
+    matters = abs(change) > max(2 * error, 0.002 * abs(fmean(before)))
+    figures = f"{fmean(before):.4g} in the tenth before, {fmean(after):.4g} in the last (standard error {error:.2g})"
+    if matters and change < 0:
+        hint = "; a longer run may help" if run.complete else ""
+        return Verdict("loss", "still improving", figures + hint, rule, "good")
+    if matters:
+        return Verdict("loss", "rising", figures, rule, "warning")
+    return Verdict("loss", "flat", figures, rule)
+
+
+def learning_rate(run: RunData) -> Verdict:
+    rule = "warming up while it rises; constant within 1 % of its peak; decayed below 1 % of its peak; else falling"
+    series = run.series("lr")
+    if len(series) < 2:
+        return _too_short("learning rate", series, rule)
+    peak, last, before = max(series.values), series.values[-1], series.values[-2]
+    if last > before * 1.001:
+        word = "warming up"
+    elif last >= 0.99 * peak:
+        word = "constant"
+    else:
+        word = "decayed" if last < 0.01 * peak else "falling"
+    return Verdict("learning rate", word, f"peak {peak:.3g}, now {last:.3g}", rule)
+
+
+def gradient_norm(run: RunData) -> Verdict:
+    rule = "growing if the median of the last fifth is above 3 times that of the middle fifth; spikes are values above "
+    rule += "10 times the median of the run after its first twentieth; else steady"
+    series = run.series("gradient_norm")
+    if len(series) < FEWEST:
+        return _too_short("gradient norm", series, rule)
+    values = series.values[len(series) // 20 :]
+    fifth = max(1, len(values) // 5)
+    middle, last = median(values[2 * fifth : 3 * fifth]), median(values[-fifth:])
+    spikes = [step for step, value in zip(series.steps[-len(values) :], values) if value > 10 * median(values)]
+    figures = f"median {middle:.3g} in the middle of the run, {last:.3g} at its end"
+    if spikes:
+        where = ", ".join(map(str, spikes[:5])) + (", ..." if len(spikes) > 5 else "")
+        return Verdict("gradient norm", f"{len(spikes)} spikes", f"{figures}; at steps {where}", rule, "warning")
+    if last > 3 * middle:
+        return Verdict("gradient norm", "growing", figures, rule, "warning")
+    return Verdict("gradient norm", "steady", figures, rule, "good")
+
+
+def feature_norms(run: RunData) -> Verdict:
+    rule = "growing if the mean token norm of any block at the last look is above 3 times that at a quarter of the run"
+    growth = {}
+    for block in run.blocks("feature_norm"):
+        series = run.series(f"feature_norm/{block}")
+        if len(series) >= 4:
+            growth[block] = series.values[-1] / max(series.values[len(series) // 4], 1e-12)
+    if not growth:
+        return Verdict("feature norms", "too short to tell", "fewer than four looks", rule)
+    worst = max(growth, key=lambda block: growth[block])
+    last = run.series(f"feature_norm/{worst}").values[-1]
+    sentence = f"most in {worst}: {growth[worst]:.2g} times since a quarter of the run, now {last:.3g}"
+    if growth[worst] > 3:
+        return Verdict("feature norms", "norms growing", sentence, rule, "warning")
+    return Verdict("feature norms", "steady", sentence, rule, "good")
+
+
+def effective_rank(run: RunData) -> Verdict:
+    rule = (
+        "collapsed if RankMe ends below a quarter of its peak or below 1.5; rising if it ends more than 5 % above its "
+    )
+    rule += "value at 80 % of the run; falling if as much below; else flat"
+    series = run.series("rankme")
+    if len(series) < 4:
+        return _too_short("effective rank", series, rule)
+    peak, last = max(series.values), series.values[-1]
+    earlier = series.values[min(len(series) - 2, round(0.8 * (len(series) - 1)))]
+    figures = f"RankMe {last:.3g} at the end, {earlier:.3g} at 80 % of the run, peak {peak:.3g}"
+    if last < 0.25 * peak or last < 1.5:
+        return Verdict("effective rank", "rank collapsed", figures, rule, "warning")
+    if last > 1.05 * earlier:
+        return Verdict("effective rank", "rising", figures, rule, "good")
+    return Verdict("effective rank", "falling" if last < 0.95 * earlier else "flat", figures, rule)
+
+
+def speed(run: RunData) -> Verdict:
+    rule = "waiting for data if more than 20 % of the time is spent waiting; slower if the median of the last fifth is "
+    rule += "below 80 % of the run's; else steady"
+    series = run.series("images_per_second")
+    values = [value for value in series.values if value > 0]
+    if len(values) < FEWEST:
+        return _too_short("images/s", series, rule)
+    whole, last = median(values), median(values[-len(values) // 5 :])
+    waiting = run.series("waiting").values
+    waited = median(waiting) if waiting else 0.0
+    figures = f"median {whole:.3g} images/s, {last:.3g} at the end, {100 * waited:.0f} % of the time waiting for data"
+    if waited > 0.2:
+        return Verdict("images/s", "waiting for data", figures + ": more --workers may help", rule, "warning")
+    if last < 0.8 * whole:
+        return Verdict("images/s", "slower", figures, rule, "warning")
+    return Verdict("images/s", "steady", figures, rule, "good")
+
+
+def _too_short(quantity: str, series: Series, rule: str) -> Verdict:
+    return Verdict(quantity, "too short to tell", f"{len(series)} values so far", rule)
+
+
+def _tenths(values: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
+    tenth = max(5, len(values) // 10)
+    return values[-2 * tenth : -tenth], values[-tenth:]
+
+
+def _standard_error(before: Sequence[float], after: Sequence[float]) -> float:
+    return math.sqrt(stdev(before) ** 2 / len(before) + stdev(after) ** 2 / len(after))
