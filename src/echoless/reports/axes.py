@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, median
 
 
 @dataclass(frozen=True)
@@ -84,11 +86,8 @@ def thin(xs: list[float], ys: list[float], most: int) -> tuple[list[float], list
     return [xs[i] for i in kept], [ys[i] for i in kept]
 
 
-def smooth(values: list[float], window: int) -> list[float]:
-    """The mean over `window` values around each; fewer at the ends."""
-    sums = [0.0]
-    for value in values:
-        sums.append(sums[-1] + value)
-    half = window // 2
-    ends = [(max(0, i - half), min(len(values), i + half + 1)) for i in range(len(values))]
-    return [(sums[last] - sums[first]) / (last - first) for first, last in ends]
+def medians(xs: list[float], ys: list[float], spans: int) -> tuple[list[float], list[float]]:
+    """The median of each of `spans` equal parts, at its middle: what is left when noise and spikes are taken away."""
+    ends = [index * len(xs) // spans for index in range(spans + 1)]
+    parts = [(first, last) for first, last in pairwise(ends) if last > first]
+    return [fmean(xs[first:last]) for first, last in parts], [median(ys[first:last]) for first, last in parts]

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup, escape
 
-from echoless.reports.axes import Axis, fit, smooth, thin, written
+from echoless.reports.axes import Axis, fit, medians, thin, written
 
 WIDTH, HEIGHT = 440, 240
 LEFT, RIGHT, TOP, BOTTOM = 50, 14, 12, 34
 DRAWN = 400  # points of a curve
+SPANS = 60  # of a smoothed curve
 COLOURS = 8  # that the style defines; further series repeat them with dashes
 
 
@@ -29,7 +30,7 @@ class Curve:
     style: int = 0
     ramp: float | None = None
     dots: bool = False
-    smoothed: bool = False  # the values faintly, their moving mean on top
+    smoothed: bool = False  # the values faintly, the medians of equal spans on top
     band: Sequence[tuple[float, float]] | None = None
 
 
@@ -183,7 +184,7 @@ def _curve(curve: Curve, across: Axis, up: Axis) -> str:
         parts.append(_band(curve, across, up, look))
     if curve.smoothed and len(xs) >= 50:
         parts.append(_line(*thin(xs, ys, DRAWN), across, up, f"{look} faint", style, ""))
-        ys = smooth(ys, max(3, len(ys) // 40))
+        xs, ys = medians(xs, ys, SPANS)
     drawn = thin(xs, ys, DRAWN)
     parts.append(_line(*drawn, across, up, look, style, curve.name))
     if curve.dots or len(xs) == 1:
@@ -230,7 +231,7 @@ def _row(dot: Dot, across: Axis, top: float) -> str:
     )
     y = top + 20
     return (
-        _text(8, top + 8, _cut(dot.name, 38), "halo")
+        _text(8, top + 8, _cut(dot.name, 28), "halo")
         + _text(WIDTH - RIGHT, top + 8, dot.text, "end halo")
         + f'<line class="reach {look}" x1="{low:.1f}" x2="{high:.1f}" y1="{y}" y2="{y}"/>'
         + f'<circle class="{look}" cx="{value:.1f}" cy="{y}" r="4.5"/>'

@@ -81,7 +81,7 @@ def training_figures(runs: Sequence[RunData]) -> list[Figure]:
             runs,
             smoothed=True,
             quantity="loss",
-            caption="Faint: as recorded. Bold: mean over 1/40 of the run.",
+            caption="Faint: as recorded. Bold: medians of 60 equal spans.",
         ),
         _over_steps("Learning rate", "lr", runs, quantity="learning rate"),
         _over_steps(
@@ -91,7 +91,7 @@ def training_figures(runs: Sequence[RunData]) -> list[Figure]:
             log=True,
             smoothed=True,
             quantity="gradient norm",
-            caption="Before clipping.",
+            caption="Before clipping; bold as above.",
         ),
         *(_norms(runs, place) for place in range(len(runs))),
         _over_steps(
