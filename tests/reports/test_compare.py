@@ -1,0 +1,81 @@
+"""A value is called best only where its interval says so, and differences over seeds are those of scipy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from echoless.reports import Metric
+from echoless.reports.collect import RunData
+from echoless.reports.compare import best_of, compare, differing, direction, groups_of, student
+from echoless.reports.compare import Estimate as E
+
+
+def run(name: str, alpha: float, seed: int, value: float, half: float = 0.01, metric: str = "knn") -> RunData:
+    config = {"model": {"shortcuts": {"alpha_min": alpha}}, "seed": seed, "steps": 10}
+    number = Metric(
+        metric=metric, value=value, n=100, interval=(value - half, value + half), protocol={"k": 20, "seed": seed}
+    )
+    return RunData(path=Path(name), name=name, config=config, results=[number])
+
+
+def test_runs_that_differ_in_their_seed_alone_are_a_group():
+    runs = [run("a0", 1.0, 0, 0.3), run("b0", 0.6, 0, 0.4), run("a1", 1.0, 1, 0.31), run("b1", 0.6, 1, 0.42)]
+    groups = groups_of(runs)
+    assert [[member.name for member in group.runs] for group in groups] == [["a0", "a1"], ["b0", "b1"]]
+    assert groups[1].name == "alpha_min 0.6 (2 seeds)"
+    assert [name for name, _ in differing(runs)] == ["model.shortcuts.alpha_min", "seed"]
+
+
+def test_differences_over_seeds_are_paired_and_agree_with_scipy():
+    plain, faded = [0.30, 0.33, 0.29, 0.35], [0.41, 0.42, 0.37, 0.47]
+    runs = [run(f"p{i}", 1.0, i, value) for i, value in enumerate(plain)]
+    runs += [run(f"f{i}", 0.6, i, value) for i, value in enumerate(faded)]
+    (row,) = compare(groups_of(runs))
+    difference = row.differences[1]
+    test = scipy.stats.ttest_rel(faded, plain)
+    low, high = test.confidence_interval(0.95)
+    assert difference is not None and difference.pairs == 4
+    assert difference.interval == pytest.approx((low, high)) and difference.value == pytest.approx(0.1, abs=1e-9)
+    gains = np.array(faded) - np.array(plain)
+    flips = scipy.stats.permutation_test((gains,), np.mean, permutation_type="samples", n_resamples=np.inf)
+    assert difference.p == pytest.approx(flips.pvalue)
+
+
+def test_a_mean_over_seeds_has_the_interval_of_student():
+    values = [0.3, 0.35, 0.31]
+    mean, half = student(values)
+    low, high = scipy.stats.t.interval(0.95, 2, np.mean(values), scipy.stats.sem(values))
+    assert (mean - half, mean + half) == pytest.approx((low, high))
+
+
+def test_single_runs_are_compared_as_independent():
+    (row,) = compare(groups_of([run("a", 1.0, 0, 0.3, 0.03), run("b", 0.6, 0, 0.4, 0.04)]))
+    difference = row.differences[1]
+    assert difference is not None and difference.interval == pytest.approx((0.05, 0.15)) and difference.p is None
+    assert row.best == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "estimates", "best"),
+    [
+        ("knn", [E(0.3, (0.29, 0.31), 1), E(0.4, (0.39, 0.41), 1)], 1),
+        ("knn", [E(0.3, (0.25, 0.36), 1), E(0.4, (0.35, 0.45), 1)], None),
+        ("knn", [E(0.3, (0.29, 0.31), 1), E(0.4, None, 1)], None),
+        ("frechet", [E(30, (29, 31), 1), E(40, (39, 41), 1)], 0),
+        ("rankme", [E(3, (2.9, 3.1), 1), E(4, (3.9, 4.1), 1)], None),
+        ("knn", [E(0.3, (0.29, 0.31), 1), None], None),
+    ],
+)
+def test_the_best_is_marked_only_where_the_intervals_support_it(name, estimates, best):
+    assert best_of(name, estimates) == best
+
+
+def test_numbers_of_different_protocols_are_not_compared():
+    other = run("b", 0.6, 0, 0.4)
+    other.results[0].protocol["k"] = 5
+    assert compare(groups_of([run("a", 1.0, 0, 0.3), other])) == []
+    assert (direction("linear"), direction("frechet"), direction("rank_paper")) == (1, -1, 0)
