@@ -10,8 +10,8 @@ import scipy.stats
 
 from echoless.reports import Metric
 from echoless.reports.collect import RunData
-from echoless.reports.compare import best_of, compare, differing, direction, groups_of, student
 from echoless.reports.compare import Estimate as E
+from echoless.reports.compare import best_of, compare, differing, direction, groups_of, student
 
 
 def run(name: str, alpha: float, seed: int, value: float, half: float = 0.01, metric: str = "knn") -> RunData:
