@@ -89,8 +89,10 @@ def results(level: float, seed: int) -> list[dict[str, Any]]:
             found += [record(name, level - 0.02 * (5 - block), 0.02, **where) for name in ("knn", "linear")]
         found.append(record("rankme", 20.0 + block, None, features="trained", layer=layer, scan="layers"))
         found += [
-            record("linear", level - 0.1 * noise + 0.01 * block, 0.02, features="trained", layer=layer, noise=noise)
-            for noise in NOISES
+            record(
+                "linear", level - 0.1 * n + 0.01 * block, 0.02, features="trained", layer=layer, noise=n, scan="grid"
+            )
+            for n in NOISES
         ]
     for step in (30, 60, 90, 120):
         found.append(record("knn", level * step / 120, 0.02, features="trained", step=step, **last))

@@ -68,7 +68,7 @@ def _values(name: str, runs: Sequence[RunData]) -> Figure | None:
 
 
 def _plain(metric: Metric) -> bool:
-    return not {"scan", "step", "noise", "steps"} & set(metric.protocol)
+    return not {"scan", "step"} & set(metric.protocol)
 
 
 def _dot(name: str, metric: Metric, style: int | None) -> Dot:
@@ -131,10 +131,10 @@ def _depth(layer: Any) -> tuple[int, str]:
 
 def _belongs(metric: Metric, key: str) -> bool:
     protocol = metric.protocol
-    if key not in protocol or protocol.get("features", "trained") != "trained" or "noise" in protocol:
+    if key not in protocol or protocol.get("features", "trained") != "trained":
         return False
     if key == "layer":
-        return "step" not in protocol and "scan" in protocol
+        return "scan" in protocol and not {"step", "noise"} & set(protocol)
     return is_number(protocol[key])
 
 
@@ -165,15 +165,20 @@ def _band(metrics: Sequence[Metric], factor: float) -> list[tuple[float, float]]
     return ends if len(ends) == len(metrics) else None
 
 
+def _cells(name: str, run: RunData) -> dict[tuple[str, float], float]:
+    """By layer and noise. A scan counts alone: the cell that it chose is measured again, in another way."""
+    found = [
+        m for m in run.results if m.metric == name and "layer" in m.protocol and is_number(m.protocol.get("noise"))
+    ]
+    scanned = [metric for metric in found if "scan" in metric.protocol]
+    return {(str(m.protocol["layer"]), m.protocol["noise"]): m.value for m in scanned or found}
+
+
 def heat_maps(run: RunData, alone: bool) -> list[Figure]:
     """Every metric that was measured at several layers and noise levels."""
     figures = []
     for name in dict.fromkeys(metric.metric for metric in run.results):
-        cells = {
-            (str(m.protocol["layer"]), m.protocol["noise"]): m.value
-            for m in run.results
-            if m.metric == name and "layer" in m.protocol and is_number(m.protocol.get("noise"))
-        }
+        cells = _cells(name, run)
         if len(cells) < 2:
             continue
         rows = sorted({layer for layer, _ in cells}, key=_depth)

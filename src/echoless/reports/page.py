@@ -137,7 +137,7 @@ def _told(metric: Metric) -> dict[str, Any]:
 
 def _is_scan(metric: Metric) -> bool:
     """One of many, which a chart shows better."""
-    return bool({"scan", "step", "noise"} & set(metric.protocol))
+    return bool({"scan", "step"} & set(metric.protocol))
 
 
 def _with_verdicts(figure: Any, verdicts: list[list[Verdict]]) -> tuple[Any, list[tuple[str, Verdict]]]:
