@@ -37,6 +37,7 @@ _HOME = {
     "evaluate": "recipes.evaluate",
     "embed": "recipes.embed",
     "finetune": "recipes.finetune",
+    "sample": "recipes.sample",
     "demo": "recipes.demo",
     "sweep": "recipes.sweep",
     "report": "reports.page",

@@ -18,6 +18,7 @@ VERBS = {
     "embed": ("embed", "one feature vector per image, as parquet or npy"),
     "report": ("report", "one page about one run, or several compared"),
     "serve": ("serve", "the same page live while runs train, and a gallery of all of them"),
+    "sample": ("sample", "images from a diffusion run: PNGs, a grid, samples.npz"),
     "export": ("export", "an encoder for transformers, timm or onnxruntime, with none of our code"),
     "import": ("import_", "a checkpoint of others, for --init, evaluate and embed"),
     "inspect": ("inspect", "the shortcuts of any transformers, timm, diffusers or torchvision model"),

@@ -9,9 +9,11 @@ from echoless.objectives.noising import Noised, denoising_objective, noised
 from echoless.objectives.objective import Draws, LossModule, Objective, Teaching, take
 from echoless.objectives.paths import Path, Point, diffusion_path, interpolant_path
 from echoless.objectives.predictions import PREDICTIONS, Field, convert, field_of, translate
+from echoless.objectives.sampling import SOLVERS, Sampling, draw_samples, sampler_for
 
 __all__ = [
     "PREDICTIONS",
+    "SOLVERS",
     "DINOObjective",
     "DiffusionObjective",
     "Draws",
@@ -24,11 +26,13 @@ __all__ = [
     "Objective",
     "Path",
     "Point",
+    "Sampling",
     "Teaching",
     "convert",
     "denoising_objective",
     "diffusion_path",
     "distillation_loss",
+    "draw_samples",
     "field_of",
     "info_nce",
     "interpolant_path",
@@ -38,6 +42,7 @@ __all__ = [
     "patch_targets",
     "random_masking",
     "rising_momentum",
+    "sampler_for",
     "sampling_interval",
     "take",
     "teacher_targets",

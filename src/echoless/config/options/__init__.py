@@ -7,6 +7,7 @@ from echoless.config.options.finetune import FinetuneOptions
 from echoless.config.options.import_ import ImportOptions
 from echoless.config.options.inspect import InspectOptions
 from echoless.config.options.pretrain import PretrainOptions
+from echoless.config.options.sample import SampleOptions
 from echoless.config.options.sweep import SweepOptions
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "ImportOptions",
     "InspectOptions",
     "PretrainOptions",
+    "SampleOptions",
     "SweepOptions",
     "as_command",
 ]

@@ -1,0 +1,129 @@
+"""How does a trained denoiser make images? Image i from (seed, i) alone, whatever else is made with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from echoless.config import DiffusionConfig, FlowConfig, RunConfig, SiTConfig, UViTConfig, from_dict
+from echoless.errors import ConfigError, RunError
+from echoless.evaluation.encoder import fingerprint_of
+from echoless.models import SiT, UViT
+from echoless.objectives import DiffusionObjective, FlowObjective, Sampling, denoising_objective, draw_samples
+from echoless.objectives.samplers import SampleNoise
+from echoless.runs import find_latest_valid, load_checkpoint, load_weights, require_same_shortcuts
+
+# Always so many at once, the last ones for nothing if need be: a processor rounds otherwise in another batch.
+PIECE = 16
+KINDS: dict[Any, tuple[Any, Any]] = {"uvit": (UViTConfig, UViT), "sit": (SiTConfig, SiT)}
+OBJECTIVES: dict[Any, Any] = {"diffusion": DiffusionConfig, "flow": FlowConfig}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageGenerator:
+    """`generator.images(indices, ...)` gives grey levels (B, H, W, C), uint8."""
+
+    name: str
+    fingerprint: str  # of all that decides the images but the seed and the sampler
+    model: UViT | SiT
+    objective: DiffusionObjective | FlowObjective
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    device: str
+
+    def labels_of(self, indices: Sequence[int], classes: Sequence[int] | None) -> Tensor | None:
+        """The class of each image, in turn; None for a model without classes."""
+        if self.objective.classes is None:
+            return None
+        wanted = range(self.objective.classes) if classes is None else classes
+        return torch.tensor([wanted[index % len(wanted)] for index in indices])
+
+    def images(
+        self, indices: Sequence[int], seed: int, sampling: Sampling, classes: Sequence[int] | None = None
+    ) -> Tensor:
+        """Images number `indices` of this seed."""
+        pieces = [indices[first : first + PIECE] for first in range(0, len(indices), PIECE)]
+        return torch.cat([self._piece(list(piece), seed, sampling, classes) for piece in pieces])
+
+    def _piece(self, indices: list[int], seed: int, sampling: Sampling, classes: Sequence[int] | None) -> Tensor:
+        filled = indices + indices[-1:] * (PIECE - len(indices))
+        labels_B = self.labels_of(filled, classes)
+        if labels_B is not None:
+            assert self.objective.classes is not None
+            labels_B = torch.where(labels_B < 0, self.objective.classes, labels_B).to(self.device)
+        noise = SampleNoise(seed, filled, self.objective.shape, self.device)
+        with torch.no_grad():
+            samples = draw_samples(self.model, self.objective, sampling, noise, labels_B)
+        return self.to_levels(samples[: len(indices)])
+
+    def to_levels(self, samples_BCHW: Tensor) -> Tensor:
+        """From what the model was trained on to grey levels."""
+        mean, std = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
+        return ((samples_BCHW.cpu() * std + mean).clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1)
+
+
+def open_generator(source: Path, device: str = "cpu") -> ImageGenerator:
+    """From a run (complete, or at its newest checkpoint), or from a folder that holds a denoiser."""
+    described, tensors, shortcuts = _trained(source)
+    if described.get("kind") not in KINDS:
+        raise RunError(f"{source} holds a model of kind {described.get('kind')!r}; allowed: {', '.join(KINDS)}")
+    config_type, network = KINDS[described["kind"]]
+    config = from_dict(config_type, described.get("model", {}), "model")
+    about = described.get("objective")
+    kind = about.get("kind") if isinstance(about, dict) else None
+    if kind not in OBJECTIVES:
+        raise RunError(f"{source} does not say what it was trained to predict; allowed: {', '.join(OBJECTIVES)}")
+    objective = from_dict(OBJECTIVES[kind], about, "objective")
+    model = network(config)
+    require_same_shortcuts(model.shortcut_record, shortcuts, names=("its config", "its weights"))
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise RunError(
+            f"the weights in {source} do not fit their config: {' '.join(str(error).split())[:300]}"
+        ) from None
+    mean, std = (tuple(described.get(key) or (0.5,) * config.channels) for key in ("mean", "std"))
+    return ImageGenerator(
+        name=str(source),
+        fingerprint=fingerprint_of(model.state_dict(), [repr(config), repr(objective), repr((mean, std))]),
+        model=model.to(device).eval(),
+        objective=denoising_objective(objective, (config.channels, *config.image_size), config.classes),
+        mean=mean,
+        std=std,
+        device=device,
+    )
+
+
+def _trained(source: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Any]]:
+    """(what it is, weights, shortcuts); of a run that goes on, the averaged weights of its newest checkpoint."""
+    for folder in (source, source / "encoder"):
+        if (folder / "model.safetensors").is_file():
+            weights = load_weights(folder)
+            return dict(weights.config), dict(weights.tensors), dict(weights.shortcuts)
+    found = find_latest_valid(source / "checkpoints") if (source / "checkpoints").is_dir() else None
+    if found is None:
+        raise RunError(f"{source} holds no trained model; allowed: a run with a checkpoint, or a model folder")
+    checkpoint = load_checkpoint(found.path)
+    config = from_dict(RunConfig, checkpoint.manifest["config"])
+    averaged = checkpoint.tensors.get("ema", {})
+    tensors = {name.removeprefix("module."): value for name, value in averaged.items() if name != "n_averaged"}
+    written = checkpoint.manifest["config"]
+    described = {"kind": config.model.kind, "model": written["model"], "objective": written["objective"]}
+    described |= {"mean": config.data.mean, "std": config.data.std}
+    return described, tensors or dict(checkpoint.tensors["model"]), checkpoint.manifest["shortcuts"]
+
+
+def check_request(generator: ImageGenerator, guidance: float, classes: Sequence[int] | None) -> None:
+    """Refuse what a model without classes, or with fewer, cannot do."""
+    known = generator.objective.classes
+    if known is None and (guidance != 1.0 or classes is not None):
+        asked = f"guidance is {guidance:g}" if guidance != 1.0 else f"classes is {tuple(classes or ())}"
+        raise ConfigError(f"{asked}, and {generator.name} was trained without classes; allowed: neither of the two")
+    wrong = [label for label in classes or () if known is not None and label >= known]
+    if wrong or classes == ():
+        raise ConfigError(f"classes is {tuple(classes or ())}; allowed: -1 (none) to {(known or 0) - 1}")

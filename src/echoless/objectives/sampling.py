@@ -1,0 +1,132 @@
+"""How does the name of a sampler become samples? The solver, its times and its field, for either objective."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from echoless.config.options.sample import Sampler
+from echoless.errors import ConfigError
+from echoless.objectives import samplers
+from echoless.objectives.diffusion import DiffusionObjective
+from echoless.objectives.flow import FlowObjective, sampling_interval
+from echoless.objectives.paths import Path
+from echoless.objectives.predictions import Field, Prediction, field_of, translate
+from echoless.objectives.samplers import SampleNoise
+
+DenoisingObjective = DiffusionObjective | FlowObjective
+EDGE = 1e-3  # how near to an end a solver goes that needs both signal and noise there
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sampling:
+    """Which sampler, and how it is guided. name=None: the one that suits the objective."""
+
+    name: Sampler | None = None
+    steps: int = 20
+    guidance: float = 1.0
+    channels: Literal["all", "first-three"] = "all"
+
+
+def sampler_for(objective: DenoisingObjective, name: Sampler | None = None) -> Sampler:
+    """The sampler of this name, or the one that suits the objective; refuses one that it has no use for."""
+    diffuses = isinstance(objective, DiffusionObjective)
+    if name is None:
+        return "dpm++2m" if diffuses else "heun"
+    wrong = "sde" if diffuses else "em"
+    if name == wrong:
+        allowed = ", ".join(other for other in SOLVERS if other != wrong)
+        raise ConfigError(f"sampler is {name!r}, which is not for this objective; allowed: {allowed}")
+    return name
+
+
+def draw_samples(
+    model: Callable[[Tensor, Tensor, Tensor | None], Tensor],
+    objective: DenoisingObjective,
+    sampling: Sampling,
+    noise: SampleNoise,
+    labels_B: Tensor | None = None,
+) -> Tensor:
+    """One sample for each generator of `noise`, in the space that the model was trained in."""
+    name = sampler_for(objective, sampling.name)
+    if labels_B is None or objective.classes is None:
+        field = field_of(model, objective.network_time, labels_B)
+    else:
+        given = (labels_B, objective.classes, sampling.guidance, sampling.channels)
+        field = samplers.guided(model, objective.network_time, *given)
+    solver = Solver(objective.path, field, objective.prediction, _ends(objective), sampling.steps, noise)
+    return SOLVERS[name](solver, noise())
+
+
+def _ends(objective: DenoisingObjective) -> tuple[float, float]:
+    """The times between which an ODE is solved, from noise to data."""
+    if isinstance(objective, DiffusionObjective):
+        return 1.0, EDGE
+    return sampling_interval(objective.config)
+
+
+@dataclass(frozen=True, slots=True)
+class Solver:
+    """What every solver is given."""
+
+    path: Path
+    field: Field
+    prediction: Prediction
+    ends: tuple[float, float]
+    steps: int
+    noise: SampleNoise
+
+    def predict(self, wanted: Prediction) -> Field:
+        return translate(self.field, self.path, self.prediction, wanted)
+
+    @property
+    def inner_ends(self) -> tuple[float, float]:
+        """The same ends, moved to where there is both signal and noise."""
+        if self.path.data_time == 0:
+            return self.ends  # a diffusion always has both
+        return max(self.ends[0], EDGE), min(self.ends[1], 1.0 - EDGE)
+
+    def uniform(self) -> Tensor:
+        return samplers.uniform_times(*self.ends, self.steps)
+
+
+def _em(solver: Solver, x: Tensor) -> Tensor:
+    times = samplers.reverse_sde_times(solver.steps)
+    return samplers.euler_maruyama(solver.predict("score"), x, times, solver.path, solver.noise)
+
+
+def _ddim(solver: Solver, x: Tensor) -> Tensor:
+    times = samplers.uniform_times(*solver.inner_ends, solver.steps)
+    return samplers.ddim(solver.predict("noise"), x, times, solver.path)
+
+
+def _dpm2m(solver: Solver, x: Tensor) -> Tensor:
+    times = samplers.log_snr_times(solver.path, *solver.inner_ends, solver.steps)
+    return samplers.dpm_solver_multistep(solver.predict("data"), x, times, solver.path)
+
+
+def _dpm3(solver: Solver, x: Tensor) -> Tensor:
+    times = samplers.fast_times(solver.path, *solver.inner_ends, solver.steps)
+    orders = samplers.fast_orders(solver.steps)
+    return samplers.dpm_solver_singlestep(solver.predict("data"), x, times, solver.path, orders)
+
+
+def _sde(solver: Solver, x: Tensor) -> Tensor:
+    times = samplers.interpolant_sde_times(solver.steps, start=solver.inner_ends[0])
+    return samplers.interpolant_sde(solver.predict("velocity"), x, times, solver.path, solver.noise)
+
+
+SOLVERS: dict[str, Callable[[Solver, Tensor], Tensor]] = {
+    "em": _em,
+    "ddim": _ddim,
+    "dpm++2m": _dpm2m,
+    "dpm++3": _dpm3,
+    "euler": lambda solver, x: samplers.euler(solver.predict("velocity"), x, solver.uniform()),
+    "heun": lambda solver, x: samplers.heun(solver.predict("velocity"), x, solver.uniform()),
+    "sde": _sde,
+    # Alone, so that a sample does not depend on its neighbours.
+    "dopri5": lambda solver, x: samplers.dopri5(solver.predict("velocity"), x, *solver.ends, each_alone=True),
+}

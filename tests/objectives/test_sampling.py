@@ -1,0 +1,67 @@
+"""Every sampler that has a name reaches the exact moments of Gaussian data, when it is given the exact prediction."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from gaussian import COVARIANCE, MEAN, exact
+
+from echoless.config import DiffusionConfig, FlowConfig
+from echoless.errors import ConfigError
+from echoless.objectives import SOLVERS, Sampling, denoising_objective, draw_samples, sampler_for
+from echoless.objectives.samplers import SampleNoise
+
+OBJECTIVES = {
+    "vp": DiffusionConfig(),
+    "ddpm": DiffusionConfig(schedule="ddpm"),
+    "linear": FlowConfig(),
+    "gvp noise": FlowConfig(interpolant="gvp", prediction="noise"),
+}
+COUNTS = {"dopri5": 8, "em": 512, "sde": 512}  # fewer where every sample costs more
+CASES = [
+    (name, sampler)
+    for name, config in OBJECTIVES.items()
+    for sampler in SOLVERS
+    if sampler != ("sde" if isinstance(config, DiffusionConfig) else "em")
+]
+
+
+def exact_network(objective):
+    """The perfect model: it is given the network's time, and must find the path's."""
+    field = exact(objective.prediction, objective.path)
+
+    def model(x, time_B, labels_B):
+        scale = float(objective.network_time(torch.tensor(1.0)))
+        return field(x.flatten(1), time_B[0].double() / scale).view_as(x)
+
+    return model
+
+
+@pytest.mark.parametrize(("name", "sampler"), CASES)
+def test_exact_predictions_give_the_moments_of_the_data(name, sampler):
+    objective = denoising_objective(OBJECTIVES[name], (3, 1, 1))
+    count = COUNTS.get(sampler, 2048)
+    steps = 100 if sampler in ("em", "sde", "euler", "ddim") else 40
+    noise = SampleNoise(0, range(count), (3, 1, 1))
+    samples = draw_samples(exact_network(objective), objective, Sampling(name=sampler, steps=steps), noise)
+    found = samples.flatten(1).double().numpy()
+    # What independent draws from the truth would be off by, four times over.
+    error = np.sqrt(np.diag(COVARIANCE) / count)
+    assert np.all(np.abs(found.mean(axis=0) - MEAN) < 4 * error + 0.02)
+    assert np.abs(np.cov(found.T) - COVARIANCE).max() < 4 * 2 * np.sqrt(2 / count) + 0.05
+
+
+def test_a_sampler_that_is_not_for_the_objective_is_refused_and_each_has_its_default():
+    diffusion, flow = (denoising_objective(config, (3, 1, 1)) for config in (DiffusionConfig(), FlowConfig()))
+    assert (sampler_for(diffusion), sampler_for(flow)) == ("dpm++2m", "heun")
+    for objective, wrong in ((diffusion, "sde"), (flow, "em")):
+        with pytest.raises(
+            ConfigError, match=f"sampler is '{wrong}', which is not for this objective; allowed: .*heun"
+        ):
+            sampler_for(objective, wrong)
