@@ -152,3 +152,25 @@ def test_image_and_patch_are_fitted_to_each_other_where_one_was_given():
 def test_what_cannot_be_is_refused_by_name(options, sentence):
     with pytest.raises(ConfigError, match=sentence):
         settled(**options)
+
+
+def test_another_depth_and_width_keep_the_size_of_a_head():
+    encoder = settled(recipe="mae-base", depth=24, width=1024).model.encoder
+    assert (encoder.depth, encoder.width, encoder.heads) == (24, 1024, 16)  # ViT-L
+    encoder = settled(recipe="mae-base", width=384).model.encoder
+    assert (encoder.depth, encoder.width, encoder.heads) == (12, 384, 6)  # ViT-S
+
+
+def test_branches_start_at_zero_where_the_user_says_so_whatever_the_decoder():
+    assert settled(decoder="plain", zero_init=True).model.encoder.zero_init
+    assert not settled(zero_init=False).model.encoder.zero_init
+    assert settled(decoder_depth=3).model.decoder_depth == 3
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [({"width": 100}, "width is 100"), ({"width": 0}, "width is 0"), ({"depth": 0}, "depth is 0"), ({"depth": -1}, "")],
+)
+def test_a_size_that_no_encoder_has_is_refused(wrong, says):
+    with pytest.raises(ConfigError, match=says):
+        settled(recipe="mae-base", **wrong)

@@ -105,8 +105,9 @@ def command(verb: str, *positional: str, **options: Any) -> Words:
 
 
 def trial_name(settings: Mapping[str, Any]) -> str:
-    """`alpha_min-0.6_seed-0`"""
-    return "_".join(f"{key}-{value}" for key, value in settings.items())
+    """`alpha_min-0.6_seed-0`, whatever the values are."""
+    words = [re.sub(r"[^A-Za-z0-9._+-]+", "-", f"{key}-{value}") for key, value in settings.items()]
+    return "_".join(word.strip("-") for word in words)
 
 
 def _placed(word: str, run: Path) -> str:

@@ -15,8 +15,8 @@ from echoless.recipes.table import RECIPES
 _SHORTCUT_OPTIONS = ("alpha_min", "variant", "schedule", "per", "fade")
 _OPTIM_OPTIONS = ("base_lr", "weight_decay", "warmup", "decay", "clip", "ema")
 # Those that not every recipe has: an option is allowed where the recipe's config has a field of its name.
-_BODY_OPTIONS = ("patch_size", "long_skips")
-_MODEL_OPTIONS = ("decoder",)
+_BODY_OPTIONS = ("patch_size", "depth", "width", "zero_init", "long_skips")
+_MODEL_OPTIONS = ("decoder", "decoder_depth")
 _OBJECTIVE_OPTIONS = ("mask_ratio", "normalize_pixels", "label_dropout")
 
 
@@ -64,14 +64,22 @@ def _refuse_options_of_others(options: PretrainOptions, config: RunConfig) -> No
 
 
 def _model(config: RunConfig, options: PretrainOptions) -> Any:
-    body = _sized(config.model.body, options)
-    shortcuts = replace(body.shortcuts, **_given(options, _SHORTCUT_OPTIONS))
-    body = replace(body, shortcuts=shortcuts, **_given(options, ("long_skips",)))
-    if options.decoder is None:
-        return with_body(config.model, body)
-    body = replace(body, final_norm=options.decoder == "plain", zero_init=options.decoder == "long_skips")
+    body = _widened(_sized(config.model.body, options), options.width)
+    body = replace(body, shortcuts=replace(body.shortcuts, **_given(options, _SHORTCUT_OPTIONS)))
+    if options.decoder is not None:
+        body = replace(body, final_norm=options.decoder == "plain", zero_init=options.decoder == "long_skips")
+    body = replace(body, **_given(options, ("depth", "zero_init", "long_skips")))
     model: Any = with_body(config.model, body)
-    return replace(model, decoder=options.decoder)
+    return replace(model, **_given(options, _MODEL_OPTIONS))
+
+
+def _widened(body: Any, width: int | None) -> Any:
+    """Another width has more or fewer heads, of the same size."""
+    if width is None:
+        return body
+    head = body.width // body.heads
+    require(width >= head and width % head == 0, "width", width, f"a multiple of {head}, the width of a head")
+    return replace(body, width=width, heads=width // head)
 
 
 def _data(measured: DataConfig, wanted: DataConfig, options: PretrainOptions) -> DataConfig:

@@ -42,8 +42,16 @@ class PretrainOptions:
     """One alpha per sub-layer (the authors' code) or per block (equation 5)."""
     fade: Fade | None = None
     """Which shortcuts fade."""
+    depth: int | None = None
+    """Blocks of the encoder."""
+    width: int | None = None
+    """Width of the encoder; its heads keep their size."""
+    zero_init: bool | None = None
+    """Start the last linear of every branch at zero (default: with long skips)."""
     decoder: Decoder | None = None
     """long_skips (the paper) or plain (He et al. 2022)."""
+    decoder_depth: int | None = None
+    """Blocks of the decoder."""
     mask_ratio: float | None = None
     """Share of the patches that is hidden."""
     normalize_pixels: bool | None = None
