@@ -75,8 +75,8 @@ def _model(config: RunConfig, options: PretrainOptions) -> Any:
 
 def _widened(body: Any, width: int | None) -> Any:
     """Another width has more or fewer heads, of the same size."""
-    if width is None:
-        return body
+    if width is None or not hasattr(body, "heads"):
+        return body if width is None else replace(body, width=width)
     head = body.width // body.heads
     require(width >= head and width % head == 0, "width", width, f"a multiple of {head}, the width of a head")
     return replace(body, width=width, heads=width // head)
