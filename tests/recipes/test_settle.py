@@ -141,7 +141,7 @@ def test_image_and_patch_are_fitted_to_each_other_where_one_was_given():
         ({"crop_scale": (0.9, 0.1)}, "crop_scale is .*; allowed: two numbers"),
         (
             {"recipe": "uvit-tiny", "mask_ratio": 0.5},
-            "mask_ratio is given, and recipe uvit-tiny has none; allowed with it: conditional, patch_size, depth, width, zero_init, label_drop",
+            "mask_ratio is given, and recipe uvit-tiny has none; allowed with it: conditional, patch_size, depth, width",
         ),
         ({"recipe": "uvit-tiny", "long_skips": False}, "long_skips is given, and recipe uvit-tiny has none"),
         ({"recipe": "sit-tiny", "decoder": "plain"}, "decoder is given, and recipe sit-tiny has none"),
@@ -169,7 +169,12 @@ def test_branches_start_at_zero_where_the_user_says_so_whatever_the_decoder():
 
 @pytest.mark.parametrize(
     ("wrong", "says"),
-    [({"width": 100}, "width is 100"), ({"width": 0}, "width is 0"), ({"depth": 0}, "depth is 0"), ({"depth": -1}, "")],
+    [
+        ({"width": 100}, "width is 100"),
+        ({"width": 0}, "width is 0"),
+        ({"depth": 0}, "depth is 0"),
+        ({"depth": -1}, "depth is -1"),
+    ],
 )
 def test_a_size_that_no_encoder_has_is_refused(wrong, says):
     with pytest.raises(ConfigError, match=says):
