@@ -59,7 +59,8 @@ def run(out: Path, world: int, accumulate: int = 1, patch: str = "") -> list[sub
 
 def weights(out: Path) -> torch.Tensor:
     tensors = load_checkpoint(out / "checkpoints" / "step-00000020").tensors
-    return torch.cat([tensors[group][name].flatten().double() for group in ("model", "ema") for name in tensors[group]])
+    groups = [group for group in ("model", "ema") if group in tensors]
+    return torch.cat([tensors[group][name].flatten().double() for group in groups for name in tensors[group]])
 
 
 DOUBLE = """
@@ -85,6 +86,25 @@ def test_two_processes_equal_two_pieces_bitwise_and_one_batch_closely(patch, tol
     print(f"R11 two processes against two pieces: equal={torch.equal(two, pieces)}; against one batch: {relative:.1e}")
     assert torch.equal(two, pieces)
     assert relative < tolerance
+
+
+COMPARISON = """
+from tiny import tiny_comparison
+tiny_config = lambda images, steps: tiny_comparison(images, {objective!r}, steps=steps)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["infonce", "dino"])
+def test_negatives_batch_statistics_and_the_centre_are_those_of_the_whole_batch(objective, tmp_path):
+    """With parts of their own each process would have other keys, norms and centres: far more than rounding."""
+    for name, world in (("two", 2), ("one", 1)):
+        for done in run(tmp_path / name, world, patch=COMPARISON.format(objective=objective)):
+            assert done.returncode == 0, done.stderr
+    two, one = weights(tmp_path / "two"), weights(tmp_path / "one")
+    relative = float((two - one).norm() / one.norm())
+    print(f"R11 {objective}: two processes against one, 20 steps, teacher and centre included: {relative:.1e}")
+    assert relative < 1e-5
 
 
 NAN_ON_RANK_1 = """
