@@ -108,9 +108,7 @@ def test_negatives_batch_statistics_and_the_centre_are_those_of_the_whole_batch(
             assert done.returncode == 0, done.stderr
     two, one, strangers = (weights(tmp_path / name) for name in ("two", "one", "strangers"))
     relative, apart = (float((other - one).norm() / one.norm()) for other in (two, strangers))
-    print(
-        f"R11 {objective}: two processes against one, teacher and centre included: {relative:.1e}; strangers {apart:.1e}"
-    )
+    print(f"R11 {objective}: two processes against one, all state included: {relative:.1e}; strangers {apart:.1e}")
     assert relative < 1e-4 < apart
 
 

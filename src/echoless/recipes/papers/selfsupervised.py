@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from echoless.recipes.experiment import Experiment, Published, Quantity
-from echoless.recipes.papers.scale import Build, Scale, Source, evaluation, masked_trials
+from echoless.recipes.papers.scale import Build, Cell, Scale, Source, evaluation, masked_trials
 
 KNN = Quantity(metric="knn", title="kNN %")
 LINEAR = Quantity(metric="linear", title="linear %")
@@ -33,7 +33,7 @@ TRAINING: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 
 def infonce(source: Source, scale: Scale) -> Experiment:
     """Contrastive learning, plain and faded: the counter-example of arXiv:2404.10947, where low rank should hurt."""
-    cells = [({"alpha_min": alpha_min}, {"alpha_min": alpha_min}) for alpha_min in (1.0, 0.7)]
+    cells = [Cell({"alpha_min": alpha_min}, {"alpha_min": alpha_min}) for alpha_min in (1.0, 0.7)]
     return Experiment(
         name="infonce",
         title=f"InfoNCE of MoCo-v3 with fading shortcuts, scale {scale.name}, class tokens",
@@ -57,10 +57,10 @@ def infonce(source: Source, scale: Scale) -> Experiment:
 
 def dino(source: Source, scale: Scale) -> Experiment:
     """DINO with ordinary, faded and no shortcuts: the self-supervised setting of arXiv:2510.00345."""
-    cells: list[tuple[dict[str, Any], dict[str, Any]]] = [
-        ({"shortcuts": "residual"}, {"alpha_min": 1.0}),
-        ({"shortcuts": "faded to 0.7"}, {"alpha_min": 0.7}),
-        ({"shortcuts": "none"}, {"variant": "none"}),
+    cells = [
+        Cell({"shortcuts": "residual"}, {"alpha_min": 1.0}),
+        Cell({"shortcuts": "faded-0.7"}, {"alpha_min": 0.7}),
+        Cell({"shortcuts": "none"}, {"variant": "none"}),
     ]
     masked = source.data.startswith("shapes")  # the set that brings masks
     dense = (FOUND, SEGMENTED) if masked else ()
