@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN    := .venv/bin
 EXTRAS := hf,science,shards,optim,ode,onnx,tracking
 
-.PHONY: help setup lint format test test-tv test-all demo bench clean
+.PHONY: help setup lint format test test-tv test-all demo bench docs clean
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
@@ -54,5 +54,13 @@ demo: setup      ## pretrain a plain and a faded encoder on drawn images and com
 bench: setup     ## the side-by-side measurements; each prints a ratio and writes JSON
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
+.venv/.docs: .venv/.installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
+
+docs: .venv/.docs  ## the site, in build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	$(BIN)/python -m pytest -n0 tests/test_docs.py
+
 clean:           ## remove the environment and every cache
-	rm -rf .venv .venv-tv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build .venv .venv-tv .mypy_cache .ruff_cache .pytest_cache .hypothesis

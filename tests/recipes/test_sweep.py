@@ -139,6 +139,7 @@ def test_a_real_run_is_measured_for_its_speed_stopped_continued_and_compared(tmp
     assert "resuming after step" in log or "nothing left to do" in log
     with (tmp_path / "s" / "sweep.csv").open(newline="") as file:
         assert {row["metric"] for row in csv.DictReader(file)} == {"rank_paper", "rank_centered", "rankme"}
+    assert (tmp_path / "s" / "report.html").stat().st_size > 10_000
     again: list[str] = []
     sweep_with("shapes:32", tmp_path / "s", options(alpha_min=(0.6,), max_steps=40), again.append)
     assert not [line for line in again if line.startswith("[")] and any("rank" in line for line in again)

@@ -44,8 +44,9 @@ EXTRAS = {
     "ode": (("torchdiffeq",), "adaptive ODE solvers for samplers"),
     "onnx": (("onnx", "onnxruntime", "onnxscript"), "export to ONNX"),
     "tracking": (("tensorboard",), "--tensorboard"),
+    "docs": (("mkdocs-material",), "the documentation as a site: make docs"),
 }
-_MODULES = {"pillow": "PIL", "scikit-learn": "sklearn"}
+_MODULES = {"pillow": "PIL", "scikit-learn": "sklearn", "mkdocs-material": "material"}
 
 
 @dataclass(frozen=True, slots=True)

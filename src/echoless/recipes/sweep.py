@@ -9,19 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from echoless.config.options import SweepOptions
-from echoless.errors import RunError
+from echoless.errors import EcholessError, RunError
 from echoless.recipes.estimate import Estimate, from_done, from_first_steps
 from echoless.recipes.experiment import Experiment, Trial
 from echoless.recipes.grid import grid
 from echoless.recipes.papers import paper
 from echoless.recipes.tabulate import aligned, collect, table, write_csv
 from echoless.recipes.trials import Ledger, Outcome, is_done, require_same_training, run_trial
+from echoless.reports.page import report
 from echoless.runs import read_json_object, write_json
 from echoless.runs.atomic import clear_leftovers, explained
 from echoless.runs.lock import FileLock
 from echoless.training import Progress, StopRequest, duration
 
 PLAN = "sweep.json"
+MOST_ON_A_PAGE = 30  # runs; a page of more is neither small nor legible
 Say = Callable[[str], None]
 
 
@@ -166,6 +168,21 @@ def _compare(swept: Swept, out: Path, say: Say) -> Swept:
     found = collect(swept.experiment, out)
     write_csv(out / "sweep.csv", swept.experiment, found)
     say(f"\n{table(swept.experiment, found)}\n\nevery number: {out / 'sweep.csv'}; the plan: {out / PLAN}")
+    say(_page(swept.experiment, out))
     if swept.failed:
         say(f"{len(swept.failed)} of {len(swept.experiment.trials)} runs failed; the same command tries them again")
     return swept
+
+
+def _page(experiment: Experiment, out: Path) -> str:
+    """The comparison of the runs that exist, the first of them as the baseline; a sweep never fails for its page."""
+    runs = [out / trial.name for trial in experiment.trials if (out / trial.name / "config.json").is_file()]
+    shown = runs[:MOST_ON_A_PAGE]
+    if not shown:
+        return "no run has begun, so there is no page"
+    try:
+        page = report(shown, out / "report.html")
+    except EcholessError as error:
+        return f"the page was not written: {error}"
+    fewer = f", the first {len(shown)} of {len(runs)} runs; echoless report makes others" if shown != runs else ""
+    return f"to look at: {page}{fewer}"

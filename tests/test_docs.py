@@ -1,0 +1,63 @@
+"""The documentation: reference pages name every verb, flag, recipe and experiment; the site builds without a warning
+and asks nothing of the network."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from echoless.cli.main import VERBS
+from echoless.recipes.papers import PAPERS
+from echoless.recipes.table import RECIPES
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def reference():
+    spec = importlib.util.spec_from_file_location("reference", ROOT / "scripts" / "reference.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_verb_is_on_its_page_with_its_real_help(reference):
+    page = reference.verbs()
+    assert re.findall(r"^## (\S+)$", page, re.M) == list(VERBS)
+    for flag in ("--alpha-min", "--checkpoint-every", "--seeds", "--layers", "--tolerance"):
+        assert flag in page
+    assert "\x1b" not in page and max(map(len, page.splitlines())) <= 120
+
+
+def test_every_recipe_and_experiment_is_on_its_page(reference):
+    page = reference.recipes()
+    assert re.findall(r"^### (\S+)$", page, re.M) == list(RECIPES)
+    assert all(f"| {name} |" in page for name in PAPERS)
+
+
+def test_every_page_of_the_menu_exists_and_every_page_is_in_the_menu():
+    menu = set(re.findall(r"^  - [^:]+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M))
+    assert menu == {path.name for path in (ROOT / "docs").glob("*.md")} | {"verbs.md", "recipes.md"}
+
+
+def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path):
+    if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("material") is None:
+        pytest.skip("NOT RUN: mkdocs-material is not installed (make docs installs it), so the site was not built")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    )
+    assert done.returncode == 0, done.stderr
+    pages = list(tmp_path.glob("*.html"))
+    assert {"index.html", "verbs.html", "recipes.html", "method.html", "results.html"} <= {page.name for page in pages}
+    fetched = re.compile(
+        r"<(?:script|img|iframe)[^>]+src=[\"']?(?:https?:)?//|<link[^>]+rel=[\"']?(?:stylesheet|preconnect)[^>]+//"
+    )
+    for page in pages:
+        assert not fetched.search(page.read_text()), page.name
