@@ -1,7 +1,7 @@
 """R6 for imports: no foreign checkpoint or model folder can run code, or eat the memory of its reader.
 
 Every payload goes through every entry point that reads foreign files (the function, the verb, the reader of .pth
-files; for folders also `inspect`), each in a process of its own forked from a warm one. Payloads are made here: pickles
+files, the reader of Inception's weights; for folders also `inspect`), each in a process of its own forked from a warm one. Payloads are made here: pickles
 that run code, bare and inside archives as torch.save writes them; archives whose members lie about their size; pickles
 that use nothing but permitted names to ask for endless memory.
 """
@@ -29,15 +29,17 @@ from echoless.cli.main import main as echoless
 from echoless.errors import ConfigError, UntrustedFile
 from echoless.exchange import import_checkpoint, inspect_model
 from echoless.exchange.import_pth import read_pth
+from echoless.recipes.metrics.extractor import open_extractor
 
 MOST_EXTRA_MEGABYTES = 100
 
 # Small tensors under names are what a .pth file is; what their shapes add up to is for the importer to see.
-HARMLESS = {("vast from small shapes", "read_pth")}
+HARMLESS = {(f"vast {what} from small shapes", "read_pth") for what in ("encoder", "SiT", "U-ViT")}
 
 READERS: dict[str, Callable[[Path], object]] = {
     "read_pth": read_pth,
-    "import_checkpoint": lambda path: import_checkpoint(path, path.with_suffix(".out"), heads=1, decoder_heads=1),
+    "import_checkpoint": lambda path: _import(path),
+    "open_extractor": lambda path: open_extractor(f"inception:{path}", (8, 8)),
     "echoless import": lambda path: _verb(["import", str(path), "--out", str(path.with_suffix(".verb"))]),
 }
 FOLDER_READERS: dict[str, Callable[[Path], object]] = {
@@ -45,6 +47,12 @@ FOLDER_READERS: dict[str, Callable[[Path], object]] = {
     "inspect_model": inspect_model,
     "echoless inspect": lambda path: _verb(["inspect", str(path)]),
 }
+
+
+def _import(path: Path) -> None:
+    """With answers to what files do not say; only a SiT needs, and only a SiT takes, this objective."""
+    answers = {"heads": 1, "decoder_heads": 1, "objective": "ddpm" if path.stem.startswith("sit") else None}
+    import_checkpoint(path, path.with_suffix(".out"), **answers)
 
 
 def _verb(arguments: list[str]) -> None:
@@ -187,7 +195,10 @@ def bombs() -> dict[str, bytes]:
         "names that are numbers": saved({"model": {7: torch.zeros(1)}}),
         "sparse": _sparse(),
         "meta tensor": saved({"model": {"w": torch.empty(10**6, device="meta")}}),
-        "vast from small shapes": saved({"model": _vast()}),
+        "vast encoder from small shapes": saved({"model": _vast()}),
+        "vast SiT from small shapes": saved({"ema": _vast_sit()}),
+        "vast U-ViT from small shapes": saved(_vast_uvit()),
+        "TorchScript that is none": archive(b"\x80\x02N.", {"constants.pkl": b"\x80\x02)."}),
     }
 
 
@@ -207,6 +218,33 @@ def _vast() -> dict[str, torch.Tensor]:
            for layer in ("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2")
            for kind in ("weight", "bias")},
     }  # fmt: skip
+
+
+def _vast_sit() -> dict[str, torch.Tensor]:
+    width = 40_000
+    names = ["t_embedder.mlp.0", "t_embedder.mlp.2", "final_layer.adaLN_modulation.1", "final_layer.linear"]
+    names += [f"blocks.0.{layer}" for layer in ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2", "adaLN_modulation.1")]
+    state = {f"{name}.{kind}": torch.zeros(width) for name in names for kind in ("weight", "bias")}
+    return state | {
+        "pos_embed": torch.zeros(1, 1, width),
+        "x_embedder.proj.weight": torch.zeros(width, 1, 1, 1),
+        "x_embedder.proj.bias": torch.zeros(width),
+        "y_embedder.embedding_table.weight": torch.zeros(2, width),
+    }
+
+
+def _vast_uvit() -> dict[str, torch.Tensor]:
+    width = 40_000
+    blocks = ("in_blocks.0", "mid_block", "out_blocks.0")
+    layers = ("norm1", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2")
+    names = ["norm", "decoder_pred", "out_blocks.0.skip_linear", *(f"{b}.{layer}" for b in blocks for layer in layers)]
+    state = {f"{name}.{kind}": torch.zeros(width) for name in names for kind in ("weight", "bias")}
+    return state | {
+        **{f"{block}.attn.qkv.weight": torch.zeros(width) for block in blocks},
+        "pos_embed": torch.zeros(1, 2, width),
+        "patch_embed.proj.weight": torch.zeros(width, 1, 1, 1),
+        "patch_embed.proj.bias": torch.zeros(width),
+    }
 
 
 def special_files(folder: Path) -> dict[str, Path]:
@@ -243,6 +281,23 @@ def folders(folder: Path, canary: Path) -> dict[str, Path]:
         (path / "model.safetensors").write_bytes(pickle.dumps(Attack(exec, code)))
         (path / "pytorch_model.bin").write_bytes(pickle.dumps(Attack(exec, code)))
     return made
+
+
+def dit_folder(folder: Path) -> Path:
+    """A DiT of a few kilobytes, whose config asks for positions of terabytes."""
+    from safetensors.torch import save_file
+
+    block, embed = "transformer_blocks.0", "transformer_blocks.0.norm1.emb.timestep_embedder"
+    names = [f"{embed}.linear_1", f"{embed}.linear_2", "proj_out_1", "proj_out_2", f"{block}.norm1.linear"]
+    names += [f"{block}.{name}" for name in ("attn1.to_q", "attn1.to_k", "attn1.to_v", "attn1.to_out.0")]
+    names += [f"{block}.ff.net.0.proj", f"{block}.ff.net.2"]
+    state = {f"{name}.{kind}": torch.zeros(8) for name in names for kind in ("weight", "bias")}
+    state |= {"pos_embed.proj.weight": torch.zeros(8, 1, 1, 1), "pos_embed.proj.bias": torch.zeros(8)}
+    folder.mkdir()
+    save_file(state, folder / "diffusion_pytorch_model.safetensors")
+    config = {"_class_name": "DiTTransformer2DModel", "sample_size": 10**6, "num_attention_heads": 1}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
 
 
 # --- the trial, in forked children ---
@@ -304,11 +359,13 @@ def main(folder: Path) -> None:
     assert outcomes({"read_pth": read_pth}, good)[0] == {"read_pth": "accepted"}
     jobs: list[tuple[str, Path, dict[str, Callable[[Path], object]]]] = []
     for name, payload in {**pickles(canary), **bombs()}.items():
-        path = folder / f"payload-{len(jobs)}.pth"
+        path = folder / f"{'sit-' if 'SiT' in name else ''}payload-{len(jobs)}.pth"
         path.write_bytes(payload)
         jobs.append((name, path, READERS))
     jobs += [(name, path, READERS) for name, path in special_files(folder).items()]
     jobs += [(name, path, FOLDER_READERS) for name, path in folders(folder, canary).items()]
+    importing = {"import_checkpoint": READERS["import_checkpoint"]}
+    jobs.append(("a DiT with positions of terabytes", dit_folder(folder / "dit"), importing))
     for name, path, readers in jobs:
         found, megabytes = outcomes(readers, path)
         worst = max(worst, megabytes)

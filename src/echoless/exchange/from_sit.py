@@ -20,6 +20,7 @@ from echoless.exchange.names import Taken, conv_to_linear, count_blocks
 from echoless.models import sincos_positions
 
 DIT = DiffusionConfig(schedule="ddpm", first_step=0)
+MOST_POSITIONS = 2**24  # values; the largest published DiT has a third of it
 OBJECTIVES: dict[str, DiffusionConfig | FlowConfig] = {"velocity": FlowConfig(), "ddpm": DIT}
 
 _BLOCK = {
@@ -81,10 +82,19 @@ def from_diffusers_dit(foreign: Foreign, options: ImportOptions) -> ImportedDeno
         state |= _diffusers_block(taken, index)
         _require_shared(taken, embed.format(0), embed.format(index))
     sizes = _diffusers_sizes(foreign, patch_weight, len(taken("transformer_blocks.0.ff.net.0.proj.bias")), options)
-    grid = (sizes["image_size"][0] // sizes["patch_size"], sizes["image_size"][1] // sizes["patch_size"])
-    state["positions"] = sincos_positions(grid, sizes["width"])  # diffusers computes them and does not store them
+    state["positions"] = _positions(sizes)
     sizes |= {"depth": depth, "time_waves": "diffusers"}
     return _imported(taken, f"{embed.format(0)}.class_embedder.embedding_table.weight", state, options, sizes)
+
+
+def _positions(sizes: dict[str, Any]) -> Tensor:
+    """diffusers computes them and does not store them: a file of kilobytes may ask for any number."""
+    rows, columns = (side // sizes["patch_size"] for side in sizes["image_size"])
+    if not 1 <= rows * columns * sizes["width"] <= MOST_POSITIONS or sizes["width"] % 4:
+        raise UntrustedFile(
+            f"it asks for {rows} x {columns} positions of width {sizes['width']}; allowed: {MOST_POSITIONS} values in all"
+        )
+    return sincos_positions((rows, columns), sizes["width"])
 
 
 def _imported(

@@ -22,7 +22,7 @@ def embed_with(source: str, data: str, out: Path, options: EmbedOptions) -> int:
     embedding.check_target(out, options.overwrite)
     team = join_team(options.device)
     try:
-        encoder = open_encoder(source, device=str(team.device))
+        encoder = open_encoder(source, device=str(team.device), noise=options.noise)
         with Progress("reading images", 1, "images") as reading:
 
             def show(done: int, total: int) -> None:

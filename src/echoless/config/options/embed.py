@@ -11,7 +11,9 @@ class EmbedOptions:
     """Settings of an embedding; the result does not depend on batch size or number of processes."""
 
     layer: str = "last"
-    """last, or a name such as block07/+mlp."""
+    """last (of a diffusion model: the one in its middle), or a name such as block07/+mlp."""
+    noise: float | None = None
+    """Level at which a diffusion model is shown the images, 0 (none) to 1 (default: 0.1)."""
     pooling: Literal["mean", "cls", "patch_mean"] = "mean"
     """How the tokens of an image become one vector."""
     dtype: Literal["fp32", "fp16"] = "fp32"
@@ -21,7 +23,7 @@ class EmbedOptions:
     batch_size: int = 64
     """Accepted for symmetry; features are computed in chunks of 64, so that digits never depend on it."""
     seed: int = 0
-    """Accepted for symmetry; nothing here is random."""
+    """Accepted for symmetry; nothing here is random but the noise of diffusion models, which has a seed of its own."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     overwrite: bool = False

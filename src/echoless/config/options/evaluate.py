@@ -48,6 +48,10 @@ class EvaluateOptions:
     """How the tokens of an image become one vector: mean over all of them (the paper's), class token, patches."""
     samples: str | None = None
     """Generated images to compare with --test (else --train): a folder or an .npz file that `sample` wrote."""
+    draw: int | None = None
+    """Draw so many samples of a diffusion run instead, into RUN/samples."""
+    steps: int = 20
+    """Steps of the sampler with --draw."""
     extractor: str | None = None
     """What looks at them: a run, a folder of transformers, timm:NAME, or inception:FILE. Never chosen silently."""
     snapshots: bool = False

@@ -33,8 +33,10 @@ def open_extractor(name: str, image_size: tuple[int, int], device: str = "cpu") 
     if not name.startswith(PREFIX):
         return open_encoder(name, device=device)
     file = Path(name.removeprefix(PREFIX))
-    if not file.is_file():
+    if not file.exists():
         raise ConfigError(f"extractor is {name!r}, and there is no file {file}; allowed: inception:FILE")
+    if not file.is_file():
+        raise UntrustedFile(f"{file} is no regular file; allowed: weights, or a TorchScript archive")
     network = _scripted(file, device) if _is_torchscript(file) else _weights(file, device)
     return from_inception(network, name=name, fingerprint=_fingerprint(file), image_size=image_size, device=device)
 
@@ -64,11 +66,14 @@ def from_inception(
 
 
 def _weights(file: Path, device: str) -> Network:
-    model = Inception().eval()
+    """Built without memory, so that nothing is allocated before every shape is known to fit."""
+    with torch.device("meta"):
+        model = Inception().eval()
     state = {name: tensor for name, tensor in read_foreign(file).tensors.items() if not name.startswith("AuxLogits.")}
-    counters = {name: tensor for name, tensor in model.state_dict().items() if name.endswith("num_batches_tracked")}
+    counters = [name for name in model.state_dict() if name.endswith("num_batches_tracked")]
+    floats = {name: tensor.float() for name, tensor in state.items() if name not in counters}
     try:
-        model.load_state_dict({**counters, **state})
+        model.load_state_dict({**dict.fromkeys(counters, torch.tensor(0)), **floats}, assign=True)
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:200]
         raise UntrustedFile(f"{file} does not hold the Inception-v3 that FID tools share: {reason}") from None

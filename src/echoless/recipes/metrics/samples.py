@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from echoless.config.checks import require_whole
+from echoless.config.options import SampleOptions
 from echoless.data import Images
 from echoless.errors import ConfigError, DataError
 from echoless.evaluation.encoder import Encoder
@@ -22,6 +25,7 @@ from echoless.randomness import generator_for
 from echoless.recipes.metrics.bench import Bench, Subject
 from echoless.recipes.metrics.extractor import PREFIX, PROBABILITIES, open_extractor
 from echoless.recipes.reading import read_images
+from echoless.recipes.sample import sample_with
 from echoless.reports import Metric
 from echoless.training import choose_device
 
@@ -38,8 +42,17 @@ def check_samples(bench: Bench) -> None:
             "the distance between sets of images means nothing without the network that looks at them; give "
             "--extractor: a run, a transformers folder, timm:NAME, or inception:FILE"
         )
-    if bench.options.samples is None:
-        raise ConfigError("there are no samples to measure; give --samples DIR, as `echoless sample` writes it")
+    if bench.options.samples is None and (bench.options.draw is None or bench.run is None):
+        raise ConfigError(
+            "there are no samples to measure; give --samples DIR, as `echoless sample` writes it, or, of a diffusion "
+            "run, --draw N"
+        )
+    if bench.options.samples is not None and bench.options.draw is not None:
+        raise ConfigError(
+            f"samples is {bench.options.samples!r} and draw is {bench.options.draw}; allowed: one of them"
+        )
+    if bench.options.draw is not None:
+        require_whole("draw", bench.options.draw, FEWEST)
     wants_classes = "inception-score" in bench.options.metrics
     if wants_classes and not (bench.options.extractor or "").startswith(PREFIX):
         raise ConfigError("the Inception Score is about the classes of Inception; give --extractor inception:FILE")
@@ -53,7 +66,7 @@ def frechet(subject: Subject) -> list[Metric]:
     if subject.bench.test is not None:
         train = stage.features(subject.bench.train, "train")
         floor = FeatureSet(train.view, train.features_ND[: len(found.features_ND)], train.ids_N, None)
-        described = {**stage.described, "samples": "images of --train, the floor", "sampling": None}
+        described = {**stage.described, "features": "real images", "samples": "images of --train, the floor"}
         metrics.append(_distance(stage, floor, reference, described))
     return metrics
 
@@ -99,7 +112,7 @@ class Stage:
             "extractor": options.extractor or self.extractor.name,
             "extractor_fingerprint": self.extractor.fingerprint[:16],
             "layer": self.view.layer,
-            "samples": options.samples,
+            "samples": options.samples or f"drawn: {options.draw}, {options.steps} steps",
             "reference": options.test or options.train or "the images of the run",
             "reference_fingerprint": reference.fingerprint[:16],
             "reference_n": reference.usable,
@@ -132,11 +145,27 @@ def _distance(stage: Stage, found: FeatureSet, reference: Moments, described: di
 
 
 def _stage(bench: Bench) -> Stage:
-    assert bench.options.samples is not None
-    images = read_images(bench.options.samples, None)
+    images = read_images(str(_place(bench)), None)
     size = (bench.judged.shape.height, bench.judged.shape.width)
     given, device = bench.options.extractor, str(choose_device(bench.options.device))
     extractor = bench.encoder if given is None else open_extractor(given, size, device)
     for compared in (images, bench.judged):
         check_channels(extractor, compared)
     return Stage(bench, extractor, images)
+
+
+def _place(bench: Bench) -> Path:
+    """Where the samples are, drawn first if need be. A folder that `sample` filled holds all of them in one file."""
+    options = bench.options
+    if options.samples is not None:
+        folder = Path(options.samples)
+    else:
+        assert bench.run is not None and options.draw is not None
+        folder = bench.run / "samples" / f"n{options.draw}-steps{options.steps}-seed{options.seed}"
+        folder.parent.mkdir(exist_ok=True)
+        wanted = SampleOptions(
+            n=options.draw, steps=options.steps, seed=options.seed, device=options.device, resume=True
+        )
+        sample_with(bench.run, folder, wanted)
+    archive = folder / "samples.npz"
+    return archive if archive.is_file() else folder

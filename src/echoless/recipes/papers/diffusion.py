@@ -1,0 +1,133 @@
+"""What does fading do to a diffusion model? Section 5 of arXiv:2404.10947: its samples and its features."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from echoless.recipes.experiment import RUN, Experiment, Published, Quantity, Trial, command, trial_name
+from echoless.recipes.papers.scale import Scale, Source
+from echoless.reports import Metric
+from echoless.runs.journal import Metrics
+
+EXTRACTOR = f"{RUN}/../extractor"  # one for all trials, beside them
+LAST = 0.1  # share of a run that its final loss is the mean of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """Networks and lengths at one scale. `extractor` are options of the masked autoencoder that looks at samples."""
+
+    recipes: tuple[str, ...]
+    training: Mapping[str, Any]
+    extractor: Mapping[str, Any]
+    samples: int
+    alphas: Mapping[str, tuple[float, ...]]
+
+
+TINY = ("uvit-tiny", "sit-tiny")
+SIZES = {
+    "tiny": Size(
+        recipes=TINY,
+        training={"image_size": 16, "batch_size": 64, "max_steps": 1200},
+        extractor={"recipe": "demo", "max_steps": 300},
+        samples=512,
+        alphas=dict.fromkeys(TINY, (1.0, 0.7)),
+    ),
+    "cpu": Size(
+        recipes=TINY,
+        training={},
+        extractor={"recipe": "cifar10", "max_steps": 2000},
+        samples=2048,
+        alphas=dict.fromkeys(TINY, (1.0, 0.7)),
+    ),
+    "paper": Size(
+        recipes=("uvit-small", "sit-xl2"),
+        training={},
+        extractor={"recipe": "mae-base"},
+        samples=50_000,
+        alphas={"uvit-small": (1.0, 0.7), "sit-xl2": (1.0, 0.8)},
+    ),
+}
+
+# Table 4 of the paper: U-ViT-small on CIFAR-100, unconditional. Its FID looks through Inception, so it is not shown.
+PUBLISHED = tuple(
+    Published(metric="linear", value=value, settings={"recipe": "uvit-small", "alpha_min": alpha})
+    for alpha, value in ((1.0, 0.625), (0.7, 0.669))
+)
+
+
+def diffusion(source: Source, scale: Scale) -> Experiment:
+    """Section 5: U-ViT and SiT, plain and faded; loss, samples, and the best probe over layers and noise levels."""
+    size, source = SIZES[scale.name], _with_test(source)
+    trials = [
+        _trial(source, size, recipe, alpha, seed)
+        for seed in range(source.seeds)
+        for recipe in size.recipes
+        for alpha in size.alphas[recipe]
+    ]
+    return Experiment(
+        name=f"diffusion-{scale.name}",
+        title=f"Diffusion transformers with faded shortcuts ({scale.name})",
+        trials=tuple(trials),
+        quantities=(
+            Quantity(metric="loss", title="loss", protocol={}, share=False),
+            Quantity(metric="frechet", title="Frechet", share=False),
+            Quantity(metric="precision", title="precision"),
+            Quantity(metric="recall", title="recall"),
+            Quantity(metric="linear", title="best linear probe"),
+            Quantity(metric="knn", title="kNN there"),
+        ),
+        published=PUBLISHED,
+        readings=(final_loss,),
+        notes=(
+            f"loss: mean over the last {100 * LAST:.0f} % of training; of networks of one kind only",
+            f"Frechet distance, precision, recall: {size.samples} samples of 20 steps against "
+            f"{source.test or source.data}, through the masked autoencoder in OUT/extractor; they compare rows of this table and nothing else",
+            "probe: at the layer and noise level that folds of the training set chose; interval over images in the CSV",
+            "samples: OUT/NAME/samples/grid.png; heat maps: OUT/NAME/figures/grid.png",
+        ),
+    )
+
+
+def _with_test(source: Source) -> Source:
+    """Held-out images, where the data can make its own."""
+    if source.test is None and source.data.partition(":")[0] == "shapes":
+        return replace(source, test="shapes:2000@test")
+    return source
+
+
+def _trial(source: Source, size: Size, recipe: str, alpha: float, seed: int) -> Trial:
+    settings = {"recipe": recipe, "alpha_min": alpha, "seed": seed}
+    shared = {"labels": source.labels, "device": source.device}
+    train = command(
+        "pretrain", source.data, out=RUN, recipe=recipe, alpha_min=alpha, seed=seed, **size.training, **shared
+    )
+    extractor = command("pretrain", source.data, out=EXTRACTOR, seed=0, **size.extractor, **shared)
+    draw = command("sample", RUN, out=f"{RUN}/samples", n=size.samples, seed=seed, device=source.device)
+    measure = command(
+        "evaluate",
+        RUN,
+        train=source.data,
+        test=source.test,
+        test_labels=source.test_labels,
+        metrics=("linear", "knn", "rank", "frechet", "precision"),
+        samples=f"{RUN}/samples",
+        extractor=EXTRACTOR,
+        baselines=False,
+        **shared,
+    )
+    commands = ((*train, "--resume"), (*extractor, "--resume"), (*draw, "--resume"), measure)
+    return Trial(name=trial_name(settings), settings=settings, commands=commands)
+
+
+def final_loss(run: Path) -> list[Metric]:
+    """The mean training loss of the last steps."""
+    losses = [line["loss"] for line in Metrics(run / "metrics.jsonl").read() if "loss" in line]
+    if not losses:
+        return []
+    last = losses[-max(1, round(LAST * len(losses))) :]
+    return [Metric(metric="loss", value=statistics.fmean(last), n=len(last), protocol={"part": f"last {LAST:g}"})]
