@@ -12,13 +12,16 @@ from PIL import Image
 from scipy.linalg import sqrtm
 
 from echoless.cli.main import main
+from echoless.config import DiffusionConfig, UViTConfig, to_dict
 from echoless.data import default_cache_dir, open_images
 from echoless.errors import ConfigError, DataError, UntrustedFile
 from echoless.evaluation import reference
 from echoless.evaluation.encoder import open_encoder
 from echoless.evaluation.extract import View, extract
+from echoless.models import UViT
 from echoless.recipes.evaluate import evaluate
 from echoless.recipes.metrics.extractor import open_extractor
+from echoless.runs import save_weights
 
 QUIET = {"say": lambda _: None, "train": "shapes:120", "test": "shapes:90@test"}
 
@@ -152,3 +155,19 @@ def test_the_verb_prints_the_extractor_beside_the_number(run, samples, capsys):
     assert main(words) == 0
     printed = capsys.readouterr().out
     assert "frechet" in printed and "extractor_fingerprint" in printed and str(run) in printed
+
+
+def test_samples_of_a_diffusion_run_are_drawn_on_the_spot_and_need_a_named_extractor(run, tmp_path):
+    config = UViTConfig(image_size=(8, 8), patch_size=4, width=16, depth=2, heads=2, classes=10)
+    network, folder = UViT(config, torch.Generator().manual_seed(0)), tmp_path / "diffusion"
+    (folder / "checkpoints").mkdir(parents=True)
+    described = {"kind": "uvit", "model": to_dict(config), "objective": to_dict(DiffusionConfig())}
+    half = {"mean": [0.5] * 3, "std": [0.5] * 3}
+    save_weights(folder / "encoder", network.state_dict(), described | half, network.shortcut_record)
+    wanted = {"metrics": ("frechet",), "draw": 50, "steps": 2, **QUIET}
+    with pytest.raises(ConfigError, match="means nothing without the network that looks at them; give --extractor"):
+        evaluate(folder, **wanted)
+    found, _ = evaluate(folder, extractor=str(run), **wanted)
+    assert found.n == 50 and found.protocol["samples"] == "drawn: 50, 2 steps"
+    assert found.protocol["extractor"] == str(run) and (folder / "samples" / "n50-steps2-seed0" / "grid.png").exists()
+    assert evaluate(folder, extractor=str(run), **wanted)[0] == found, "a second look draws nothing anew"

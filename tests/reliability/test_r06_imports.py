@@ -1,9 +1,9 @@
 """R6 for imports: no foreign checkpoint or model folder can run code, or eat the memory of its reader.
 
 Every payload goes through every entry point that reads foreign files (the function, the verb, the reader of .pth
-files, the reader of Inception's weights; for folders also `inspect`), each in a process of its own forked from a warm one. Payloads are made here: pickles
-that run code, bare and inside archives as torch.save writes them; archives whose members lie about their size; pickles
-that use nothing but permitted names to ask for endless memory.
+files, the reader of Inception's weights; for folders also `inspect`), each in a process of its own forked from a warm
+one. Payloads are made here: pickles that run code, bare and inside archives as torch.save writes them; archives whose
+members lie about their size; pickles that use nothing but permitted names to ask for endless memory.
 """
 
 from __future__ import annotations

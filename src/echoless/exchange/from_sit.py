@@ -92,7 +92,7 @@ def _positions(sizes: dict[str, Any]) -> Tensor:
     rows, columns = (side // sizes["patch_size"] for side in sizes["image_size"])
     if not 1 <= rows * columns * sizes["width"] <= MOST_POSITIONS or sizes["width"] % 4:
         raise UntrustedFile(
-            f"it asks for {rows} x {columns} positions of width {sizes['width']}; allowed: {MOST_POSITIONS} values in all"
+            f"it asks for {rows} x {columns} positions of width {sizes['width']}; allowed: {MOST_POSITIONS} values"
         )
     return sincos_positions((rows, columns), sizes["width"])
 

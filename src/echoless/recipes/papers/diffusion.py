@@ -33,7 +33,7 @@ SIZES = {
     "tiny": Size(
         recipes=TINY,
         training={"image_size": 16, "batch_size": 64, "max_steps": 1200},
-        extractor={"recipe": "demo", "max_steps": 300},
+        extractor={"recipe": "demo", "max_steps": 150},
         samples=512,
         alphas=dict.fromkeys(TINY, (1.0, 0.7)),
     ),
@@ -86,7 +86,8 @@ def diffusion(source: Source, scale: Scale) -> Experiment:
         notes=(
             f"loss: mean over the last {100 * LAST:.0f} % of training; of networks of one kind only",
             f"Frechet distance, precision, recall: {size.samples} samples of 20 steps against "
-            f"{source.test or source.data}, through the masked autoencoder in OUT/extractor; they compare rows of this table and nothing else",
+            f"{source.test or source.data}, through the masked autoencoder in OUT/extractor; they compare rows of this "
+            "table and nothing else",
             "probe: at the layer and noise level that folds of the training set chose; interval over images in the CSV",
             "samples: OUT/NAME/samples/grid.png; heat maps: OUT/NAME/figures/grid.png",
         ),
