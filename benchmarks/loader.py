@@ -1,6 +1,6 @@
 """How many images a second does the loader deliver, against Pillow in a torch DataLoader with the same crops?
 
-    python benchmarks/loader.py [--images 10000] [--rounds 3] [--kind cifar10|photos]
+    python benchmarks/loader.py [--images 10000] [--rounds 5] [--kind cifar10|photos]
 
 Both sides run on two workers and make the same random resized crops, flips and normalised float batches. The plain side
 keeps the encoded bytes in memory, gets its crop boxes for nothing, and its workers are started before the clock is.
@@ -160,7 +160,7 @@ def waiting_share(images: Images, size: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--kind", choices=["cifar10", "photos"], default="cifar10")
     arguments = parser.parse_args()
     torch.set_num_threads(1)

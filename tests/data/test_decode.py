@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from echoless.data import jpeg
 from echoless.data.decode import DecodeSettings, Undecodable, decode, to_bits, to_channels
 
 Picture = Callable[..., np.ndarray]
@@ -44,8 +45,21 @@ def test_lossless_pixels_come_back_exactly(channels: int, format: str, picture: 
     assert pixels.dtype == np.uint8 and np.array_equal(pixels, image.transpose(2, 0, 1))
 
 
+@pytest.fixture(params=["simplejpeg", "Pillow"])
+def jpeg_decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The fast decoder of ordinary JPEGs where it is installed, and the one that serves where it is not."""
+    if request.param == "Pillow":
+        monkeypatch.setattr(jpeg, "simplejpeg", None)
+    elif jpeg.simplejpeg is None:
+        pytest.skip("simplejpeg (extra: fast) is not installed")
+    return request.param
+
+
+@pytest.mark.usefixtures("jpeg_decoder")
 @pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 0}, {"comment": b"a comment"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"progressive": True}, {"subsampling": 0}, {"subsampling": 1}, {"comment": b"a comment"}]
+)
 def test_a_jpeg_is_what_pillow_makes_of_it(channels: int, options: dict, picture: Picture, encoded: Encoded) -> None:
     for height, width in ((40, 48), (1, 7), (300, 290)):
         data = encoded(picture(1, height, width, channels), "JPEG", quality=90, **options)
@@ -204,6 +218,41 @@ def test_mutilated_files_raise_nothing_else(picture: Picture, encoded: Encoded) 
         except Undecodable:
             refused += 1
     print(f"damaged files=300 refused={refused} other exceptions=0")
+
+
+def test_a_damaged_jpeg_has_one_fate_with_either_decoder(
+    picture: Picture, encoded: Encoded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """200 small JPEGs with flipped bytes or cut short: refused by both or by neither, and with the same pixels."""
+    rng = np.random.default_rng(0)
+    damaged = []
+    for number in range(200):
+        data = bytearray(encoded(picture(number % 5, 32, 32), "JPEG"))
+        for position in rng.integers(0, len(data), number % 4):
+            data[position] = rng.integers(0, 256)
+        damaged.append(bytes(data[: rng.integers(len(data) // 2, len(data) + 1)] if number % 2 else data))
+    fast = [_fate(data) for data in damaged]
+    monkeypatch.setattr(jpeg, "simplejpeg", None)
+    slow = [_fate(data) for data in damaged]
+    assert fast == slow and 20 < sum(fate is None for fate in fast) < 180
+
+
+def _fate(data: bytes) -> bytes | None:
+    try:
+        return decode(data, DecodeSettings(channels=3, bits=8)).tobytes()
+    except Undecodable:
+        return None
+
+
+@pytest.mark.usefixtures("jpeg_decoder")
+def test_a_jpeg_that_says_two_sizes_gets_the_memory_of_the_checked_one(picture: Picture, encoded: Encoded) -> None:
+    """The small frame that a hasty parser would find stands inside what the decoder skips; the large one is real."""
+    large = encoded(picture(0, 200, 200), "JPEG")
+    frame = b"\xff\xc0\x00\x11\x08\x00\x08\x00\x08\x03\x01\x11\x00\x02\x11\x01\x03\x11\x01"
+    for lonely in (b"\xff\x01", b"\xff\xd0", b"\xff\xd8", b"\xff\xff", b"\xff\x00"):
+        hostile = large[:2] + lonely + b"\x00\x02" + frame + large[2:]
+        assert jpeg.plain_jpeg_header(hostile) is None
+    assert jpeg.decode_plain_jpeg(large, "RGB", (100, 100)) is None or jpeg.simplejpeg is None
 
 
 def test_large_images_are_kept_at_a_short_side_of_256(picture: Picture, encoded: Encoded) -> None:

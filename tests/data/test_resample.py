@@ -93,6 +93,15 @@ def test_bits_do_not_depend_on_the_batch(side: int, dtype: type) -> None:
     assert np.array_equal(resample(mixed, small, (24, 24))[[0, 2]], together[:2])
 
 
+@pytest.mark.parametrize("side", [1, 5, 32])
+def test_every_box_of_whole_pixels_is_in_the_table(side: int) -> None:
+    """Looked up for a stacked batch, computed for a list: the same bits for each box of a small image, both ways up."""
+    starts, ends = np.triu_indices(side)
+    boxes = Boxes(starts, starts, ends - starts + 1, ends - starts + 1, starts % 2 == 0)
+    images = np.random.default_rng(0).integers(0, 256, (len(starts), 1, side, side), dtype=np.uint8)
+    assert np.array_equal(resample(images, boxes, (8, 8)), resample(list(images), boxes, (8, 8)))
+
+
 def test_sums_are_exact() -> None:
     """Every value is a whole number of 1/65536 levels: nothing was rounded, so nothing depends on the order of sums."""
     images = np.full((1, 3, 64, 64), 255, dtype=np.uint8)

@@ -86,13 +86,9 @@ def _decode_any(data: bytes, settings: DecodeSettings) -> Array:
 
 
 def _decode_with_pillow(data: bytes, settings: DecodeSettings) -> Array:
-    header = plain_jpeg_header(data)
-    # From twice the short side on, opening the file properly pays: libjpeg then decodes at half the size or less.
-    if header is not None and min(header[1]) < 2 * settings.short_side:
-        check_size(*header[1], settings.pixel_limit)
-        plain = decode_plain_jpeg(data, *header)
-        if plain is not None:
-            return _pixels(plain, settings.short_side)
+    plain = _decode_plain_jpeg(data, settings)
+    if plain is not None:
+        return plain
     check_size(*_webp_size(data), settings.pixel_limit)
     with _open(data) as image:
         check_size(*image.size, settings.pixel_limit)
@@ -102,6 +98,18 @@ def _decode_with_pillow(data: bytes, settings: DecodeSettings) -> Array:
         return _pixels(_upright(image), settings.short_side)
 
 
+def _decode_plain_jpeg(data: bytes, settings: DecodeSettings) -> Array | None:
+    header = plain_jpeg_header(data)
+    # From twice the short side on, opening the file properly pays: libjpeg then decodes at half the size or less.
+    if header is None or min(header[1]) >= 2 * settings.short_side:
+        return None
+    check_size(*header[1], settings.pixel_limit)
+    pixels = decode_plain_jpeg(data, *header)
+    if pixels is None or min(header[1]) <= settings.short_side:
+        return None if pixels is None else _channels_first(pixels)
+    return _pixels(Image.fromarray(pixels.squeeze()), settings.short_side)
+
+
 def _pixels(image: Image.Image, short_side: int) -> Array:
     if image.mode in _WIDE_MODES:
         return shrink(_wide_grey(image), short_side)
@@ -109,7 +117,10 @@ def _pixels(image: Image.Image, short_side: int) -> Array:
     target = _covering(eight_bit.size, short_side)
     if target != eight_bit.size:
         eight_bit = eight_bit.resize(target, Image.Resampling.BILINEAR)
-    pixels = np.asarray(eight_bit)
+    return _channels_first(np.asarray(eight_bit))
+
+
+def _channels_first(pixels: Array) -> Array:
     return pixels[None].copy() if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import PIL
 
 from echoless.data.arrays import ArrayFile
 from echoless.data.cache import CachedPixels, build_cache, default_cache_dir, in_parallel, open_cache
 from echoless.data.decode import SHORT_SIDE, DecodeSettings, Undecodable, decode
 from echoless.data.images import BadSample, Fetched, Images, Shape
+from echoless.data.jpeg import decoder_versions
 from echoless.data.labels import encode_labels, read_label_file
 from echoless.data.parquet import ParquetSource
 from echoless.data.resample import Array
@@ -110,9 +110,7 @@ class OnDemand:
 
 def _open_encoded(source: Source, wanted: DecodeSettings, place: _Place, max_bad_fraction: float) -> Images:
     fingerprint = digest(source.identity())
-    # Another version of Pillow may decode to other pixels.
-    decoding = [repr(wanted), f"Pillow {PIL.__version__}"]
-    key = digest(iter([fingerprint, *source.freshness(), *decoding]))
+    key = digest(iter([fingerprint, *source.freshness(), repr(wanted), *decoder_versions()]))
     labels, class_names = encode_labels(source.labels, source.class_names)
     common: dict[str, Any] = {
         "paths": source.paths,

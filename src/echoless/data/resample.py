@@ -7,11 +7,12 @@ differently for other batch sizes, thread counts and processors, unless nothing 
 (8 + 4 + 12 = 24 bits of float32 for 8-bit pixels; 32 of 53 bits of float64 for 16-bit ones), so every order of
 summation gives the same number. The price is an error of a fraction of one grey level.
 
-Letters: B batch, C channels, H W pixels, O output positions, I input positions, T taps of the filter.
+Letters: B batch, C channels, H W pixels, O output positions (of either axis), I input positions, T taps of the filter.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ _FINE = 2**30
 _CHUNK = 64  # samples whose intermediates stay in a core's cache
 _SERIAL_PRODUCT = 2**18  # multiplications up to which BLAS keeps a product on the calling thread
 _BAND = 16  # output positions per product of a large image, which skips the zeros of its weights
+_LARGEST_TABLE = 2**24  # bytes of weights that are kept for one pair of input and output length
 
 
 class Boxes(NamedTuple):
@@ -61,11 +63,12 @@ def resample(
         for start in range(0, len(group), _CHUNK):
             part = slice(start, start + _CHUNK)
             target = part if isinstance(where, slice) else where[part]
-            units = _in_units(group[part], boxes.take(target), size, kind)
-            # Written in place where the target is a plain slice, which is the common and fast case.
-            values = np.multiply(units, gain, out=out[target] if isinstance(target, slice) else None)
+            # A view where the target is a plain slice, which is the common case; else a copy to be put back.
+            values = out[target]
+            _in_units(group[part], boxes.take(target), values, whole_set=isinstance(pixels, np.ndarray))
+            values *= gain
             values -= shift
-            if values.base is not out:
+            if not isinstance(target, slice):
                 out[target] = values
     return out
 
@@ -90,15 +93,16 @@ def _groups_of_equal_shape(pixels: Array | list[Array]) -> list[Any]:
     return [np.array(positions) for positions in groups.values()]
 
 
-def _in_units(pixels_BCHW: Array, boxes: Boxes, size: tuple[int, int], kind: np.dtype) -> Array:
-    """The resampled images, exactly, in units of 1/65536 of a grey level."""
-    rows = _taps(boxes.top_B, boxes.height_B, pixels_BCHW.shape[2], size[0], kind)
-    columns = _taps(boxes.left_B, boxes.width_B, pixels_BCHW.shape[3], size[1], kind)
+def _in_units(pixels_BCHW: Array, boxes: Boxes, out_BCOO: Array, whole_set: bool) -> None:
+    """Fill `out` with the resampled images, exactly, in units of 1/65536 of a grey level."""
+    vertical = boxes.top_B, boxes.height_B, pixels_BCHW.shape[2], out_BCOO.shape[2], out_BCOO.dtype
+    horizontal = boxes.left_B, boxes.width_B, pixels_BCHW.shape[3], out_BCOO.shape[3], out_BCOO.dtype
     flip_B = boxes.flip_B.astype(bool)
-    for taps in columns:
-        taps[flip_B] = taps[flip_B, ::-1]
-    small = pixels_BCHW[0].size * size[0] <= _SERIAL_PRODUCT
-    return (_dense if small else _banded)(pixels_BCHW, rows, columns)
+    if pixels_BCHW[0].size * out_BCOO.shape[2] <= _SERIAL_PRODUCT:
+        weights = _looked_up if whole_set else _computed
+        _dense(pixels_BCHW, weights(*vertical, np.zeros_like(flip_B)), weights(*horizontal, flip_B), out_BCOO)
+    else:
+        _banded(pixels_BCHW, _taps(*vertical), _mirrored(_taps(*horizontal), flip_B), out_BCOO)
 
 
 class _Taps(NamedTuple):
@@ -126,6 +130,36 @@ def _taps(start_B: Array, length_B: Array, inputs: int, outputs: int, kind: np.d
     return _Taps(first_BO, rounded)
 
 
+def _mirrored(taps: _Taps, flip_B: Array) -> _Taps:
+    for field in taps:
+        field[flip_B] = field[flip_B, ::-1]
+    return taps
+
+
+def _computed(start_B: Array, length_B: Array, inputs: int, outputs: int, kind: np.dtype, flip_B: Array) -> Array:
+    """The weights of each sample as a matrix_BOI."""
+    return _matrices(_mirrored(_taps(start_B, length_B, inputs, outputs, kind), flip_B), inputs)
+
+
+def _looked_up(start_B: Array, length_B: Array, inputs: int, outputs: int, kind: np.dtype, flip_B: Array) -> Array:
+    """The same from a table, for boxes of whole pixels in small images: they repeat, and weights cost more than use."""
+    size = inputs * (inputs + 1) * outputs * inputs * kind.itemsize
+    starts, lengths = start_B.astype(np.int64), length_B.astype(np.int64)
+    if size > _LARGEST_TABLE or (starts != start_B).any() or (lengths != length_B).any():
+        return _computed(start_B, length_B, inputs, outputs, kind, flip_B)
+    numbers = starts * inputs - starts * (starts - 1) // 2 + lengths - 1
+    return _table(inputs, outputs, kind).take(2 * numbers + flip_B, axis=0)
+
+
+@lru_cache(maxsize=4)
+def _table(inputs: int, outputs: int, kind: np.dtype) -> Array:
+    """The matrix_OI of every box of whole pixels (by first pixel, then by length), plain and mirrored in turn."""
+    first, last = np.triu_indices(inputs)
+    start, length = np.repeat(first, 2), np.repeat(last - first + 1, 2)
+    flip = np.arange(len(start)) % 2 == 1
+    return np.ascontiguousarray(_computed(start, length, inputs, outputs, kind, flip))
+
+
 def _matrices(taps: _Taps, inputs: int) -> Array:
     """The taps of each output position in a row of its own: matrix_BOI."""
     count, outputs, width = taps.weights_BOT.shape
@@ -136,24 +170,18 @@ def _matrices(taps: _Taps, inputs: int) -> Array:
     return padded[:, :, width : width + inputs]
 
 
-def _dense(pixels_BCHW: Array, rows: _Taps, columns: _Taps) -> Array:
-    count, channels, height, width = pixels_BCHW.shape
-    rows_BOH, columns_BOW = _matrices(rows, height), _matrices(columns, width)
-    # Rows outermost, so that one product per sample serves all channels.
-    pixels = pixels_BCHW.transpose(0, 2, 1, 3).astype(rows_BOH.dtype, order="C").reshape(count, height, -1)
-    tall = _to_sixteenths(np.matmul(rows_BOH, pixels)).reshape(count, -1, width)
-    wide = np.matmul(tall, columns_BOW.transpose(0, 2, 1))
-    return wide.reshape(count, rows_BOH.shape[1], channels, -1).transpose(0, 2, 1, 3)
+def _dense(pixels_BCHW: Array, rows_BOH: Array, columns_BOW: Array, out_BCOO: Array) -> None:
+    tall = _to_sixteenths(np.matmul(rows_BOH[:, None], pixels_BCHW.astype(out_BCOO.dtype)))
+    # All channels of a sample share its columns: one product for them.
+    stacked = tall.reshape(len(tall), -1, tall.shape[3])
+    np.matmul(stacked, columns_BOW.transpose(0, 2, 1), out=out_BCOO.reshape(len(tall), -1, out_BCOO.shape[3]))
 
 
-def _banded(pixels_BCHW: Array, rows: _Taps, columns: _Taps) -> Array:
-    outputs = rows.first_BO.shape[1], columns.first_BO.shape[1]
-    out = np.empty((*pixels_BCHW.shape[:2], *outputs), dtype=rows.weights_BOT.dtype)
+def _banded(pixels_BCHW: Array, rows: _Taps, columns: _Taps, out_BCOO: Array) -> None:
     for i, image in enumerate(pixels_BCHW):
         tall = _to_sixteenths(_contract(_Taps(rows.first_BO[i], rows.weights_BOT[i]), image))
         wide = _contract(_Taps(columns.first_BO[i], columns.weights_BOT[i]), tall.transpose(0, 2, 1))
-        out[i] = wide.transpose(0, 2, 1)
-    return out
+        out_BCOO[i] = wide.transpose(0, 2, 1)
 
 
 def _contract(taps: _Taps, pixels_CIX: Array) -> Array:

@@ -36,6 +36,7 @@ NEEDED = {
 }
 # Extra -> its distributions, and what they add.
 EXTRAS = {
+    "fast": (("simplejpeg",), "small JPEGs decoded several times as fast, to the same pixels"),
     "hf": (("transformers", "diffusers", "datasets"), "encoders to and from transformers, models of diffusers"),
     "timm": (("timm",), "encoders to and from timm"),
     "science": (("tifffile", "pydicom"), "TIFF of any depth and number of channels, DICOM"),
