@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from echoless.config.options import SweepOptions
-from echoless.errors import ConfigError, RunError, UntrustedFile
+from echoless.errors import ConfigError, DataError, RunError, UntrustedFile
 from echoless.recipes.experiment import RUN, Experiment, Quantity, Trial
 from echoless.recipes.sweep import carry_out, lay_out, sweep_with
 from echoless.recipes.trials import Ledger, is_done, run_trial
@@ -112,6 +112,14 @@ def test_folders_that_are_not_this_sweeps_are_refused(tmp_path):
         sweep_with("shapes", tmp_path / "s", options(print=True), print)
     with pytest.raises(RunError):
         lay_out(experiment(("--version",)), tmp_path / "photos" / "a.jpg" / "s")
+
+
+def test_data_that_cannot_be_read_is_refused_once_and_leaves_nothing(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for data, test in ((tmp_path / "missing", None), (tmp_path / "empty", None), ("shapes:8", str(tmp_path / "no"))):
+        with pytest.raises(DataError):
+            sweep_with(str(data), tmp_path / "s", options(test=test), print)
+        assert not (tmp_path / "s").exists()
 
 
 def test_two_sweeps_do_not_fill_one_folder(tmp_path):

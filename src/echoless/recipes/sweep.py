@@ -14,6 +14,7 @@ from echoless.recipes.estimate import Estimate, from_done, from_first_steps
 from echoless.recipes.experiment import Experiment, Trial
 from echoless.recipes.grid import grid
 from echoless.recipes.papers import paper
+from echoless.recipes.reading import read_images
 from echoless.recipes.tabulate import aligned, collect, table, write_csv
 from echoless.recipes.trials import Ledger, Outcome, is_done, require_same_training, run_trial
 from echoless.reports.page import report
@@ -43,6 +44,8 @@ def sweep(data: str | Path, out: str | Path, *, say: Say = print, **options: Any
 
 def sweep_with(data: str, out: Path, options: SweepOptions, say: Say) -> Swept:
     experiment = plan(data, options)
+    if not options.print:
+        _look_at_data(data, options)
     lock = lay_out(experiment, out)
     try:
         if options.print:
@@ -58,6 +61,13 @@ def sweep_with(data: str, out: Path, options: SweepOptions, say: Say) -> Swept:
 def plan(data: str, options: SweepOptions) -> Experiment:
     """Everything that can be refused is refused here; nothing is read or written."""
     return grid(data, options) if options.paper is None else paper(options.paper, data, options)
+
+
+def _look_at_data(data: str, options: SweepOptions) -> None:
+    """Once, before every run would stumble over the same folder; what is decoded here is cached for all of them."""
+    read_images(data, options.labels)
+    if options.test is not None:
+        read_images(options.test, options.test_labels)
 
 
 def lay_out(experiment: Experiment, out: Path) -> FileLock:
