@@ -24,6 +24,7 @@ def test_it_runs_and_a_second_call_finds_everything_done(tmp_path):
     records = json.loads((tmp_path / "demo" / "results.json").read_text())
     assert {(r["run"], r["metric"]) for r in records} >= {("plain", "knn"), ("faded", "linear"), ("faded", "miou")}
     assert (tmp_path / "demo" / "faded" / "figures" / "reconstructions.png").exists()
+    assert "2 runs compared" in (tmp_path / "demo" / "report.html").read_text()
     again = demo(tmp_path / "demo", say=said.append, **options)
     assert again == results
     assert any("raw pixels" in line for line in said)

@@ -16,7 +16,7 @@ class Demo:
     """
 
     out: Path = Path("echoless-demo")
-    """The folder to fill with both runs, results.json and pictures."""
+    """The folder to fill with both runs, results.json and report.html."""
     steps: int | None = None
     """Training steps of each run (default: what fits ten minutes on two cores)."""
     seed: int = 0

@@ -13,6 +13,7 @@ from echoless.errors import RunError
 from echoless.recipes.evaluate import evaluate
 from echoless.recipes.pretrain import pretrain
 from echoless.reports import Metric
+from echoless.reports.page import report
 from echoless.runs import write_json
 from echoless.training import duration
 
@@ -30,7 +31,7 @@ def demo(
     test: str = TEST,
     say: Say = print,
 ) -> dict[str, list[Metric]]:
-    """Two runs that differ in alpha_min alone, kNN, probe, rank and mIoU of both, one table, results.json."""
+    """Two runs that differ in alpha_min alone, kNN, probe, rank and mIoU of both, one table, results.json, one page."""
     started = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     results: dict[str, list[Metric]] = {}
@@ -51,7 +52,7 @@ def demo(
             out / name,
             train=train,
             test=test,
-            metrics=("knn", "linear", "rank", "spectral", "reconstruct"),
+            metrics=("knn", "linear", "rank", "spectral", "tsne", "reconstruct"),
             baselines=name == "plain",
             seed=seed,
             say=say,
@@ -59,7 +60,8 @@ def demo(
     records = [{"run": name, **metric.to_json()} for name, metrics in results.items() for metric in metrics]
     write_json(out / "results.json", records)
     say("\n" + comparison(results["plain"], results["faded"]))
-    say(f"\nresults: {out / 'results.json'}; pictures: {out}/*/figures; {duration(time.monotonic() - started)} in all")
+    page = report([out / name for name in RUNS], out / "report.html")
+    say(f"\nlook at {page}; results: {out / 'results.json'}; {duration(time.monotonic() - started)} in all")
     return results
 
 

@@ -113,29 +113,31 @@ def collect(path: Path, name: str | None = None) -> RunData:
         raise RunError(f"{path} is not a run: it has none of {', '.join(_MARKS)}")
     troubles: list[str] = []
 
-    def attempt(what: Callable[[], Value], otherwise: Value) -> Value:
+    def attempt(file: str, read: Callable[[], Value], otherwise: Value) -> Value:
         try:
-            return what()
-        except (EcholessError, OSError, ValueError, KeyError, TypeError) as error:
-            troubles.append(str(error) or type(error).__name__)
-            return otherwise
+            return read()
+        except EcholessError as error:
+            troubles.append(str(error))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            troubles.append(f"{path / file} cannot be read: {type(error).__name__}: {error}")
+        return otherwise
 
     run = RunFolder(path)
     nothing: dict[str, Any] = {}
-    config = attempt(lambda: run.read_config() if (path / "config.json").exists() else {}, nothing)
-    manifest = attempt(lambda: _manifest(path), nothing)
+    config = attempt("config.json", lambda: run.read_config() if (path / "config.json").exists() else {}, nothing)
+    manifest = attempt("checkpoints", lambda: _manifest(path), nothing)
     return RunData(
         path=path,
         name=name or path.resolve().name,
         config=config,
-        about=attempt(run.read_about, nothing),
+        about=attempt("about.json", run.read_about, nothing),
         environment=_mapping(manifest.get("environment")),
-        alphas=attempt(lambda: _alphas(path, config, manifest), ()),
-        lines=attempt(lambda: _lines(run.metrics, troubles), []),
-        results=attempt(lambda: _results(run, troubles), []),
-        log=attempt(lambda: _log(path), []),
-        pictures=attempt(lambda: _pictures(path, troubles), {}),
-        map=attempt(lambda: _map(path), None),
+        alphas=attempt("config.json", lambda: _alphas(path, config, manifest), ()),
+        lines=attempt("metrics.jsonl", lambda: _lines(run.metrics, troubles), []),
+        results=attempt("results.json", lambda: _results(run, troubles), []),
+        log=attempt("log.txt", lambda: _log(path), []),
+        pictures=attempt("figures", lambda: _pictures(path, troubles), {}),
+        map=attempt("figures/tsne.json", lambda: _map(path), None),
         troubles=troubles,
     )
 
@@ -254,5 +256,5 @@ def _map(path: Path) -> dict[str, Any] | None:
     count = len(record["x"])
     lengths = (len(record["y"]), len(record["names"]), len(record["labels"] or record["x"]))
     if set(lengths) != {count} or not count or len(record["neighbours"]) % count:
-        raise ValueError(f"{file} has lists of different lengths: left out")
+        raise ValueError("its lists have different lengths")
     return record  # type: ignore[no-any-return]

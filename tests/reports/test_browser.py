@@ -1,0 +1,237 @@
+"""The page works in a real browser: every figure is there, maps answer, nothing leaves the page, text is legible.
+
+Screenshots of both colour schemes at both widths are kept in artifacts/report, to be looked at.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from made_runs import make_run
+
+from echoless.reports.page import report
+from echoless.reports.server import make_server
+
+SHOTS = Path(__file__).resolve().parents[2] / "artifacts" / "report"
+SCHEMES, WIDTHS = ("light", "dark"), (400, 1400)
+HOSTILE = "<script>alert(1)<∕script> \"x\" 'y' é漢"
+
+# The contrast of every piece of text with what lies behind it, by the formula of WCAG 2; the worst come first.
+CONTRAST = """() => {
+  const parse = (text) => {
+    const canvas = Object.assign(document.createElement("canvas"), { width: 1, height: 1 });
+    const pen = canvas.getContext("2d", { willReadFrequently: true });
+    pen.fillStyle = text;
+    pen.fillRect(0, 0, 1, 1);
+    return [...pen.getImageData(0, 0, 1, 1).data];
+  };
+  const cache = new Map();
+  const colour = (text) => cache.get(text) ?? (cache.set(text, parse(text)), cache.get(text));
+  const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
+    .map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = (element) => {
+    const cell = element.previousElementSibling;
+    const shaded = element.tagName === "text" && cell && cell.classList.contains("shade");
+    if (shaded) return colour(getComputedStyle(cell).fill);
+    for (let at = element; at; at = at.parentElement) {
+      const found = colour(getComputedStyle(at).backgroundColor);
+      if (found[3] === 255) return found;
+    }
+    return [255, 255, 255, 255];
+  };
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || ["SCRIPT", "STYLE", "title", "desc"].includes(element.tagName)) continue;
+    const style = getComputedStyle(element);
+    const ink = colour(element.namespaceURI.endsWith("svg") ? style.fill : style.color);
+    const [a, b] = [light(ink), light(behind(element))];
+    found.push([(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), walker.currentNode.data.trim().slice(0, 30)]);
+  }
+  return found.sort((a, b) => a[0] - b[0]);
+}"""
+
+
+@pytest.fixture(scope="module")
+def pages(two_runs, tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    hostile = make_run(folder / HOSTILE, points=40, steps=60)
+    return {
+        "one": report(two_runs[1:], folder / "one.html"),
+        "two": report(two_runs, folder / "two.html"),
+        "hostile": report([hostile, two_runs[0]], folder / f"{HOSTILE} page.html"),
+    }
+
+
+class Window:
+    """A page with everything it said and asked for."""
+
+    def __init__(self, browser, scheme: str = "light", width: int = 1400) -> None:
+        self.context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
+        self.page = self.context.new_page()
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.said.append("a dialog opened"), dialog.dismiss()))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.context.close()
+
+
+def visit(window: Window, path: Path):
+    window.page.goto(path.as_uri())
+    return window.page
+
+
+@pytest.mark.parametrize(
+    ("name", "scheme", "width"),
+    [("two", scheme, width) for scheme in SCHEMES for width in WIDTHS] + [("one", "light", 1400)],
+)
+def test_the_page_is_whole_legible_and_silent(browser, pages, name, scheme, width):
+    with Window(browser, scheme, width) as window:
+        page = visit(window, pages[name])
+        runs = 1 if name == "one" else 2
+        titles = page.locator("figure h3").all_inner_texts()
+        for title in FIGURES:
+            assert any(shown.startswith(title) for shown in titles), (title, titles)
+        assert page.locator("svg.chart").count() >= 20 and page.locator(".map canvas[data-map]").count() == runs
+        assert page.locator("svg.chart > title").count() == page.locator("svg.chart > desc").count()
+        assert page.locator("img.thumbnails").count() == runs
+        broken = page.evaluate("[...document.images].filter((i) => !i.complete || !i.naturalWidth).length")
+        overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        worst = page.evaluate(CONTRAST)[0]
+        print(f"page {name} {scheme} {width}: figures {len(titles)}, least contrast {worst[0]:.2f} ({worst[1]})")
+        SHOTS.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=SHOTS / f"{name}-{scheme}-{width}.png", full_page=True)
+        assert broken == 0 and overflow <= 0 and worst[0] >= 4.5
+        outside = [url for url in window.asked if not url.startswith(("file:", "data:"))]
+        assert window.said == [] and outside == [] and sum(url.startswith("file:") for url in window.asked) == 1
+
+
+FIGURES = (
+    "Alpha of every shortcut",
+    "Running product of the alphas",
+    "Contribution of every layer",
+    "Loss",
+    "Learning rate",
+    "Gradient norm",
+    "Feature norm of every block",
+    "Effective rank (RankMe)",
+    "Effective rank (the paper's)",
+    "Images per second",
+    "kNN accuracy",
+    "Linear probe accuracy",
+    "Segmentation mIoU",
+    "kNN accuracy by layer",
+    "Linear probe accuracy by layer",
+    "Effective rank (RankMe) by layer",
+    "kNN accuracy over training",
+    "Frechet distance by sampler steps",
+    "Linear probe accuracy by layer and noise",
+    "t-SNE map",
+    "Reconstructions",
+    "What the patches group into",
+    "Samples",
+)
+
+
+def test_the_map_answers_the_pointer_and_the_keyboard(browser, pages):
+    with Window(browser) as window:
+        page = visit(window, pages["two"])
+        canvas = page.locator("canvas[data-map]").first
+        looked = page.locator(".looked").first
+        canvas.scroll_into_view_if_needed()
+        found = find_point(page, canvas)
+        assert looked.locator("canvas").count() == 1 and "photos/of something/" in looked.inner_text()
+        page.mouse.click(*found)
+        assert looked.locator("figure.neighbour canvas").count() == 6
+        assert "nearest neighbours are of its class" in looked.inner_text()
+        pixels = looked.locator("figure.main canvas").evaluate(
+            "(c) => new Set(c.getContext('2d').getImageData(0, 0, c.width, c.height).data).size"
+        )
+        assert pixels > 3, "the image itself is shown"
+        canvas.press("Escape")
+        assert looked.locator("canvas").count() == 0
+        canvas.press("ArrowRight")
+        canvas.press("Enter")
+        assert looked.locator("figure.neighbour").count() == 6
+        first = page.locator(".classes button").first
+        first.click()
+        assert first.get_attribute("aria-pressed") == "true" and window.said == []
+
+
+def find_point(page, canvas) -> tuple[float, float]:
+    """Move over the map until something is under the pointer."""
+    box = canvas.bounding_box()
+    for down in range(2, 40):
+        for right in range(2, 40):
+            at = box["x"] + right * box["width"] / 41, box["y"] + down * box["height"] / 41
+            page.mouse.move(*at)
+            if canvas.get_attribute("data-chosen") not in (None, "-1"):
+                return at
+    raise AssertionError("no point of the map answered")
+
+
+def test_a_chart_tells_the_values_under_the_pointer(browser, pages):
+    with Window(browser) as window:
+        page = visit(window, pages["two"])
+        chart = page.locator("#training svg.chart").first
+        chart.scroll_into_view_if_needed()
+        chart.hover()
+        told = page.locator("#training .readout").first.inner_text()
+        assert told.startswith("at ") and "plain 0." in told and "faded 0." in told
+
+
+def test_hostile_names_are_text_in_the_browser_too(browser, pages):
+    with Window(browser) as window:
+        page = visit(window, pages["hostile"])
+        assert HOSTILE in page.locator("#legend").inner_text()
+        assert page.locator("script").count() == 2 and window.said == []
+
+
+def test_print_is_light_and_shows_what_is_folded(browser, pages):
+    with Window(browser, "dark") as window:
+        page = visit(window, pages["one"])
+        page.emulate_media(media="print", color_scheme="dark")
+        page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert page.locator("details:not([open])").count() == 0
+        assert page.evaluate(CONTRAST)[0][0] >= 4.5
+
+
+def test_a_live_page_follows_its_run_without_being_loaded_again(browser, tmp_path):
+    run = make_run(tmp_path / "runs" / "live", steps=60, points=20)
+    server = make_server(tmp_path / "runs", 0)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        with Window(browser) as window:
+            page = window.page
+            page.goto(f"http://127.0.0.1:{server.server_port}/")
+            page.get_by_role("link", name="live").click()
+            page.wait_for_selector("#training svg.chart")
+            page.evaluate("window.untouched = true")
+            page.evaluate("document.querySelector('#learned').dataset.mine = 'kept'")
+            page.wait_for_timeout(2500)  # it has asked once
+            with (run / "metrics.jsonl").open("a") as file:
+                file.write('{"step": 61, "loss": 0.5, "surprise": 7.0}\n')
+            page.wait_for_selector("h3:text-is('Surprise')", timeout=30_000)
+            assert page.evaluate("window.untouched"), "the page was not loaded again"
+            assert page.locator("#learned").get_attribute("data-mine") == "kept", "what did not change stays"
+            outside = [
+                url for url in window.asked if not url.startswith((f"http://127.0.0.1:{server.server_port}", "data:"))
+            ]
+            assert window.said == [] and outside == []
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,113 @@
+"""The page is one file that loads nothing, holds every figure with words beside it, and shows hostile names as text."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from made_runs import make_run
+
+from echoless.errors import ConfigError
+from echoless.reports.collect import Picture, collect_all
+from echoless.reports.page import render, report
+from echoless.reports.payload import shrink, within
+
+HOSTILE = ["<script>alert(1)</script>", "a \"b\" 'c' & d", "Ünïcödé 漢字 \u202e"]
+LIMIT = 8_000_000  # bytes
+
+
+class Elements(HTMLParser):
+    """Every element with its attributes, and every piece of text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.elements)
+
+
+@pytest.fixture(scope="module")
+def page(two_runs) -> str:
+    return render(collect_all(two_runs))
+
+
+def test_nothing_is_loaded_from_anywhere(page):
+    for tag, attributes in Elements(page).elements:
+        for name in ("src", "href", "action", "srcset", "poster", "data"):
+            value = attributes.get(name)
+            assert value is None or value.startswith(("data:image/", "#")), (tag, name, value)
+    assert "url(" not in page and "@import" not in page
+    assert re.search(r"Content-Security-Policy\" content=\"default-src &#39;none&#39;", page)
+
+
+def test_every_figure_has_a_text_alternative(page):
+    found = Elements(page)
+    charts = [a for tag, a in found.elements if tag == "svg" and a.get("class") == "chart"]
+    assert len(charts) > 20 and found.count("desc") == len(charts) and all(a.get("role") == "img" for a in charts)
+    assert all(attributes.get("alt") for tag, attributes in found.elements if tag == "img")
+    assert all(attributes.get("aria-label") for tag, attributes in found.elements if tag == "canvas")
+
+
+def test_the_verdicts_the_rules_and_the_command_are_there(page):
+    text = " ".join(Elements(page).texts)
+    for words in (
+        "still improving",
+        "Rule: still improving if",
+        "To repeat it:",
+        "echoless pretrain shapes",
+        "A Processor",
+    ):
+        assert words in text
+    assert "difference +15" in text and "best" in text
+
+
+def test_hostile_names_appear_as_text(tmp_path):
+    folder = tmp_path / HOSTILE[1]
+    runs = [make_run(folder / name.replace("/", "∕"), points=20, steps=30) for name in HOSTILE]
+    page = render(collect_all(runs))
+    found = Elements(page)
+    assert found.count("script") == 2, "the page's own script and its data"
+    names = [name.replace("/", "∕") for name in HOSTILE]
+    assert all(any(name in text for text in found.texts) for name in names)
+    assert "<script>alert" not in page
+
+
+def test_a_bad_request_is_one_sentence(two_runs, tmp_path):
+    with pytest.raises(ConfigError, match="no run is given"):
+        report([], tmp_path / "a.html")
+    with pytest.raises(ConfigError, match=r"out is '.*plain'; allowed: a file whose name ends in .html"):
+        report(two_runs, two_runs[0])
+
+
+def test_ten_runs_with_different_images_stay_below_the_limit(tmp_path):
+    """Pictures that do not compress, of many runs: they are shrunk, not dropped."""
+    import numpy as np
+    from PIL import Image
+
+    from echoless.reports.pictures import save_picture
+
+    runs = [make_run(tmp_path / str(seed), seed=seed, points=20, steps=30) for seed in range(10)]
+    noise = np.random.default_rng(0).integers(0, 255, (500, 700, 3), dtype=np.uint8)
+    for name in ("reconstructions.png", "tsne-images.jpg", "other.png"):
+        noisy = save_picture(tmp_path / name, Image.fromarray(noise)).read_bytes()
+        for place, run in enumerate(runs):
+            (run / "figures" / name).write_bytes(noisy + bytes(place))
+    page = report(runs, tmp_path / "page.html")
+    size = page.stat().st_size
+    print(f"page of ten runs with noisy pictures: {size / 1e6:.2f} MB")
+    assert size < LIMIT and Elements(page.read_text()).count("img") == 10 * 6
+
+
+def test_a_picture_that_cannot_be_read_is_left_as_it_is():
+    broken = Picture(b"\x89PNG\r\n\x1a\nnothing more", "image/png")
+    assert shrink(broken, 10) == broken and within([broken], 10) == [broken]
