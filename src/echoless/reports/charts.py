@@ -163,7 +163,7 @@ def _frame(across: Axis, up: Axis, x: str, labels: Sequence[str] | None) -> str:
     base = HEIGHT - BOTTOM
     parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>')
     for place, name in _x_labels(across, labels):
-        kind = "end" if _px(across, place) > WIDTH - RIGHT - 12 else "middle"
+        kind = "end" if len(name) > 4 and _px(across, place) > WIDTH - RIGHT - 12 else "middle"
         parts.append(_text(min(_px(across, place), WIDTH - 2), base + 15, name, kind))
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, x, "middle quiet"))
     return "".join(parts)
