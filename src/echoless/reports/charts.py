@@ -15,6 +15,7 @@ from echoless.reports.axes import Axis, fit, medians, thin, written
 
 WIDTH, HEIGHT = 440, 240
 LEFT, RIGHT, TOP, BOTTOM = 50, 14, 12, 34
+SIDE = 98  # room for the names of rows
 DRAWN = 400  # points of a curve
 SPANS = 60  # of a smoothed curve
 COLOURS = 8  # that the style defines; further series repeat them with dashes
@@ -88,14 +89,14 @@ def heat_map(title: str, grid: Grid, *, x: str, y: str, percent: bool) -> Markup
     """Darker is more. The value stands in every cell."""
     known = [value for row in grid.values for value in row if value is not None]
     scale = fit(known, pad=0.0)
-    wide, high = (WIDTH - 74 - RIGHT) / len(grid.columns), 22
-    parts: list[str | Markup] = [_text(70, 12, y, "end quiet"), _text(WIDTH - RIGHT, 12, x, "end quiet")]
+    wide, high = (WIDTH - SIDE - RIGHT) / len(grid.columns), 22
+    parts: list[str | Markup] = [_text(SIDE - 4, 12, y, "end quiet"), _text(WIDTH - RIGHT, 12, x, "end quiet")]
     for column, name in enumerate(grid.columns):
-        parts.append(_text(74 + (column + 0.5) * wide, 28, name, "middle"))
+        parts.append(_text(SIDE + (column + 0.5) * wide, 28, name, "middle"))
     for row, (name, values) in enumerate(zip(grid.rows, grid.values)):
-        parts.append(_text(70, 36 + (row + 0.68) * high, name, "end"))
+        parts.append(_text(SIDE - 4, 36 + (row + 0.68) * high, name, "end"))
         for column, value in enumerate(values):
-            parts.append(_cell(74 + column * wide, 36 + row * high, wide, high, value, scale, percent))
+            parts.append(_cell(SIDE + column * wide, 36 + row * high, wide, high, value, scale, percent))
     told = f"{len(grid.rows)} x {len(grid.columns)} values of {title}, by {y} and {x}"
     if known:
         told += f", from {min(known):.4g} to {max(known):.4g}"

@@ -24,7 +24,6 @@ class Figure:
     drawing: Markup
     caption: str = ""
     key: tuple[tuple[str, str, str], ...] = ()  # (class, style, name)
-    wide: bool = False
     quantity: str = ""  # whose verdicts belong below it
     of: int | None = None  # only this run's
 

@@ -190,5 +190,5 @@ def heat_maps(run: RunData, alone: bool) -> list[Figure]:
         drawing = heat_map(title, grid, x="noise", y="layer", percent=is_share_name(name))
         (layer, noise), best = max(cells.items(), key=lambda cell: cell[1])
         caption = f"Greatest at {layer}, noise {noise:g}: {100 * best if is_share_name(name) else best:.3g}."
-        figures.append(Figure(title, drawing, caption + (" In per cent." if is_share_name(name) else ""), wide=True))
+        figures.append(Figure(title, drawing, caption + (" In per cent." if is_share_name(name) else "")))
     return figures

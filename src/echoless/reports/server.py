@@ -180,8 +180,8 @@ def make_server(root: Path, port: int) -> Server:
 def serve(root: Path, port: int, say: Callable[[str], None] = print) -> None:
     """Until Ctrl-C."""
     server = make_server(root, port)
-    say(f"http://{ADDRESS}:{server.server_port}/ shows {len(find_runs(root))} runs of {root}; Ctrl-C ends it")
     try:
+        say(f"http://{ADDRESS}:{server.server_port}/ shows {len(find_runs(root))} runs of {root}; Ctrl-C ends it")
         server.serve_forever(poll_interval=0.2)
     except KeyboardInterrupt:
         say("ended")
