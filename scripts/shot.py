@@ -3,7 +3,7 @@
 echoless pretrain shapes:4000 --out plain --recipe demo --max-steps 300 --alpha-min 1.0
 echoless pretrain shapes:4000 --out faded --recipe demo --max-steps 300 --alpha-min 0.6
 echoless report plain faded --out report.html
-python docs/shot.py report.html docs/report.png
+python scripts/shot.py report.html docs/report.png
 """
 
 from __future__ import annotations
