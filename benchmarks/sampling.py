@@ -36,9 +36,9 @@ SIZE, HALF = (16, 16), (0.5, 0.5, 0.5)
 NETWORK = UViTConfig(
     image_size=SIZE,
     patch_size=4,
-    width=96,
-    depth=4,
-    heads=3,
+    width=128,
+    depth=2,
+    heads=2,
     classes=10,
     zero_init=True,
     shortcuts=ShortcutConfig(alpha_min=0.7),
@@ -58,7 +58,8 @@ def trained(steps: int, batch: int = 128) -> ImageGenerator:
     images, labels = _pixels(TRAIN)
     model = UViT(NETWORK, generator_for(0, "init", 0))
     objective = DiffusionObjective(DiffusionConfig(), (3, *SIZE), NETWORK.classes)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.03)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.99), weight_decay=0.03)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
     average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.995))
     for step in range(steps):
         chosen = torch.randint(len(images), (batch,), generator=generator_for(0, "order", step))
@@ -66,6 +67,7 @@ def trained(steps: int, batch: int = 128) -> ImageGenerator:
         loss = objective.loss(model, images[chosen], labels[chosen], objective.draw(batch, 0, step))
         loss.backward()
         optimiser.step()
+        schedule.step()
         average.update_parameters(model)
     print(f"trained for {steps} steps of {batch}, loss {loss.item():.3f}")
     return ImageGenerator(

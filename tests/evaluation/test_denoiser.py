@@ -13,7 +13,7 @@ from echoless.config import DiffusionConfig, FlowConfig, ShortcutConfig, SiTConf
 from echoless.data import evaluation_batches, open_images
 from echoless.errors import ConfigError
 from echoless.evaluation.encoder import open_encoder
-from echoless.evaluation.extract import View, extract
+from echoless.evaluation.extract import View, _noise_offset, extract
 from echoless.models import SiT, UViT
 from echoless.randomness import generator_for
 from echoless.recipes.evaluate import evaluate
@@ -64,9 +64,18 @@ def test_the_noise_belongs_to_the_image_not_to_the_batch(uvit):
     assert np.array_equal(whole, again)
     alone = evaluation_batches(images, size=(16, 16), batch_size=1, mean=HALF, std=HALF, ids=[69])
     picture = next(iter(alone)).images_BCHW
-    alone = encoder.tokens_of(picture, [view.layer], torch.tensor([69]))[view.layer].mean(1)
+    key = 69 + _noise_offset(images)
+    alone = encoder.tokens_of(picture, [view.layer], torch.tensor([key]))[view.layer].mean(1)
     np.testing.assert_allclose(whole[69], alone[0], rtol=1e-4, atol=1e-4)
-    assert not np.allclose(whole[69], encoder.tokens_of(picture, [view.layer], torch.tensor([68]))[view.layer].mean(1))
+    other = encoder.tokens_of(picture, [view.layer], torch.tensor([key - 1]))[view.layer].mean(1)
+    assert not np.allclose(whole[69], other[0])
+
+
+def test_two_sets_share_no_noise(uvit):
+    """Else the test images of a set in the same order of classes would be told by their noise."""
+    train, test = (open_images(name, cache="off") for name in ("shapes:40", "shapes:40@test"))
+    offsets = [_noise_offset(images) for images in (train, test)]
+    assert abs(offsets[0] - offsets[1]) > 2**27
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0])

@@ -1,7 +1,8 @@
 """How does a network that removes noise become an encoder? It is shown each image with a fixed amount of noise.
 
 The level counts from 0, the image itself, to 1, noise alone, whichever way the network's own time runs. The noise of
-image i depends on (seed, i) alone, so that features are deterministic and the same in every batch. No label is given.
+image i depends on (seed, set, i) alone: features are deterministic, the same in every batch, and no image of a test set
+shares its noise with one of the training set. No label is given.
 The tokens are those of the patches; time and label, where they are tokens, are left out.
 """
 
@@ -78,7 +79,14 @@ def from_denoiser(
         )
 
     layers = tuple(f"block{index:02d}/+mlp" for index in range(config.blocks))
-    words = [repr(config), repr(objective), repr(model.shortcut_record), repr((mean, std)), repr((level, seed))]
+    words = [
+        repr(config),
+        repr(objective),
+        repr(model.shortcut_record),
+        repr((mean, std)),
+        repr((level, seed)),
+        "noise by set",
+    ]
     return Encoder(
         name=name,
         fingerprint=fingerprint_of(model.state_dict(), words),
