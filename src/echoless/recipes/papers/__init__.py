@@ -7,12 +7,13 @@ from echoless.config.options import SweepOptions
 from echoless.recipes.experiment import Experiment
 from echoless.recipes.papers.decayed import DECAYED
 from echoless.recipes.papers.diffusion import diffusion
+from echoless.recipes.papers.generation import GENERATION
 from echoless.recipes.papers.scale import SCALES, Build, Source
 from echoless.recipes.papers.selfsupervised import SELF_SUPERVISED
 from echoless.recipes.papers.stability import STABILITY
 
 # The value of --paper -> function(source, scale) -> Experiment; the first line of its docstring says what it is.
-PAPERS: dict[str, Build] = DECAYED | STABILITY | SELF_SUPERVISED | {"diffusion": diffusion}
+PAPERS: dict[str, Build] = DECAYED | STABILITY | SELF_SUPERVISED | GENERATION | {"diffusion": diffusion}
 
 
 def paper(name: str, data: str, options: SweepOptions) -> Experiment:

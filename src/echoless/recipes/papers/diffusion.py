@@ -62,9 +62,9 @@ PUBLISHED = tuple(
 
 def diffusion(source: Source, scale: Scale) -> Experiment:
     """Section 5: U-ViT and SiT, plain and faded; loss, samples, and the best probe over layers and noise levels."""
-    size, source = SIZES[scale.name], _with_test(source)
+    size, source = SIZES[scale.name], with_test(source)
     trials = [
-        _trial(source, size, recipe, alpha, seed)
+        trial(source, size, recipe, alpha, seed)
         for seed in range(source.seeds)
         for recipe in size.recipes
         for alpha in size.alphas[recipe]
@@ -94,19 +94,20 @@ def diffusion(source: Source, scale: Scale) -> Experiment:
     )
 
 
-def _with_test(source: Source) -> Source:
+def with_test(source: Source) -> Source:
     """Held-out images, where the data can make its own."""
     if source.test is None and source.data.partition(":")[0] == "shapes":
         return replace(source, test="shapes:2000@test")
     return source
 
 
-def _trial(source: Source, size: Size, recipe: str, alpha: float, seed: int) -> Trial:
-    settings = {"recipe": recipe, "alpha_min": alpha, "seed": seed}
+def trial(source: Source, size: Size, recipe: str, alpha: float, seed: int, conditional: bool | None = None) -> Trial:
+    """Train, draw samples, look at both. `conditional` is said where a table compares the two."""
+    task = {} if conditional is None else {"task": "class-conditional" if conditional else "unconditional"}
+    settings = {"recipe": recipe, **task, "alpha_min": alpha, "seed": seed}
     shared = {"labels": source.labels, "device": source.device}
-    train = command(
-        "pretrain", source.data, out=RUN, recipe=recipe, alpha_min=alpha, seed=seed, **size.training, **shared
-    )
+    options = {"recipe": recipe, "alpha_min": alpha, "conditional": conditional, **size.training}
+    train = command("pretrain", source.data, out=RUN, seed=seed, **options, **shared)
     extractor = command("pretrain", source.data, out=EXTRACTOR, seed=0, **size.extractor, **shared)
     draw = command("sample", RUN, out=f"{RUN}/samples", n=size.samples, seed=seed, device=source.device)
     measure = command(
