@@ -15,6 +15,7 @@ from echoless.config.diffusion import (
 from echoless.config.model import MAEConfig, ShortcutConfig, ViTConfig
 from echoless.config.objective import MaskedConfig
 from echoless.config.presets import PRESETS, mae_preset
+from echoless.config.resnet import ResNetConfig
 from echoless.config.selfsupervised import DINOConfig, DistillationConfig, InfoNCEConfig, MoCoConfig
 from echoless.config.training import (
     DataConfig,
@@ -43,6 +44,7 @@ __all__ = [
     "ModelConfig",
     "ObjectiveConfig",
     "OptimConfig",
+    "ResNetConfig",
     "RunConfig",
     "RuntimeConfig",
     "ShortcutConfig",

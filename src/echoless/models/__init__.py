@@ -6,6 +6,7 @@ from echoless.models.dino import DINO
 from echoless.models.features import POOLINGS, Features
 from echoless.models.layers import count_parameters, patchify, sincos_positions, unpatchify
 from echoless.models.mae import MAE, Masking, tap_blocks
+from echoless.models.resnet import ResNet
 from echoless.models.sit import SiT
 from echoless.models.uvit import UViT
 from echoless.models.vit import ViT
@@ -18,6 +19,7 @@ __all__ = [
     "Features",
     "Masking",
     "MoCo",
+    "ResNet",
     "SiT",
     "UViT",
     "ViT",

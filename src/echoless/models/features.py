@@ -45,7 +45,7 @@ class Features(Mapping[str, Tensor]):
     @property
     def block_outputs(self) -> list[str]:
         """The names of the stream after each block, in order."""
-        return [name for name in self._values if name.endswith("/+mlp")]
+        return [name for name in self._values if name.endswith(("/+mlp", "/+conv"))]
 
     @property
     def last_block(self) -> str:

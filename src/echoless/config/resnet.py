@@ -1,0 +1,72 @@
+"""What is a ResNet made of? Frozen values, checked when they are made; no torch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from echoless.config.checks import require, require_one_of, require_whole
+from echoless.config.model import ShortcutConfig
+
+STAGES = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResNetConfig:
+    """ResNet-18 (arXiv:1512.03385), or the same with more blocks in its third stage (B.2 of arXiv:2404.10947)."""
+
+    kind: ClassVar[str] = "resnet"
+
+    image_size: tuple[int, int] = (224, 224)  # height, width
+    channels: int = 3
+    width: int = 64  # of the first stage; each stage doubles it
+    third_stage: int = 2  # blocks of the third stage; the others have two. 2 is ResNet-18, 10 has 16 blocks
+    stem: Literal["imagenet", "cifar"] = "imagenet"  # 7 x 7 with stride and pooling, or 3 x 3 for small images
+    shortcuts: ShortcutConfig = field(default_factory=lambda: ShortcutConfig(alpha_min=1.0))
+
+    def __post_init__(self) -> None:
+        for name in ("channels", "width"):
+            require_whole(name, getattr(self, name), 1)
+        require_whole("third_stage", self.third_stage, 1, 1000)
+        require_one_of("stem", self.stem, ("imagenet", "cifar"))
+        require(len(self.image_size) == 2, "image_size", self.image_size, "a height and a width")
+        for name, side in zip(("height", "width"), self.image_size):
+            require_whole(f"image {name}", side, 1)
+        splits = self.shortcuts.per != "sublayer" or self.shortcuts.fade != "both"
+        allowed = "sublayer and both, because a ResNet's blocks have one shortcut each"
+        require(not splits, "per and fade", (self.shortcuts.per, self.shortcuts.fade), allowed)
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """Blocks of each stage."""
+        return 2, 2, self.third_stage, 2
+
+    @property
+    def blocks(self) -> int:
+        return sum(self.stages)
+
+    @property
+    def features(self) -> int:
+        """Channels of the last stage."""
+        return self.width * 2 ** (STAGES - 1)
+
+    @property
+    def body(self) -> ResNetConfig:
+        return self
+
+    @property
+    def title(self) -> str:
+        return (
+            f"ResNet of {self.blocks} blocks, {self.width} channels at first, {' x '.join(map(str, self.image_size))}"
+        )
+
+    @property
+    def fades_over(self) -> dict[str, int]:
+        return {"shortcuts": self.blocks}
+
+    @property
+    def multiplications(self) -> int:
+        # Twice the channels on a quarter of the places: every block costs the same, two 3 x 3 convolutions.
+        places = math.prod(self.image_size) // (16 if self.stem == "imagenet" else 1)
+        return self.blocks * 2 * 9 * self.width**2 * places

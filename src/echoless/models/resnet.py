@@ -1,0 +1,114 @@
+"""How does a residual network of convolutions fade? Every block's shortcut, projections included.
+
+ResNet-18 of arXiv:1512.03385 with blocks repeated in its third stage, as section B.2 of arXiv:2404.10947 has it:
+x <- ReLU(alpha_l * P_l(x) + f_l(x)), where P_l is the identity or, where the size changes, a 1 x 1 convolution.
+
+Shapes (legend: models/layers.py): x_BCHW. Features are given as tokens (B, H * W, C), one per place of the map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from echoless.config.resnet import ResNetConfig
+from echoless.models.features import Features
+from echoless.models.layers import Note, ignore
+from echoless.shortcuts import Shortcut, alphas, make_shortcut, shortcut_record
+
+
+class ConvBlock(nn.Module):
+    """Two 3 x 3 convolutions beside a shortcut."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, shortcut: Shortcut) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = convolution(inputs, outputs, 3, stride), nn.BatchNorm2d(outputs)
+        self.conv2, self.bn2 = convolution(outputs, outputs, 3), nn.BatchNorm2d(outputs)
+        same = inputs == outputs and stride == 1
+        project = nn.Sequential(convolution(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
+        self.project: nn.Module = nn.Identity() if same else project
+        self.shortcut = shortcut
+
+    def forward(self, x_BCHW: Tensor, note: Note = ignore, name: str = "block") -> Tensor:
+        branch = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x_BCHW)))))
+        joined = self.shortcut(self.project(x_BCHW), note(f"{name}/conv", branch))
+        return note(f"{name}/+conv", torch.relu(joined))
+
+
+class ResNet(nn.Module):
+    """`resnet(images)` gives the last feature map as tokens (B, H * W, C)."""
+
+    def __init__(self, config: ResNetConfig, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.stem = _stem(config)
+        schedule = alphas(
+            shortcuts=config.blocks, alpha_min=config.shortcuts.alpha_min, schedule=config.shortcuts.schedule
+        )
+        joins = iter([make_shortcut(config.shortcuts.variant, alpha) for alpha in schedule])
+        blocks, inputs = [], config.width
+        for stage, count in enumerate(config.stages):
+            outputs = config.width * 2**stage
+            for index in range(count):
+                blocks.append(ConvBlock(inputs, outputs, 2 if stage and not index else 1, next(joins)))
+                inputs = outputs
+        self.blocks = nn.ModuleList(blocks)
+        for layer in self.modules():  # arXiv:1502.01852
+            if isinstance(layer, nn.Conv2d):
+                nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu", generator=generator)
+
+    def forward(self, images_BCHW: Tensor, note: Note = ignore) -> Tensor:
+        self.check_images(images_BCHW)
+        x_BCHW = note("embed", self.stem(images_BCHW))
+        for index, block in enumerate(self.blocks):
+            x_BCHW = block(x_BCHW, note, f"block{index:02d}")
+        return tokens(x_BCHW)
+
+    @torch.no_grad()
+    def features(self, images_BCHW: Tensor, only: Collection[str] | None = None) -> Features:
+        """Every named intermediate as tokens: `embed`, then `block03/conv` (the branch) and `block03/+conv`."""
+        features = Features(only, extra_tokens=0, class_token=False)
+
+        def note(name: str, value: Tensor) -> Tensor:
+            features.note(name, tokens(value))
+            return value
+
+        training = self.training
+        self.eval()
+        try:
+            self(images_BCHW, note)
+        finally:
+            self.train(training)
+        return features
+
+    def check_images(self, images_BCHW: Tensor) -> None:
+        if images_BCHW.ndim != 4 or images_BCHW.shape[1] != self.config.channels:
+            shape = tuple(images_BCHW.shape)
+            raise ValueError(f"images have the shape {shape}; allowed: (batch, {self.config.channels}, height, width)")
+
+    @property
+    def shortcut_record(self) -> dict[str, Any]:
+        """What travels with the weights, so that they are never used under another schedule."""
+        shortcuts = [block.shortcut for block in self.blocks if isinstance(block, ConvBlock)]
+        return shortcut_record(self.config.shortcuts.variant, shortcuts)
+
+
+def tokens(x_BCHW: Tensor) -> Tensor:
+    """One token per place of a map: (B, H * W, C)."""
+    return x_BCHW.flatten(2).transpose(1, 2)
+
+
+def convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
+    """Without weights yet and without a bias: a batch norm follows."""
+    settings: dict[str, Any] = {"stride": stride, "padding": kernel // 2, "bias": False}
+    return nn.utils.skip_init(nn.Conv2d, inputs, outputs, kernel, **settings, device=torch.get_default_device())
+
+
+def _stem(config: ResNetConfig) -> nn.Sequential:
+    if config.stem == "cifar":
+        return nn.Sequential(convolution(config.channels, config.width, 3), nn.BatchNorm2d(config.width), nn.ReLU())
+    first = convolution(config.channels, config.width, 7, 2)
+    return nn.Sequential(first, nn.BatchNorm2d(config.width), nn.ReLU(), nn.MaxPool2d(3, stride=2, padding=1))
