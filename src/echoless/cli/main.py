@@ -23,6 +23,7 @@ VERBS = {
     "import": ("import_", "a checkpoint of others, for --init, evaluate and embed"),
     "inspect": ("inspect", "the shortcuts of any transformers, timm, diffusers or torchvision model"),
     "sweep": ("sweep", "a grid of runs, or an experiment of the papers, compared over seeds"),
+    "conditioning": ("conditioning", "how well the blocks of a ViT pass differences on, with and without shortcuts"),
     "recipes": ("recipes", "the named settings, what they cost and what was seen"),
     "doctor": ("doctor", "what this machine can do, and what is missing"),
 }
@@ -65,4 +66,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _overview() -> str:
     lines = ["echoless: fade the identity shortcuts of a network, and measure what its features gain", "", USAGE, ""]
-    return "\n".join(lines + [f"  {verb:10}  {about}" for verb, (_, about) in VERBS.items()])
+    return "\n".join(lines + [f"  {verb:12}  {about}" for verb, (_, about) in VERBS.items()])

@@ -1,6 +1,7 @@
 """What may be asked of a verb? One frozen value per verb; the command line and the Python functions share them."""
 
 from echoless.config.options.command import as_command
+from echoless.config.options.conditioning import ConditioningOptions
 from echoless.config.options.embed import EmbedOptions
 from echoless.config.options.evaluate import EvaluateOptions
 from echoless.config.options.finetune import FinetuneOptions
@@ -11,6 +12,7 @@ from echoless.config.options.sample import SampleOptions
 from echoless.config.options.sweep import SweepOptions
 
 __all__ = [
+    "ConditioningOptions",
     "EmbedOptions",
     "EvaluateOptions",
     "FinetuneOptions",
