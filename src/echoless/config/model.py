@@ -13,6 +13,7 @@ Schedule = Literal["linear", "cosine", "constant"]
 Per = Literal["sublayer", "block"]
 Fade = Literal["both", "attention", "mlp"]
 Decoder = Literal["long_skips", "plain"]
+InitScheme = Literal["default", "skipless"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +52,9 @@ class ViTConfig:
     mlp_ratio: float = 4.0
     norm_eps: float = 1e-6
     final_norm: bool = False  # a LayerNorm after the last block (He et al. 2022); the faded encoder has none
-    zero_init: bool = True  # the last linear of every branch starts at zero
+    zero_init: bool = True  # the last linear of every branch starts at zero, where a shortcut carries the stream on
+    init_scheme: InitScheme = "default"  # "skipless": weights for blocks without shortcuts (arXiv:2510.00345)
+    init_constants: tuple[float, float, float] = (2.0, 0.6, 3.0)  # its alpha, beta and c, as published for ViT-B
     shortcuts: ShortcutConfig = field(default_factory=ShortcutConfig)
 
     def __post_init__(self) -> None:
@@ -59,6 +62,10 @@ class ViTConfig:
             require_whole(name, getattr(self, name), 1)
         require_number("mlp_ratio", self.mlp_ratio, 0, 64, ends="(]")
         require_number("norm_eps", self.norm_eps, 0, 1, ends="(]")
+        require_one_of("init_scheme", self.init_scheme, get_args(InitScheme))
+        require(len(self.init_constants) == 3, "init_constants", self.init_constants, "alpha, beta and c")
+        for name, value, low in zip(("alpha", "beta", "c"), self.init_constants, (0, -1e6, 1e-6)):
+            require_number(f"{name} of init_constants", value, low, 1e6)
         _require_transformer("width", self.width, "heads", self.heads)
         good = len(self.image_size) == 2
         require(good, "image_size", self.image_size, "a height and a width")

@@ -7,24 +7,27 @@ from typing import ClassVar, Literal
 
 from echoless.config.checks import require_number, require_one_of, require_whole
 from echoless.config.model import ViTConfig
+from echoless.config.resnet import ResNetConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClassifierConfig:
-    """A ViT with a linear head on its pooled output."""
+    """A ViT or a ResNet with a linear head on its pooled output."""
 
     kind: ClassVar[str] = "classifier"
 
-    encoder: ViTConfig = field(default_factory=ViTConfig)
+    encoder: ViTConfig | ResNetConfig = field(default_factory=ViTConfig)
     classes: int = 10
-    pooling: Literal["patch_mean", "cls"] = "patch_mean"
+    pooling: Literal["patch_mean", "cls"] = "patch_mean"  # a ResNet has no class token: the mean over its map
 
     def __post_init__(self) -> None:
         require_whole("classes", self.classes, 2)
-        require_one_of("pooling", self.pooling, ("patch_mean", "cls"))
+        require_one_of(
+            "pooling", self.pooling, ("patch_mean",) if self.encoder.kind == "resnet" else ("patch_mean", "cls")
+        )
 
     @property
-    def body(self) -> ViTConfig:
+    def body(self) -> ViTConfig | ResNetConfig:
         return self.encoder
 
     @property

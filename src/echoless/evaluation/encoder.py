@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from echoless.config import ViTConfig, from_dict
+from echoless.config import ResNetConfig, ViTConfig, from_dict
 from echoless.errors import ConfigError, RunError
-from echoless.models import ViT
+from echoless.models import ResNet, ViT
 from echoless.randomness import generator_for
 from echoless.runs import Weights, load_weights, require_same_shortcuts
 
@@ -100,8 +100,12 @@ def from_folder(folder: Path, device: str = "cpu", noise: float | None = None) -
         from echoless.evaluation.denoiser import from_denoiser_weights
 
         return from_denoiser_weights(weights, name=str(folder), noise=noise, device=device)
-    config = from_dict(ViTConfig, weights.config.get("model", {}), "model")
-    vit = ViT(config)
+    described = weights.config.get("model", {})
+    vit: ViT | ResNet
+    if weights.config.get("kind") == "resnet":
+        vit = ResNet(from_dict(ResNetConfig, described, "model"))
+    else:
+        vit = ViT(from_dict(ViTConfig, described, "model"))
     load_into(vit, weights, folder)
     mean, std = (tuple(weights.config.get(key) or ()) for key in ("mean", "std"))
     return from_vit(vit, name=str(folder), mean=mean, std=std, device=device)
@@ -119,17 +123,18 @@ def load_into(model: Any, weights: Weights, folder: Path | str) -> None:
 
 
 def from_vit(
-    vit: ViT, *, name: str, mean: tuple[float, ...] = (), std: tuple[float, ...] = (), device: str = "cpu"
+    vit: ViT | ResNet, *, name: str, mean: tuple[float, ...] = (), std: tuple[float, ...] = (), device: str = "cpu"
 ) -> Encoder:
-    """One of our own encoders, in memory."""
-    config = vit.config
+    """One of our own encoders, in memory: a ViT, or a ResNet, whose tokens are the places of its map."""
+    config, convolutional = vit.config, isinstance(vit, ResNet)
     vit = vit.to(device).eval()
 
     def tokens(images_BCHW: Tensor, layers: Sequence[str]) -> Tokens:
         return dict(vit.features(images_BCHW.to(device), only=layers))
 
     def untrained() -> Encoder:
-        fresh = ViT(config, generator_for(0, "init", 0))
+        generator = generator_for(0, "init", 0)
+        fresh = ViT(config, generator) if isinstance(config, ViTConfig) else ResNet(config, generator)
         return from_vit(fresh, name="untrained encoder", mean=mean, std=std, device=device)
 
     return Encoder(
@@ -139,9 +144,10 @@ def from_vit(
         channels=config.channels,
         mean=mean or (0.0,) * config.channels,
         std=std or (1.0,) * config.channels,
-        layers=tuple(f"block{index:02d}/+mlp" for index in range(config.depth)),
+        layers=tuple(f"block{index:02d}/+{'conv' if convolutional else 'mlp'}" for index in range(config.blocks)),
         tokens=tokens,
-        grid=config.grid,
+        has_class_token=not convolutional,
+        grid=config.grid if isinstance(config, ViTConfig) else None,
         untrained=untrained,
     )
 

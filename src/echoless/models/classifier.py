@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from echoless.config import ViTConfig
 from echoless.config.supervised import ClassifierConfig
 from echoless.models.features import Features
 from echoless.models.layers import ignore, linear
+from echoless.models.resnet import ResNet
 from echoless.models.vit import ViT
 
 
@@ -20,18 +22,26 @@ class Classifier(nn.Module):
     def __init__(self, config: ClassifierConfig, generator: torch.Generator | None = None) -> None:
         super().__init__()
         self.config = config
-        self.encoder = ViT(config.encoder, generator)
-        self.norm = nn.LayerNorm(config.encoder.width, eps=config.encoder.norm_eps)
-        self.head = linear(config.encoder.width, config.classes)
+        encoder = config.encoder
+        self.encoder: ViT | ResNet
+        self.norm: nn.Module
+        if isinstance(encoder, ViTConfig):
+            self.encoder = ViT(encoder, generator)
+            self.norm = nn.LayerNorm(encoder.width, eps=encoder.norm_eps)
+            self.head = linear(encoder.width, config.classes)
+        else:
+            self.encoder, self.norm = ResNet(encoder, generator), nn.Identity()
+            self.head = linear(encoder.features, config.classes)
         # Small, so that the first gradients are those of the features and not of a random head (He et al. 2022).
         nn.init.trunc_normal_(self.head.weight, std=2e-5, generator=generator)
         nn.init.zeros_(self.head.bias)
 
     def forward(self, images_BCHW: Tensor, keep_BS: Tensor | None = None) -> Tensor:
-        """keep_BS: drop path. The factor of each of the S = 2 * depth branches, for each sample."""
+        """keep_BS: drop path. The factor of each of the S branches, for each sample."""
         note = ignore if keep_BS is None else DropPath(keep_BS).note
         tokens_BTD = self.encoder(images_BCHW, note=note)
-        pooled = tokens_BTD[:, 0] if self.config.pooling == "cls" else tokens_BTD[:, 1:].mean(dim=1)
+        patches_BND = tokens_BTD[:, 1:] if isinstance(self.encoder, ViT) else tokens_BTD
+        pooled = tokens_BTD[:, 0] if self.config.pooling == "cls" else patches_BND.mean(dim=1)
         return self.head(self.norm(pooled))
 
     def features(self, images_BCHW: Tensor, only: Collection[str] | None = None) -> Features:
@@ -42,11 +52,11 @@ class Classifier(nn.Module):
         return self.encoder.shortcut_record
 
     def layer_of(self, name: str) -> int:
-        """For layer-wise learning rates: 0 for the embeddings, l for block l, depth + 1 for what follows."""
+        """For layer-wise learning rates: 0 for the embeddings, l for block l, blocks + 1 for what follows."""
         parts = name.split(".")
         if parts[:2] == ["encoder", "blocks"]:
             return int(parts[2]) + 1
-        return 0 if parts[0] == "encoder" and parts[1] != "norm" else self.config.encoder.depth + 1
+        return 0 if parts[0] == "encoder" and parts[1] != "norm" else self.config.encoder.blocks + 1
 
 
 class DropPath:
@@ -56,7 +66,8 @@ class DropPath:
         self.keep_BS, self.branch = keep_BS, 0
 
     def note(self, name: str, value: Tensor) -> Tensor:
-        if name.endswith(("/attn", "/mlp")):
-            value = value * self.keep_BS[:, self.branch, None, None].to(value.dtype)
+        if name.endswith(("/attn", "/mlp", "/conv")):
+            keep_B = self.keep_BS[:, self.branch].to(value.dtype)
+            value = value * keep_B.view(-1, *[1] * (value.ndim - 1))
             self.branch += 1
         return value

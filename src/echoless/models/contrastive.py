@@ -78,7 +78,9 @@ class MoCo(nn.Module):
 def fresh_encoder(config: ViTConfig, generator: torch.Generator | None) -> ViT:
     """A ViT at its start; one without any shortcut starts as arXiv:2510.00345 has it for DINO, or would not learn."""
     encoder = ViT(config, generator)
-    if config.shortcuts.variant == "none":
+    if config.init_scheme == "skipless":
+        init_skipless_(encoder, *config.init_constants, generator=generator)
+    elif config.shortcuts.variant == "none":
         init_skipless_(encoder, *SKIPLESS_START, generator=generator)
     return encoder
 

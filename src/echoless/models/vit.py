@@ -47,7 +47,9 @@ class ViT(nn.Module):
             shortcuts=config.shortcuts,
         )
         self.norm = nn.LayerNorm(config.width, eps=config.norm_eps) if config.final_norm else nn.Identity()
-        initialise(self, zero_branches=config.zero_init, generator=generator)
+        # Without shortcuts a branch that starts at zero would be the end of the stream.
+        carried = config.shortcuts.variant != "none"
+        initialise(self, zero_branches=config.zero_init and carried, generator=generator)
         nn.init.normal_(self.cls_token, std=0.02, generator=generator)
 
     def embed(self, images_BCHW: Tensor, keep_BK: Tensor | None = None) -> Tensor:

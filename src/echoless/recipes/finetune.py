@@ -5,23 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-
 from echoless.config import DataConfig, OptimConfig, RunConfig, RuntimeConfig, ViTConfig, from_dict
 from echoless.config.options import FinetuneOptions, as_command
 from echoless.config.supervised import ClassifierConfig, SupervisedConfig
-from echoless.data import Images, evaluation_batches
-from echoless.errors import DataError, RunError
-from echoless.measures import accuracy_interval
-from echoless.models.classifier import Classifier
-from echoless.randomness import generator_for
+from echoless.data import Images
+from echoless.errors import RunError
 from echoless.recipes.facts import steps_for
+from echoless.recipes.judging import Judge, require_labels
 from echoless.recipes.pretrain import carry_out, open_early
-from echoless.recipes.reading import align_classes, read_images
+from echoless.recipes.reading import read_images
 from echoless.reports import Metric
-from echoless.runs import RunFolder, load_weights, open_run
-from echoless.training import StopRequest, Team, join_team, leave_team
+from echoless.runs import load_weights, open_run
+from echoless.training import StopRequest, join_team, leave_team
 
 
 def finetune(source: str | Path, train: str | Path, test: str | Path, out: str | Path, **options: Any) -> Metric | None:
@@ -38,19 +33,14 @@ def finetune_with(source: Path, train: str, test: str, out: Path, options: Finet
             with team.together():
                 run = open_early(out, options.resume, options.overwrite) if team.leads else None
             images, judged = read_images(train, options.labels), read_images(test, options.test_labels)
-            _check(images, judged)
+            require_labels(images, judged)
             config = _configure(encoder, mean, std, images, train, options)
             with team.together():
                 run = open_run(out, overwrite=True) if team.leads and run is None else run
             runtime = RuntimeConfig(
                 workers=options.workers, device=options.device, checkpoint_every=options.checkpoint_every
             )
-            right: list[Tensor] = []
-
-            def judge(model: nn.Module) -> dict[str, float]:
-                right[:] = [correct(model, judged, config, team)]
-                return {"test_accuracy": float(right[0].double().mean())}
-
+            judge = Judge(judged, config, team)
             complete = carry_out(
                 config,
                 runtime,
@@ -64,7 +54,10 @@ def finetune_with(source: Path, train: str, test: str, out: Path, options: Finet
                 judge=judge,
                 command=as_command("finetune", str(source), options=options, train=train, test=test, out=str(out)),
             )
-            return _result(run, right, config, complete)
+            metric = judge.metric("finetune", layer_decay=config.optim.layer_decay) if complete else None
+            if run is not None and metric is not None:
+                run.add_results([metric.to_json()])
+            return metric
     finally:
         if run is not None:
             run.close()
@@ -77,15 +70,6 @@ def _encoder(source: Path) -> tuple[ViTConfig, tuple[float, ...], tuple[float, .
         raise RunError(f"{source} has no encoder; allowed: a complete run, or an encoder folder")
     config = load_weights(folder).config
     return from_dict(ViTConfig, config.get("model", {}), "model"), tuple(config["mean"]), tuple(config["std"])
-
-
-def _check(train: Images, test: Images) -> None:
-    for name, images in (("--train", train), ("--test", test)):
-        if images.labels is None:
-            raise DataError(
-                f"{name} has no labels; allowed: sub-folders as classes, a labelled set, or --labels FILE.csv"
-            )
-    align_classes(train, test)
 
 
 def _configure(
@@ -126,31 +110,3 @@ def _configure(
         precision=options.precision,
         compile=options.compile,
     )
-
-
-@torch.no_grad()
-def correct(model: nn.Module, images: Images, config: RunConfig, team: Team) -> Tensor:
-    """Which of the images are classified rightly, without augmentation."""
-    assert isinstance(model, Classifier) and images.labels is not None
-    model.eval()
-    right = []
-    batches = evaluation_batches(
-        images, size=config.model.image_size, batch_size=64, mean=config.data.mean, std=config.data.std
-    )
-    for batch in batches:
-        assert batch.labels_B is not None
-        right.append(model(batch.images_BCHW.to(team.device)).argmax(dim=1).cpu() == batch.labels_B)
-    model.train()
-    return torch.cat(right)
-
-
-def _result(run: RunFolder | None, right: list[Tensor], config: RunConfig, complete: bool) -> Metric | None:
-    """The final accuracy with its interval, into results.json."""
-    if run is None or not complete or not right:
-        return None
-    value, low, high = accuracy_interval(right[0], generator=generator_for(config.seed, "probe", 1_000_000))
-    protocol = {"recipe": "finetune", "epochs": round(config.steps * config.batch_size / config.data.count, 2)}
-    protocol |= {"train_n": config.data.count, "layer_decay": config.optim.layer_decay, "seed": config.seed}
-    metric = Metric(metric="finetune", value=value, n=len(right[0]), interval=(low, high), protocol=protocol)
-    run.add_results([metric.to_json()])
-    return metric

@@ -12,13 +12,16 @@ from torch import nn
 
 from echoless.config import DataConfig, MaskedConfig, ModelConfig, RunConfig, RuntimeConfig, with_body
 from echoless.config.options import PretrainOptions, as_command
+from echoless.config.supervised import SupervisedConfig
 from echoless.data import Images, measure_statistics, open_images
 from echoless.errors import ConfigError, EcholessError
 from echoless.models import count_parameters
 from echoless.randomness import generator_for
 from echoless.recipes.about import recorded, show_data
 from echoless.recipes.facts import DataFacts
+from echoless.recipes.judging import Judge, require_labels
 from echoless.recipes.machine import cpp_compiler
+from echoless.recipes.reading import read_images
 from echoless.recipes.settle import settle
 from echoless.runs import RunFolder, check_run, open_run
 from echoless.shortcuts import choose_alpha_min, effective_alpha
@@ -71,9 +74,10 @@ def pretrain_with(data: str, out: Path, options: PretrainOptions) -> bool:
                 run = open_early(out, options.resume, options.overwrite) if team.leads else None
             images = _open(data, options, stop, team)
             config = _configure(data, options, images, team)
+            judge = _judge(config, options, images, team)
             with team.together():
                 run = open_run(out, overwrite=True) if team.leads and run is None else run
-            return carry_out(
+            complete = carry_out(
                 config,
                 runtime,
                 images=images,
@@ -84,7 +88,11 @@ def pretrain_with(data: str, out: Path, options: PretrainOptions) -> bool:
                 resume=options.resume,
                 init=options.init,
                 command=as_command("pretrain", data, options=options, out=str(out)),
+                judge=judge,
             )
+            if complete and run is not None and judge is not None:
+                _add_accuracy(run, judge)
+            return complete
     finally:
         if run is not None:
             run.close()
@@ -101,7 +109,9 @@ def open_early(out: Path, resume: bool, overwrite: bool) -> RunFolder | None:
 
 def _check_early(options: PretrainOptions, out: Path) -> None:
     """Settings that are wrong for any data, found without looking at it."""
-    settle(options, DataFacts(3, 64, 64, 1000), DataConfig())
+    config = settle(options, DataFacts(3, 64, 64, 1000), DataConfig())
+    if options.test is not None and not isinstance(config.objective, SupervisedConfig):
+        raise ConfigError(f"test is {options.test!r}; allowed: with a supervised recipe, which {config.recipe} is not")
     if options.tensorboard:
         require_tensorboard()
     if options.init is not None and not options.resume:
@@ -162,6 +172,27 @@ def _configure(data: str, options: PretrainOptions, images: Images, team: Team) 
     config = replace(config, precision=precision)
     compiled = compilation_pays(config, team) if options.compile is None else options.compile
     return replace(config, compile=compiled)
+
+
+def _judge(config: RunConfig, options: PretrainOptions, images: Images, team: Team) -> Judge | None:
+    """Who says how good a classifier is; None where there are no labels in the game, or nothing to test on."""
+    if not isinstance(config.objective, SupervisedConfig):
+        return None
+    test = read_images(options.test, options.test_labels) if options.test else None
+    require_labels(images, test, names=("DATA", "--test"))
+    return Judge(test, config, team) if test else None
+
+
+def _add_accuracy(run: RunFolder, judge: Judge) -> None:
+    body: Any = judge.config.model.body
+    start = getattr(body, "init_scheme", "default")
+    alpha_min = body.shortcuts.alpha_min if body.shortcuts.variant == "faded" else None
+    protocol = {"variant": body.shortcuts.variant, "alpha_min": alpha_min, "start": start, "blocks": body.blocks}
+    metric = judge.metric("accuracy", **protocol, optimizer=judge.config.optim.name)
+    if metric is not None:
+        run.add_results([metric.to_json()])
+        run.log(str(metric))
+        print(metric)
 
 
 def _classes(images: Images) -> int | None:

@@ -15,9 +15,21 @@ from echoless.recipes.table import RECIPES
 _SHORTCUT_OPTIONS = ("alpha_min", "variant", "schedule", "per", "fade")
 _OPTIM_OPTIONS = ("base_lr", "weight_decay", "warmup", "decay", "clip", "ema")
 # Those that not every recipe has: an option is allowed where the recipe's config has a field of its name.
-_BODY_OPTIONS = ("patch_size", "depth", "width", "zero_init", "long_skips")
+_BODY_OPTIONS = (
+    "patch_size",
+    "width",
+    "depth",
+    "zero_init",
+    "long_skips",
+    "init_scheme",
+    "init_constants",
+    "third_stage",
+)
 _MODEL_OPTIONS = ("decoder", "decoder_depth")
-_OBJECTIVE_OPTIONS = ("mask_ratio", "normalize_pixels", "label_dropout")
+_OBJECTIVE_OPTIONS = (
+    *("mask_ratio", "normalize_pixels", "label_dropout"),
+    *("label_smoothing", "mixup", "cutmix", "erase", "drop_path"),
+)
 
 
 def settle(options: PretrainOptions, facts: DataFacts, data: DataConfig) -> RunConfig:
@@ -37,7 +49,7 @@ def settle(options: PretrainOptions, facts: DataFacts, data: DataConfig) -> RunC
     return replace(
         config,
         model=_model(config, options),
-        objective=replace(config.objective, **_given(options, _OBJECTIVE_OPTIONS)),
+        objective=_objective(config, options),
         optim=optim,
         data=_data(data, config.data, options),
         batch_size=batch_size,
@@ -68,7 +80,8 @@ def _model(config: RunConfig, options: PretrainOptions) -> Any:
     body = replace(body, shortcuts=replace(body.shortcuts, **_given(options, _SHORTCUT_OPTIONS)))
     if options.decoder is not None:
         body = replace(body, final_norm=options.decoder == "plain", zero_init=options.decoder == "long_skips")
-    body = replace(body, **_given(options, ("depth", "zero_init", "long_skips")))
+    own = tuple(name for name in _BODY_OPTIONS if name not in ("patch_size", "width"))
+    body = replace(body, **_given(options, own))
     model: Any = with_body(config.model, body)
     return replace(model, **_given(options, _MODEL_OPTIONS))
 
@@ -80,6 +93,15 @@ def _widened(body: Any, width: int | None) -> Any:
     head = body.width // body.heads
     require(width >= head and width % head == 0, "width", width, f"a multiple of {head}, the width of a head")
     return replace(body, width=width, heads=width // head)
+
+
+def _objective(config: RunConfig, options: PretrainOptions) -> Any:
+    objective: Any = replace(config.objective, **_given(options, _OBJECTIVE_OPTIONS))
+    if options.variant == "none" and getattr(objective, "drop_path", 0.0) > 0:
+        allowed = "0 with variant none, because nothing is left of the stream where a branch is dropped"
+        require(options.drop_path is None, "drop_path", options.drop_path, allowed)
+        objective = replace(objective, drop_path=0.0)
+    return objective
 
 
 def _data(measured: DataConfig, wanted: DataConfig, options: PretrainOptions) -> DataConfig:

@@ -6,5 +6,6 @@ from echoless.recipes.diffusion import DIFFUSION
 from echoless.recipes.facts import Recipe
 from echoless.recipes.masked import MASKED
 from echoless.recipes.selfsupervised import SELF_SUPERVISED
+from echoless.recipes.supervised import SUPERVISED
 
-RECIPES: dict[str, Recipe] = MASKED | DIFFUSION | SELF_SUPERVISED
+RECIPES: dict[str, Recipe] = MASKED | SUPERVISED | DIFFUSION | SELF_SUPERVISED

@@ -122,6 +122,8 @@ def _continue(session: Session) -> int:
             session.run.drop_encoder()
         session.run.write_config(to_dict(session.config))
     complete = checkpoint.step == session.config.steps
+    if complete and session.judge is not None:  # the verdict may not have been written before the process ended
+        session.judge(session.trainee.model)
     session.say(
         "nothing left to do: the run is complete"
         if complete

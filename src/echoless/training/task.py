@@ -21,13 +21,15 @@ from echoless.config import (
     RunConfig,
     SiTConfig,
     UViTConfig,
+    ViTConfig,
 )
 from echoless.config.supervised import ClassifierConfig, SupervisedConfig
 from echoless.errors import ConfigError
-from echoless.models import DINO, MAE, MoCo, SiT, UViT
+from echoless.models import DINO, MAE, MoCo, SiT, UViT, ViT
 from echoless.models.classifier import Classifier
 from echoless.objectives import DINOObjective, InfoNCEObjective, MaskedObjective, Objective, denoising_objective
 from echoless.objectives.supervised import SupervisedObjective
+from echoless.shortcuts import init_skipless_
 
 Task = tuple[nn.Module, Objective]
 # The config of each, the generator of the first weights, and the length of the run, for what changes on the way.
@@ -35,11 +37,23 @@ Builder = Callable[[Any, Any, torch.Generator, int], Task]
 
 
 def _masked(model: MAEConfig, objective: MaskedConfig, generator: torch.Generator, steps: int) -> Task:
-    return MAE(model, generator), MaskedObjective(objective, math.prod(model.encoder.grid))
+    mae = MAE(model, generator)
+    initialise_skipless(mae.encoder, generator)
+    return mae, MaskedObjective(objective, math.prod(model.encoder.grid))
 
 
 def _supervised(model: ClassifierConfig, objective: SupervisedConfig, generator: torch.Generator, steps: int) -> Task:
-    return Classifier(model, generator), SupervisedObjective(objective, model.classes, 2 * model.encoder.depth)
+    classifier = Classifier(model, generator)
+    initialise_skipless(classifier.encoder, generator)
+    branches = model.encoder.blocks * (2 if isinstance(model.encoder, ViTConfig) else 1)
+    return classifier, SupervisedObjective(objective, model.classes, branches)
+
+
+def initialise_skipless(encoder: nn.Module, generator: torch.Generator) -> None:
+    """Where the config asks for it. Here and not in the model: weights that are read from a file need no start."""
+    if isinstance(encoder, ViT) and encoder.config.init_scheme == "skipless":
+        alpha, beta, c = encoder.config.init_constants
+        init_skipless_(encoder, alpha, beta, c, generator=generator)
 
 
 def _denoising(

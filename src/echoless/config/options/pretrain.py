@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from echoless.config.model import Decoder, Fade, Per, Schedule, Variant
+from echoless.config.model import Decoder, Fade, InitScheme, Per, Schedule, Variant
 from echoless.config.training import Decay, Optimizer, Precision
 
 
@@ -63,6 +63,27 @@ class PretrainOptions:
     """How often a diffusion model is not told it, so that guidance has something to leave."""
     long_skips: bool | None = None
     """Skips between the halves of a SiT (the authors of the fading), or none (the published SiT)."""
+
+    init_scheme: InitScheme | None = None
+    """How a ViT starts: default, or skipless, for --variant none (arXiv:2510.00345)."""
+    init_constants: tuple[float, float, float] | None = None
+    """Alpha, beta and c of the skipless start (default: 2 0.6 3, published for ViT-B)."""
+    third_stage: int | None = None
+    """Blocks of a ResNet's third stage: 2 is ResNet-18, 10 has 16 blocks in all."""
+    test: str | None = None
+    """Labelled images on which a supervised run is judged after every epoch."""
+    test_labels: str | None = None
+    """A CSV file (path,label) for --test."""
+    label_smoothing: float | None = None
+    """Share of a label that is spread over all classes."""
+    mixup: float | None = None
+    """Parameter of mixup in supervised training; 0 turns it off."""
+    cutmix: float | None = None
+    """Parameter of cutmix; 0 turns it off."""
+    erase: float | None = None
+    """Probability that a rectangle of an image is erased."""
+    drop_path: float | None = None
+    """Probability of dropping the deepest branches; 0 where there are no shortcuts."""
 
     optimizer: Optimizer | None = None
     """adamw, soap or muon."""
