@@ -11,9 +11,10 @@ from echoless.recipes.papers.generation import GENERATION
 from echoless.recipes.papers.scale import SCALES, Build, Source
 from echoless.recipes.papers.selfsupervised import SELF_SUPERVISED
 from echoless.recipes.papers.stability import STABILITY
+from echoless.recipes.papers.supervised import SUPERVISED
 
 # The value of --paper -> function(source, scale) -> Experiment; the first line of its docstring says what it is.
-PAPERS: dict[str, Build] = DECAYED | STABILITY | SELF_SUPERVISED | GENERATION | {"diffusion": diffusion}
+PAPERS: dict[str, Build] = DECAYED | STABILITY | SELF_SUPERVISED | GENERATION | {"diffusion": diffusion} | SUPERVISED
 
 
 def paper(name: str, data: str, options: SweepOptions) -> Experiment:
