@@ -16,14 +16,8 @@ _SHORTCUT_OPTIONS = ("alpha_min", "variant", "schedule", "per", "fade")
 _OPTIM_OPTIONS = ("base_lr", "weight_decay", "warmup", "decay", "clip", "ema")
 # Those that not every recipe has: an option is allowed where the recipe's config has a field of its name.
 _BODY_OPTIONS = (
-    "patch_size",
-    "width",
-    "depth",
-    "zero_init",
-    "long_skips",
-    "init_scheme",
-    "init_constants",
-    "third_stage",
+    *("patch_size", "depth", "width", "zero_init", "long_skips"),
+    *("init_scheme", "init_constants", "third_stage"),
 )
 _MODEL_OPTIONS = ("decoder", "decoder_depth")
 _OBJECTIVE_OPTIONS = (
