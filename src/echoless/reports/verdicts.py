@@ -90,7 +90,8 @@ def gradient_norm(run: RunData) -> Verdict:
     values = series.values[len(series) // 20 :]
     fifth = max(1, len(values) // 5)
     middle, last = median(values[2 * fifth : 3 * fifth]), median(values[-fifth:])
-    spikes = [step for step, value in zip(series.steps[-len(values) :], values) if value > 10 * median(values)]
+    high = 10 * median(values)
+    spikes = [step for step, value in zip(series.steps[-len(values) :], values) if value > high]
     figures = f"median {middle:.3g} in the middle of the run, {last:.3g} at its end"
     if spikes:
         where = ", ".join(map(str, spikes[:5])) + (", ..." if len(spikes) > 5 else "")
