@@ -42,3 +42,9 @@ def test_a_run_that_goes_on_has_no_encoder_until_it_is_complete_again(old, monke
     monkeypatch.setattr(loop, "take_step", lambda *a: (seen.append((old / "encoder").exists()), original(*a))[1])
     assert pretrain("shapes:16", old, resume=True, **SMALL | {"max_steps": 2})
     assert seen == [False] and (old / "encoder").exists()
+
+
+def test_classes_may_be_asked_for_by_name_where_the_data_has_labels(tmp_path):
+    small = SMALL | {"recipe": "sit-tiny", "patch_size": 16}
+    assert pretrain("shapes:16", tmp_path / "run", conditional=True, **small)
+    assert '"classes": 10' in (tmp_path / "run" / "config.json").read_text()

@@ -109,7 +109,8 @@ def open_early(out: Path, resume: bool, overwrite: bool) -> RunFolder | None:
 
 def _check_early(options: PretrainOptions, out: Path) -> None:
     """Settings that are wrong for any data, found without looking at it."""
-    config = settle(options, DataFacts(3, 64, 64, 1000), DataConfig())
+    # Whether there are labels is known later.
+    config = settle(options, DataFacts(3, 64, 64, 1000, classes=10), DataConfig())
     if options.test is not None and not isinstance(config.objective, SupervisedConfig):
         raise ConfigError(f"test is {options.test!r}; allowed: with a supervised recipe, which {config.recipe} is not")
     if options.tensorboard:
