@@ -33,10 +33,28 @@ def test_an_unknown_verb_is_answered_with_the_nearest(typed):
     assert done.code == 2 and "verb is 'pretrian'; allowed: " in done.said and "did you mean 'pretrain'?" in done.said
 
 
-@pytest.mark.parametrize("words", [("--epochs", "ten"), ("--precision", "fp8"), ()], ids=["word", "choice", "missing"])
-def test_a_value_that_cannot_be_read_exits_2_without_a_traceback(words, typed):
-    done = typed("pretrain", "data", *words)
-    assert done.code == 2 and "Traceback" not in done.said and done.said
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("pretrain", "data", "--out", "run", "--epochs", "ten"), "--epochs is 'ten'; allowed: FLOAT"),
+        (("pretrain", "data", "--out", "run", "--precision", "fp8"), "--precision is 'fp8'; allowed: auto, bf16, fp32"),
+        (("pretrain", "data", "--out", "run", "--crop-scale", "1"), "--crop-scale is '1'; allowed: FLOAT FLOAT"),
+        (("pretrain", "data", "--out"), "--out has no value"),
+        (("pretrain", "data"), "--out RUN is missing"),
+        (("pretrain",), "DATA and --out RUN are missing"),
+    ],
+)
+def test_a_word_that_cannot_be_read_is_answered_in_one_sentence(words, sentence, typed):
+    done = typed(*words)
+    assert (done.code, done.printed) == (2, "")
+    assert done.said == f"echoless pretrain: {sentence}; see echoless pretrain --help\n"
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ("demo", "recipes", "doctor")])
+def test_every_verb_names_what_is_missing(verb, typed):
+    done = typed(verb)
+    assert done.code == 2 and done.said.count("\n") == 1 and " missing; see echoless " in done.said
+    assert not {"STR", "PATH"} & set(done.said.split())
 
 
 def test_every_recipe_is_listed_with_its_command(typed):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -20,9 +21,9 @@ class Embed:
     interrupted continues where it stopped when the same command is given again.
     """
 
-    run: tyro.conf.Positional[str]
+    run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
     """A run, an encoder folder, a transformers folder, or timm:NAME."""
-    data: tyro.conf.Positional[str]
+    data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA")]
     """A folder of images, parquet, tar shards, .npz, or `shapes`."""
     out: Path
     """features.parquet, or features.npy (with the paths in features.paths.txt)."""

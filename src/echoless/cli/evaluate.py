@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import tyro
 
@@ -19,7 +20,7 @@ class Evaluate:
     interval. Features are unmasked and deterministic, and cached: a second look takes seconds.
     """
 
-    run: tyro.conf.Positional[str]
+    run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
     """A run, an encoder folder, a transformers folder, or timm:NAME."""
     options: tyro.conf.OmitArgPrefixes[EvaluateOptions] = field(default_factory=EvaluateOptions)
 

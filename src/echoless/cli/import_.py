@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -19,7 +20,7 @@ class Import:
     and folders of transformers' ViTMAE and ViT and diffusers' DiT. A .pth may hold code: none of it can run.
     """
 
-    file: tyro.conf.Positional[Path]
+    file: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE")]
     """The checkpoint: a file, or a folder of transformers or diffusers."""
     out: Path
     """A new or empty folder."""

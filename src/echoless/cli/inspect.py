@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import tyro
 
@@ -17,7 +18,7 @@ class Inspect:
     The model is built from its config with random weights and run once on an example; no weights are read.
     """
 
-    model: tyro.conf.Positional[str]
+    model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
     """A transformers or diffusers folder (or its config.json), timm:NAME, torchvision:NAME, or a timm name."""
     options: tyro.conf.OmitArgPrefixes[InspectOptions] = field(default_factory=InspectOptions)
 
