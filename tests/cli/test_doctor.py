@@ -3,6 +3,7 @@ code is 0 unless something that pretraining needs is broken."""
 
 from __future__ import annotations
 
+import signal
 import tomllib
 from pathlib import Path
 
@@ -40,6 +41,15 @@ def test_a_healthy_machine_is_described_and_tested(typed, few):
     assert "images/s" in done.printed and "bit by bit what it is without a stop" in done.printed
     assert "Everything that pretraining needs works here." in done.printed
     assert done.said == ""
+
+
+def test_a_machine_too_slow_for_the_self_test_ends_it_early_and_well(typed, few, monkeypatch):
+    monkeypatch.setattr(doctor, "SECONDS", 0.01)
+    monkeypatch.setattr(doctor, "MOST_STEPS", 100_000)
+    before = signal.getsignal(signal.SIGTERM)
+    done = typed("doctor")
+    assert done.code == 0 and "bit by bit what it is without a stop" in done.printed
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_missing_extra_says_what_it_would_add(typed, few):

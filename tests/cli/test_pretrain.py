@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -86,9 +87,25 @@ def test_a_resumed_run_that_is_complete_says_so(tmp_path, typed, flat):
     assert again.code == 0 and "nothing left to do: the run is complete" in again.said
 
 
+def test_a_resume_takes_what_is_not_given_from_the_run(tmp_path, typed, flat):
+    """Cut after its first step and resumed with no setting repeated, the run ends with the bits of the unbroken one."""
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    settings = (*QUICK, "--patch-size", 16, "--max-steps", 2, "--seed", 3, "--channels", 1, "--crop-scale", 0.5, 1)
+    assert typed("pretrain", flat, "--out", whole, *settings, "--alpha-min", 0.7, "--checkpoint-every", 1).code == 0
+    shutil.copytree(whole, cut)
+    shutil.rmtree(cut / "checkpoints" / "step-00000002")
+    done = typed("pretrain", flat, "--out", cut, "--resume", "--strict")
+    assert done.code == 0 and "resuming after step 1 of 2" in done.said
+    for name in ("config.json", "checkpoints/step-00000002/model.safetensors"):
+        assert (cut / name).read_bytes() == (whole / name).read_bytes(), name
+    longer = typed("pretrain", flat, "--out", cut, "--resume", "--max-steps", 3)
+    assert longer.code == 0 and "steps was 2 and is 3" in longer.said and longer.said.count("was") == 1
+
+
 def test_resume_without_a_checkpoint_starts_and_says_so(tmp_path, typed, flat):
     done = typed("pretrain", flat, "--out", tmp_path / "run", *QUICK, "--patch-size", 16, "--max-steps", 1, "--resume")
     assert done.code == 0 and "there is no checkpoint to resume from yet: starting at step 0" in done.said
+    assert "run does not exist: there is nothing to resume, and a NEW run starts there" in done.said.splitlines()[0]
 
 
 def refused(done, *parts: str) -> None:

@@ -12,8 +12,8 @@ from echoless.cli.parsing import parse
 class Doctor:
     """What this machine can do, and what is missing.
 
-    Ends with a self-test of about ten seconds: a tiny model trains for a few steps, is saved, and is resumed. The exit
-    code is 0 unless something that pretraining needs is broken.
+    Ends with a self-test of at most about ten seconds: a tiny model trains for a few steps (fewer where the machine is
+    busy), is saved, and is resumed. The exit code is 0 unless something that pretraining needs is broken.
     """
 
     self_test: bool = True

@@ -49,15 +49,19 @@ def flags(command: type[Any]) -> Iterator[str]:
 
 def _complaint(box: str, prog: str) -> str:
     """The sentence inside the box that tyro draws around it."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
-    lines = [line.strip("│").rstrip().removeprefix(" ") for line in plain.splitlines() if line.startswith("│")]
-    rule = next((i for i, line in enumerate(lines) if set(line) == {"─"}), len(lines))
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", box).replace("─", "-")
+    # A title, then the text two places from the edge; where the output is not UTF-8, a rule instead of a frame.
+    lines = [line[2:].rstrip("│ ") for line in plain.splitlines()[1:]]
+    rules = [i for i, line in enumerate(lines) if line and not line.strip("-╰╯ ")]
+    if rules[:1] == [0]:
+        lines, rules = lines[1:], [i - 1 for i in rules[1:]]
+    rule = rules[0] if rules else len(lines)
     text = " ".join(" ".join(lines[:rule]).split())
     if text.startswith("Missing from"):
         missing = [line.strip() for line in lines[:rule] if re.match(r" {4}\S", line)]
         return f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
     if value := re.match(r"Error parsing (\S+): no type matching (.+) could be instantiated from (\[.*?\])\.", text):
-        return f"{value[1]} is {' '.join(ast.literal_eval(value[3]))!r}; allowed: {value[2].strip('{}')}"
+        return f"{value[1]} is {' '.join(ast.literal_eval(value[3]))!r}; allowed: {re.sub('[{}]', '', value[2])}"
     if choice := re.match(r"invalid choice (.+) for argument '(.+)'\. Expected one of \((.+?),?\)", text):
         allowed = sorted(re.findall("'(.+?)'", choice[3]))  # tyro gives them in the order of a set
         return f"{choice[2]} is {choice[1]}; allowed: {', '.join(allowed)}"

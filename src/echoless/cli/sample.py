@@ -21,7 +21,7 @@ class Sample:
     at any time, continue with --resume.
     """
 
-    run: tyro.conf.Positional[Path]
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """A diffusion run (its averaged weights; the newest checkpoint while it goes on), or a model folder."""
     out: Annotated[Path, tyro.conf.arg(metavar="DIR")]
     """The folder to create."""

@@ -30,6 +30,7 @@ class DataConfig:
 
     path: str = ""
     labels: str | None = None
+    channels: int | None = None  # what every image is converted to, where that was asked for
     fingerprint: str = ""  # of the content; another one means other images
     count: int = 1
     mean: tuple[float, ...] = ()  # per channel, measured once

@@ -10,7 +10,9 @@ import os
 import platform
 import re
 import shutil
+import signal
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -126,8 +128,10 @@ def _machine() -> Iterator[Finding]:
     )
     yield Finding("this machine", "GPU", _gpus(torch))
     compiler = cpp_compiler()
-    without = "no C++ compiler found; runs on the CPU are not compiled (g++ would make long ones faster)"
-    yield Finding("this machine", "torch.compile", f"can use {compiler}" if compiler else without)
+    found = f"can use {compiler}" if compiler else "no C++ compiler found: g++ would be needed"
+    yield Finding(
+        "this machine", "torch.compile", f"{found}; on a CPU only --compile asks for it, on a GPU long runs do"
+    )
     total, free = memory_bytes()
     yield Finding("this machine", "memory", f"{_size(total)}" + ("" if free is None else f", {_size(free)} free"))
     yield Finding("this machine", "disk", f"{_free(Path.cwd())} in the current folder")
@@ -153,57 +157,93 @@ def _size(count: int) -> str:
     return f"{count / 2**30:.1f} GB" if count >= 2**30 else f"{count / 2**20:.0f} MB"
 
 
-STEPS, SAVED = 10, 6
+MOST_STEPS, SECONDS = 10, 4.0
 
 
 def _self_test() -> Iterator[Finding]:
-    """A real run through the front door, then the same one cut at a checkpoint and resumed."""
-    said = io.StringIO()
+    """A real run through the front door, then the same one cut at a checkpoint and resumed. On one thread: on a busy
+    machine, threads that wait for each other would turn seconds into minutes."""
+    import torch
+
+    said, threads = io.StringIO(), torch.get_num_threads()
     with tempfile.TemporaryDirectory(prefix="echoless-doctor-") as folder, contextlib.redirect_stderr(said):
         whole, cut = Path(folder) / "whole", Path(folder) / "cut"
         for topic, test in (("training", _trains), ("save and resume", _resumes)):
+            torch.set_num_threads(1)
             try:
                 finding = Finding("self-test", topic, test(whole, cut))
             except Exception as error:  # the doctor reports, whatever happened
                 finding = Finding("self-test", topic, f"failed: {_one_line(error)}", broken=True)
+            finally:
+                torch.set_num_threads(threads)
             yield finding
             if finding.broken:
                 return
 
 
-def _pretrain(out: Path, *, resume: bool = False) -> list[dict[str, Any]]:
+def _pretrain(out: Path, *, steps: int, resume: bool = False) -> list[dict[str, Any]]:
     from echoless.config.options import PretrainOptions
-    from echoless.errors import RunError
     from echoless.recipes.pretrain import pretrain_with
     from echoless.runs import RunFolder
 
     options = PretrainOptions(
-        recipe="shapes",
-        max_steps=STEPS,
-        batch_size=32,
-        checkpoint_every=SAVED,
+        recipe="demo",
+        max_steps=steps,
+        # So that a step does not depend on how many there will be.
+        warmup=0,
+        decay="constant",
+        batch_size=16,
+        checkpoint_every=1,
         log_every=1,
         cache="off",
         compile=False,
+        device="cpu",
         resume=resume,
     )
-    if not pretrain_with("shapes:512", out, options):
-        raise RunError("stopped by a signal before its end")
+    with _stopped_after(SECONDS):
+        pretrain_with("shapes:64", out, options)
     return RunFolder(out).read_metrics()
 
 
+@contextlib.contextmanager
+def _stopped_after(seconds: float) -> Iterator[None]:
+    """As a scheduler would: by SIGTERM, upon which a run ends its step and saves."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread gets signals
+        return
+    # For one that comes before the run listens, or when it is over.
+    before, over = signal.signal(signal.SIGTERM, signal.SIG_IGN), threading.Event()
+
+    def ask() -> None:
+        pause = seconds
+        while not over.wait(pause):
+            os.kill(os.getpid(), signal.SIGTERM)
+            pause = 0.1
+
+    clock = threading.Thread(target=ask, daemon=True)
+    clock.start()
+    try:
+        yield
+    finally:
+        over.set()
+        clock.join()
+        signal.signal(signal.SIGTERM, before)
+
+
 def _trains(whole: Path, cut: Path) -> str:
-    lines = _pretrain(whole)
-    return f"{STEPS} steps of a tiny model at {lines[-1]['images_per_second']:.0f} images/s"
+    lines = _pretrain(whole, steps=MOST_STEPS)
+    return f"{lines[-1]['step']} steps of a tiny model at {lines[-1]['images_per_second']:.0f} images/s on one thread"
 
 
 def _resumes(whole: Path, cut: Path) -> str:
     from echoless.errors import RunError
+    from echoless.runs import RunFolder
 
+    done = RunFolder(whole).read_metrics()[-1]["step"]
+    last = Path("checkpoints") / f"step-{done:08d}"
     shutil.copytree(whole, cut)
-    shutil.rmtree(cut / "checkpoints" / f"step-{STEPS:08d}")
-    _pretrain(cut, resume=True)
-    last = Path("checkpoints") / f"step-{STEPS:08d}" / "model.safetensors"
-    if (whole / last).read_bytes() != (cut / last).read_bytes():
-        raise RunError(f"resumed after step {SAVED}, and step {STEPS} has other bits than without a stop")
-    return f"resumed after step {SAVED}: bit by bit what it is without a stop"
+    shutil.rmtree(cut / last)
+    _pretrain(cut, steps=done, resume=True)
+    if (whole / last / "model.safetensors").read_bytes() != (cut / last / "model.safetensors").read_bytes():
+        raise RunError(f"resumed after step {done - 1}, and step {done} has other bits than without a stop")
+    return f"resumed after step {done - 1}: bit by bit what it is without a stop"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from echoless.config import DataConfig, MaskedConfig, ModelConfig, RunConfig, RuntimeConfig, with_body
+from echoless.config import DataConfig, MaskedConfig, ModelConfig, RunConfig, RuntimeConfig, from_dict, with_body
 from echoless.config.options import PretrainOptions, as_command
 from echoless.config.supervised import SupervisedConfig
+from echoless.config.training import Precision
 from echoless.data import Images, measure_statistics, open_images
 from echoless.errors import ConfigError, EcholessError
 from echoless.models import count_parameters
@@ -20,7 +22,6 @@ from echoless.randomness import generator_for
 from echoless.recipes.about import recorded, show_data
 from echoless.recipes.facts import DataFacts
 from echoless.recipes.judging import Judge, require_labels
-from echoless.recipes.machine import cpp_compiler
 from echoless.recipes.reading import read_images
 from echoless.recipes.settle import settle
 from echoless.runs import RunFolder, check_run, open_run
@@ -65,7 +66,11 @@ def pretrain_with(data: str, out: Path, options: PretrainOptions) -> bool:
         strict=options.strict,
         tensorboard=options.tensorboard,
     )
-    _check_early(options, out)
+    before = continued(out, options)
+    if before is not None:
+        labels, channels = options.labels or before.data.labels, options.channels or before.data.channels
+        options = replace(options, labels=labels, channels=channels)
+    _check_early(options, out, before)
     team = join_team(options.device)
     run = None
     try:
@@ -73,7 +78,7 @@ def pretrain_with(data: str, out: Path, options: PretrainOptions) -> bool:
             with team.together():
                 run = open_early(out, options.resume, options.overwrite) if team.leads else None
             images = _open(data, options, stop, team)
-            config = _configure(data, options, images, team)
+            config = _configure(data, options, images, team, before)
             judge = _judge(config, options, images, team)
             with team.together():
                 run = open_run(out, overwrite=True) if team.leads and run is None else run
@@ -99,18 +104,38 @@ def pretrain_with(data: str, out: Path, options: PretrainOptions) -> bool:
         leave_team()
 
 
+def continued(out: Path, options: PretrainOptions) -> RunConfig | None:
+    """The settings of the run to be resumed; None where there are none yet, or where another kind of run is asked for.
+
+    What equals its default counts as not given.
+    """
+    if not options.resume or options.overwrite or not (out / "config.json").is_file():
+        return None
+    try:
+        before = from_dict(RunConfig, RunFolder(out).read_config())
+    except EcholessError:  # the checkpoints have it too, and will say what differs
+        return None
+    return before if options.recipe in ("auto", before.recipe) and options.conditional is None else None
+
+
 def open_early(out: Path, resume: bool, overwrite: bool) -> RunFolder | None:
-    """The run folder; only a look at it where it is to be replaced, because that waits until the data is known good."""
+    """The run folder; only a look at it where it is to be replaced, because that waits until the data is known good.
+
+    A command with --resume may be its own first start, as schedulers repeat it; but it may also be a mistyped --out.
+    """
+    if resume and not out.exists():
+        note = f"{out} does not exist: there is nothing to resume, and a NEW run starts there"
+        print(note, file=sys.stderr, flush=True)
     if overwrite and not resume:
         check_run(out, overwrite=True)
         return None
     return open_run(out, resume=resume, overwrite=overwrite)
 
 
-def _check_early(options: PretrainOptions, out: Path) -> None:
+def _check_early(options: PretrainOptions, out: Path, before: RunConfig | None) -> None:
     """Settings that are wrong for any data, found without looking at it."""
     # Whether there are labels is known later.
-    config = settle(options, DataFacts(3, 64, 64, 1000, classes=10), DataConfig())
+    config = settle(options, DataFacts(3, 64, 64, 1000, classes=10), DataConfig(), before)
     if options.test is not None and not isinstance(config.objective, SupervisedConfig):
         raise ConfigError(f"test is {options.test!r}; allowed: with a supervised recipe, which {config.recipe} is not")
     if options.tensorboard:
@@ -153,7 +178,9 @@ def _read(data: str, options: PretrainOptions, stop: StopRequest) -> Images:
         )
 
 
-def _configure(data: str, options: PretrainOptions, images: Images, team: Team) -> RunConfig:
+def _configure(
+    data: str, options: PretrainOptions, images: Images, team: Team, before: RunConfig | None = None
+) -> RunConfig:
     """The config with every "auto" resolved: what RUN/config.json will say."""
     statistics = measure_statistics(images)
     accelerated = team.device.type == "cuda"
@@ -161,18 +188,22 @@ def _configure(data: str, options: PretrainOptions, images: Images, team: Team) 
     described = DataConfig(
         path=data,
         labels=options.labels,
+        channels=options.channels,
         fingerprint=images.fingerprint,
         count=images.usable,
         mean=statistics.mean,
         std=statistics.std,
     )
-    config = settle(options, facts, described)
+    config = settle(options, facts, described, before)
     config = replace(config, model=with_alpha(config.model))
-    bf16 = team.device.type == "cuda" and torch.cuda.is_bf16_supported()
-    precision = ("bf16" if bf16 else "fp32") if options.precision == "auto" else options.precision
-    config = replace(config, precision=precision)
-    compiled = compilation_pays(config, team) if options.compile is None else options.compile
-    return replace(config, compile=compiled)
+    if options.precision != "auto" or before is None:
+        bf16 = team.device.type == "cuda" and torch.cuda.is_bf16_supported()
+        automatic: Precision = "bf16" if bf16 else "fp32"
+        config = replace(config, precision=automatic if options.precision == "auto" else options.precision)
+    if options.compile is not None or before is None:
+        compiled = compilation_pays(config, team) if options.compile is None else options.compile
+        config = replace(config, compile=compiled)
+    return config
 
 
 def _judge(config: RunConfig, options: PretrainOptions, images: Images, team: Team) -> Judge | None:
@@ -214,12 +245,12 @@ def with_alpha(model: ModelConfig) -> ModelConfig:
 
 
 def compilation_pays(config: RunConfig, team: Team) -> bool:
-    """Compiling takes one to two minutes and saves about a fifth: worth it from about twenty minutes of work on."""
-    if team.device.type == "cpu" and cpp_compiler() is None:
+    """On a GPU, from about twenty minutes of work on. On CPUs it was measured to gain nothing (docs/results.md)."""
+    if team.device.type != "cuda":
         return False
     shown = 1 - config.objective.mask_ratio if isinstance(config.objective, MaskedConfig) else 1
     per_image = 6 * shown * config.model.body.multiplications
-    speed = 5e10 if team.device.type == "cpu" else 5e13  # FLOP/s, within a factor of two or three
+    speed = 5e13  # FLOP/s, within a factor of two or three
     return per_image * config.batch_size * config.steps / speed > 1200
 
 

@@ -26,11 +26,11 @@ _OBJECTIVE_OPTIONS = (
 )
 
 
-def settle(options: PretrainOptions, facts: DataFacts, data: DataConfig) -> RunConfig:
-    """The recipe's config, changed where the user said so."""
+def settle(options: PretrainOptions, facts: DataFacts, data: DataConfig, before: RunConfig | None = None) -> RunConfig:
+    """The recipe's config, or that of the run to be resumed, changed where the user said so."""
     require_one_of("recipe", options.recipe, tuple(RECIPES))
     told = replace(facts, classes=None) if options.conditional is False else facts
-    config = RECIPES[options.recipe](told)
+    config = before or RECIPES[options.recipe](told)
     _refuse_options_of_others(options, config)
     if options.conditional and facts.classes is None:
         raise ConfigError(
@@ -47,9 +47,9 @@ def settle(options: PretrainOptions, facts: DataFacts, data: DataConfig) -> RunC
         optim=optim,
         data=_data(data, config.data, options),
         batch_size=batch_size,
-        accumulate=options.accumulate,
+        accumulate=config.accumulate if options.accumulate == 1 else options.accumulate,
         steps=_steps(config, options, facts, batch_size),
-        seed=options.seed,
+        seed=options.seed or config.seed,
     )
 
 
@@ -124,7 +124,8 @@ def _sized(body: Any, options: PretrainOptions) -> Any:
         require(options.patch_size >= 1, "patch_size", options.patch_size, "a whole number, 1 or more")
         patch = options.patch_size
     else:
-        patch = natural_patch(min(size)) if isinstance(body, ViTConfig) else body.patch_size
+        another = isinstance(body, ViTConfig) and size != body.image_size
+        patch = natural_patch(min(size)) if another else body.patch_size
     if options.image_size is None:
         size = fitted(size, patch)
     return replace(body, image_size=size, patch_size=patch)

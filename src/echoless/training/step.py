@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -59,7 +59,9 @@ def take_step(trainee: Trainee, batch: Batch, stop_requested: bool = False) -> S
     trainee.optimizer.zero_grad(set_to_none=True)
     draws = trainee.objective.draw(config.batch_size, config.seed, batch.step)
 
-    loss = _backward(trainee, batch, take(draws, batch.places_B, team.device) | batch.views)
+    present = batch if len(batch.ids_B) else _stand_in(batch)
+    draws = take(draws, present.places_B, team.device) | present.views
+    loss = _backward(trainee, present, draws, weight=float(present is batch))
     if isinstance(trainee.objective, Teaching):
         trainee.objective.before_update(trainee.model, batch.step)
     norm = nn.utils.clip_grad_norm_(trainee.model.parameters(), config.optim.clip or float("inf"))
@@ -76,7 +78,25 @@ def take_step(trainee: Trainee, batch: Batch, stop_requested: bool = False) -> S
     return StepReport(float(loss), lr, float(norm), bool(stop))
 
 
-def _backward(trainee: Trainee, batch: Batch, draws: Draws) -> Tensor:
+def _stand_in(batch: Batch) -> Batch:
+    """A black image instead of none. Files can turn out to be bad while training: a process that has lost all of its
+    samples must exchange gradients all the same, or the others would wait for it. It weighs nothing."""
+    first = torch.zeros(1, dtype=torch.int64)
+    return replace(
+        batch,
+        images_BCHW=_black(batch.images_BCHW),
+        ids_B=first,
+        places_B=first,
+        labels_B=None if batch.labels_B is None else first,
+        views={name: _black(view) for name, view in batch.views.items()},
+    )
+
+
+def _black(none_BCHW: Tensor) -> Tensor:
+    return none_BCHW.new_zeros(1, *none_BCHW.shape[1:])
+
+
+def _backward(trainee: Trainee, batch: Batch, draws: Draws, weight: float = 1.0) -> Tensor:
     """Accumulate the gradient of this process's part of the batch; returns its share of the mean loss."""
     config, team = trainee.config, trainee.team
     # Never an empty one: the last piece is the one after which processes exchange their gradients.
@@ -86,7 +106,7 @@ def _backward(trainee: Trainee, batch: Batch, draws: Draws) -> Tensor:
         images = batch.images_BCHW[piece].to(team.device, non_blocking=True)
         labels = None if batch.labels_B is None else batch.labels_B[piece].to(team.device)
         # Each sample weighs 1 / batch_size, however the batch was cut; averaging over processes divides by `world`.
-        share = len(piece) * team.world / config.batch_size
+        share = weight * len(piece) * team.world / config.batch_size
         with _quiet(trainee.runner, last=index == len(pieces) - 1), _precision(config, team):
             loss = trainee.runner(images, labels, take(draws, piece, team.device)) * share
             loss.backward()

@@ -107,7 +107,7 @@ class PretrainOptions:
     precision: Literal["auto"] | Precision = "auto"
     """fp32 or bf16; auto is bf16 on GPUs that have it, else fp32."""
     compile: bool | None = None
-    """torch.compile the step (default: where the run is long enough to pay for it)."""
+    """torch.compile the step (default: on a GPU, where the run is long enough to pay for it)."""
     workers: int = 2
     """Threads that prepare batches ahead."""
     device: str = "auto"
@@ -119,7 +119,7 @@ class PretrainOptions:
     log_every: int | None = None
     """Steps between lines of metrics.jsonl (default: about 500 lines a run)."""
     resume: bool = False
-    """Continue the run in --out exactly where it stopped."""
+    """Continue the run in --out exactly where it stopped; settings that are not given are what they were."""
     overwrite: bool = False
     """Replace the run in --out."""
     strict: bool = False
