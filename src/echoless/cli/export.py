@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from echoless.cli.parsing import parse
+
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
@@ -29,7 +31,7 @@ class Export:
 
 
 def run(arguments: Sequence[str]) -> int:
-    command = tyro.cli(Export, args=list(arguments), prog="echoless export")
+    command = parse(Export, arguments, "echoless export")
     from echoless.exchange import export_encoder
 
     print(export_encoder(command.run, command.to, command.out, tolerance=command.tolerance))

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import tyro
 
+from echoless.cli.parsing import parse
 from echoless.config.options import ImportOptions
 
 
@@ -28,7 +29,7 @@ class Import:
 
 
 def run(arguments: Sequence[str]) -> int:
-    command = tyro.cli(Import, args=list(arguments), prog="echoless import")
+    command = parse(Import, arguments, "echoless import")
     from echoless.exchange.importing import import_with
 
     print(import_with(command.file, command.out, command.options))

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from echoless.cli.parsing import parse
 from echoless.config.options import InspectOptions
 
 
@@ -24,7 +25,7 @@ class Inspect:
 
 
 def run(arguments: Sequence[str]) -> int:
-    command = tyro.cli(Inspect, args=list(arguments), prog="echoless inspect")
+    command = parse(Inspect, arguments, "echoless inspect")
     from echoless.exchange.inspecting import inspect_with
 
     print(inspect_with(command.model, command.options))
