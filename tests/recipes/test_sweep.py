@@ -154,23 +154,11 @@ def test_a_real_run_is_measured_for_its_speed_stopped_continued_and_compared(tmp
 
 
 def start(out: Path) -> subprocess.Popen:
-    words = [
-        "sweep",
-        "shapes:32",
-        "--out",
-        out,
-        "--alpha-min",
-        "1.0",
-        "0.6",
-        "--seeds",
-        "1",
-        "--max-steps",
-        "300",
-        *TINY,
-    ]
-    return subprocess.Popen(
-        [sys.executable, "-m", "echoless", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    """What it says goes to a file beside the folder."""
+    grid = ["--alpha-min", "1.0", "0.6", "--seeds", "1", "--max-steps", "300"]
+    words = [sys.executable, "-m", "echoless", "sweep", "shapes:32", "--out", str(out), *grid, *TINY]
+    with out.with_suffix(".txt").open("w") as said:
+        return subprocess.Popen(words, stdout=said, stderr=said)
 
 
 def children(parent: int) -> list[int]:
@@ -204,7 +192,7 @@ def test_a_sweep_that_is_killed_leaves_no_process_and_the_same_command_ends_like
     stopped = start(out)
     wait_for(lambda: children(stopped.pid))
     stopped.send_signal(signal.SIGTERM)
-    assert stopped.wait(120) == 75 and "the same command continues" in stopped.communicate()[0]
+    assert stopped.wait(120) == 75 and "the same command continues" in out.with_suffix(".txt").read_text()
     last = start(out)
     assert last.wait(600) == 0
     for name in ("alpha_min-1.0_seed-0", trial):
