@@ -40,26 +40,47 @@ class Body(Protocol):
         ...
 
 
-class Transformer(Protocol):
-    @property
-    def image_size(self) -> tuple[int, int]: ...
-    @property
-    def patch_size(self) -> int: ...
-    @property
-    def width(self) -> int: ...
-    @property
-    def blocks(self) -> int: ...
-    @property
-    def grid(self) -> tuple[int, int]: ...
+class TransformerBody:
+    """What every body of patches and blocks derives from its own fields."""
 
+    __slots__ = ()
 
-def transformer_title(body: Transformer) -> str:
-    size = " x ".join(map(str, body.image_size))
-    return f"{body.width} x {body.blocks}, patch {body.patch_size} at {size}"
+    image_size: tuple[int, int]
+    patch_size: int
+    channels: int
+    width: int
+    depth: int
 
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        return self.image_size[0] // self.patch_size, self.image_size[1] // self.patch_size
 
-def transformer_multiplications(body: Transformer) -> int:
-    return 12 * body.blocks * body.width**2 * body.grid[0] * body.grid[1]
+    @property
+    def patch_values(self) -> int:
+        return self.channels * self.patch_size**2
+
+    @property
+    def blocks(self) -> int:
+        """All that shortcuts fade over."""
+        return self.depth
+
+    @property
+    def title(self) -> str:
+        return self.sizes
+
+    @property
+    def sizes(self) -> str:
+        size = " x ".join(map(str, self.image_size))
+        return f"{self.width} x {self.blocks}, patch {self.patch_size} at {size}"
+
+    @property
+    def fades_over(self) -> dict[str, int]:
+        return {"depth": self.blocks}
+
+    @property
+    def multiplications(self) -> int:
+        return 12 * self.blocks * self.width**2 * self.grid[0] * self.grid[1]
 
 
 Model = TypeVar("Model", bound=Any)

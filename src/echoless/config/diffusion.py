@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple, get_args
 
-from echoless.config.body import transformer_multiplications, transformer_title
+from echoless.config.body import TransformerBody
 from echoless.config.checks import require, require_number, require_one_of, require_whole
 from echoless.config.model import ShortcutConfig
 
@@ -20,7 +20,7 @@ TimeWaves = Literal["published", "diffusers"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UViTConfig:
+class UViTConfig(TransformerBody):
     """A U-ViT: half of `depth` blocks in, one in the middle, half out; long skips join the last to the first."""
 
     kind: ClassVar[str] = "uvit"
@@ -53,32 +53,16 @@ class UViTConfig:
         return 1 if self.classes is None else 2
 
     @property
-    def grid(self) -> tuple[int, int]:
-        return self.image_size[0] // self.patch_size, self.image_size[1] // self.patch_size
-
-    @property
-    def patch_values(self) -> int:
-        return self.channels * self.patch_size**2
-
-    @property
     def body(self) -> UViTConfig:
         return self
 
     @property
     def title(self) -> str:
-        return f"U-ViT {transformer_title(self)}, {_classes_title(self)}"
-
-    @property
-    def fades_over(self) -> dict[str, int]:
-        return {"depth": self.blocks}
-
-    @property
-    def multiplications(self) -> int:
-        return transformer_multiplications(self)
+        return f"U-ViT {self.sizes}, {_classes_title(self)}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SiTConfig:
+class SiTConfig(TransformerBody):
     """A SiT (the network of DiT): blocks modulated by time and class, with or without long skips between its halves."""
 
     kind: ClassVar[str] = "sit"
@@ -104,20 +88,8 @@ class SiTConfig:
             require(self.depth % 2 == 0, "depth", self.depth, "an even number with long_skips, which join two halves")
 
     @property
-    def blocks(self) -> int:
-        return self.depth
-
-    @property
     def extra_tokens(self) -> int:
         return 0
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        return self.image_size[0] // self.patch_size, self.image_size[1] // self.patch_size
-
-    @property
-    def patch_values(self) -> int:
-        return self.channels * self.patch_size**2
 
     @property
     def body(self) -> SiTConfig:
@@ -125,15 +97,7 @@ class SiTConfig:
 
     @property
     def title(self) -> str:
-        return f"SiT {transformer_title(self)}, {_classes_title(self)}"
-
-    @property
-    def fades_over(self) -> dict[str, int]:
-        return {"depth": self.blocks}
-
-    @property
-    def multiplications(self) -> int:
-        return transformer_multiplications(self)
+        return f"SiT {self.sizes}, {_classes_title(self)}"
 
 
 def _classes_title(config: UViTConfig | SiTConfig) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, get_args
 
-from echoless.config.body import transformer_multiplications, transformer_title
+from echoless.config.body import TransformerBody
 from echoless.config.checks import require, require_number, require_one_of, require_whole
 
 Variant = Literal["faded", "identity", "scale_both", "scale_branch", "learnable", "magnitude_preserving", "none"]
@@ -38,7 +38,7 @@ class ShortcutConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ViTConfig:
+class ViTConfig(TransformerBody):
     """A pre-norm vision transformer with a class token."""
 
     kind: ClassVar[str] = "vit"
@@ -74,31 +74,6 @@ class ViTConfig:
             require(
                 side % self.patch_size == 0, f"image {name}", side, f"a multiple of the patch size {self.patch_size}"
             )
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Rows and columns of patches."""
-        return self.image_size[0] // self.patch_size, self.image_size[1] // self.patch_size
-
-    @property
-    def patch_values(self) -> int:
-        return self.channels * self.patch_size**2
-
-    @property
-    def blocks(self) -> int:
-        return self.depth
-
-    @property
-    def title(self) -> str:
-        return transformer_title(self)
-
-    @property
-    def fades_over(self) -> dict[str, int]:
-        return {"depth": self.blocks}
-
-    @property
-    def multiplications(self) -> int:
-        return transformer_multiplications(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
