@@ -29,13 +29,13 @@ def poison(kind: str, monkeypatch: pytest.MonkeyPatch) -> dict:
     seen: dict = {}
     original = step_module._backward
 
-    def backward(trainee, batch, draws):
+    def backward(trainee, batch, draws, **weighted):
         if batch.step == AT and kind == "parameter":
             with torch.no_grad():
                 trainee.model.encoder.blocks[2].mlp.fc1.weight[3, 4] = float("nan")
         seen["weights"] = {name: tensor.clone() for name, tensor in trainee.model.state_dict().items()}
         seen["trainee"], seen["ids"] = trainee, batch.ids_B
-        loss = original(trainee, batch, draws)
+        loss = original(trainee, batch, draws, **weighted)
         if batch.step == AT and kind == "gradient":
             trainee.model.encoder.blocks[1].attn.qkv.weight.grad[0, 0] = float("inf")
         return loss * float("nan") if batch.step == AT and kind == "loss" else loss

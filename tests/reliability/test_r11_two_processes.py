@@ -115,8 +115,8 @@ def test_negatives_batch_statistics_and_the_centre_are_those_of_the_whole_batch(
 NAN_ON_RANK_1 = """
 import os, echoless.training.step as step
 original = step._backward
-def backward(trainee, batch, draws):
-    loss = original(trainee, batch, draws)
+def backward(trainee, batch, draws, **weighted):
+    loss = original(trainee, batch, draws, **weighted)
     return loss * float("nan") if batch.step == 6 and trainee.team.rank == 1 else loss
 step._backward = backward
 """

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from kill import STEPS, one_life
+from kill import one_life
 from tiny import tiny_config, tiny_images, tiny_run
 
 from echoless.data.cache import remove_debris
@@ -29,6 +29,7 @@ from echoless.runs.folder import LOCK
 from echoless.runs.lock import FileLock
 
 SHARED_MEMORY = Path("/dev/shm")
+STEPS = 24
 
 
 def shared_memory() -> set[str]:
