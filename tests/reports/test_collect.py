@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import pytest
 
 from echoless.errors import RunError
 from echoless.reports.collect import collect, collect_all
-from echoless.reports.page import render
+from echoless.reports.gallery import find_runs
+from echoless.reports.page import render, report
+from echoless.reports.server import Library
 
 
 def test_a_whole_run_is_read_whole(two_runs):
@@ -84,3 +87,51 @@ def test_a_hostile_number_is_left_out(two_runs, tmp_path):
     data = collect(run)
     assert any("without a finite value" in trouble for trouble in data.troubles)
     assert "<b>" not in render([data])
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("figures/tsne.json", {"x": [{}]}),
+        ("figures/tsne.json", {"neighbours": [10**400]}),
+        ("figures/tsne.json", {"labels": ["<b>"]}),
+        ("figures/tsne.json", {"labels": [10**9]}),
+        ("figures/tsne.json", {"tile": [0, 8]}),
+        ("figures/tsne.json", {"columns": {}}),
+        ("figures/tsne.json", {"class_names": 1.5}),
+        ("config.json", {"steps": 10**400}),
+        ("about.json", {"seconds": 10**400, "sessions": 1}),
+        ("about.json", {"seconds": 5.0, "sessions": 2, "ended": "never"}),
+    ],
+)
+def test_a_value_of_the_wrong_kind_or_size_never_ends_the_page(two_runs, tmp_path, file, change):
+    """A list in `change` replaces the first value of the list that is there."""
+    run = tmp_path / "run"
+    shutil.copytree(two_runs[0], run)
+    record = json.loads((run / file).read_text()) if (run / file).exists() else {}
+    for key, value in change.items():
+        whole = isinstance(value, list) and key != "tile"
+        record[key] = [*value, *record[key][1:]] if whole else value
+    (run / file).write_text(json.dumps(record))
+    page = render([collect(run)])
+    assert "How training went" in page and (file != "figures/tsne.json" or "tsne.json cannot be read" in page)
+
+
+def test_a_step_that_no_float_can_hold_is_left_out(two_runs, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(two_runs[0], run)
+    steps = collect(run).steps_done
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"step": 10**400, "loss": 1.0}) + "\n" + json.dumps({"step": 1, "loss": 10**400}) + "\n")
+    data = collect(run)
+    assert data.steps_done == steps and "How training went" in render([data])
+
+
+def test_a_folder_name_that_is_no_utf_8_is_spelled_out(two_runs, tmp_path):
+    run = tmp_path / os.fsdecode(b"bad\xff")
+    shutil.copytree(two_runs[0], run)
+    (run / "results.json").write_text("{")  # the sentence about it names the folder
+    assert list(find_runs(tmp_path)) == ["bad\\xff"]
+    assert "bad\\xff" in report([run], tmp_path / "page.html").read_text(encoding="utf-8")
+    library = Library(tmp_path)
+    assert [library.answer(target).status for target in ("/", "/state", "/run/bad%5Cxff")] == [200] * 3

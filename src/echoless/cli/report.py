@@ -19,7 +19,9 @@ class Report:
     The page is one file that loads nothing, for a browser or a printer. A run may still be training, or half written.
     """
 
-    runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN [RUN ...]")]
+    runs: Annotated[
+        tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN [RUN ...]", help_behavior_hint="(required)")
+    ]
     """Run folders. The first is what the others are compared with."""
     out: Path = Path("report.html")
     """The page to write; an earlier one is replaced."""

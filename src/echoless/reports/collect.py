@@ -6,12 +6,13 @@ Runs are looked at while they train, after they were killed, and when other verb
 from __future__ import annotations
 
 import json
-import math
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from echoless.errors import EcholessError, RunError
 from echoless.reports.record import Metric
@@ -21,6 +22,7 @@ from echoless.runs.jsonfile import open_untrusted, read_small
 from echoless.shortcuts import alphas
 
 PICTURE_LIMIT = 16 * 2**20  # bytes; a larger file is not looked at
+MOST_ON_A_MAP = 65_535  # points, and any index among them
 _SIGNATURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
 _MARKS = ("config.json", "metrics.jsonl", "results.json", "checkpoints")
 Value = TypeVar("Value")
@@ -70,9 +72,9 @@ class RunData:
             value = line.get(outer)
             if inner:
                 value = value.get(inner) if isinstance(value, dict) else None
-            if is_number(value) and isinstance(line.get("step"), int):
+            if is_number(value) and is_whole(line.get("step")):
                 steps.append(line["step"])
-                values.append(float(value))  # type: ignore[arg-type]
+                values.append(float(value))
         return Series(steps, values)
 
     def blocks(self, key: str) -> list[str]:
@@ -81,12 +83,12 @@ class RunData:
 
     @cached_property
     def steps_done(self) -> int:
-        return max((line["step"] for line in self.lines if isinstance(line.get("step"), int)), default=0)
+        return max((line["step"] for line in self.lines if is_whole(line.get("step"))), default=0)
 
     @property
     def steps(self) -> int | None:
         steps = self.config.get("steps")
-        return steps if isinstance(steps, int) and steps > 0 else None
+        return steps if is_whole(steps) and steps > 0 else None
 
     @property
     def seed(self) -> Any:
@@ -97,8 +99,18 @@ class RunData:
         return self.steps is not None and self.steps_done >= self.steps
 
 
-def is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def is_number(value: object) -> TypeGuard[float]:
+    """Finite, and a float at need: JSON has whole numbers that no float can hold."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and is_number(value)
+
+
+def spelled(path: Path) -> str:
+    """A path as text for any page or address: bytes that are no UTF-8 are written as \\xff."""
+    return os.fsencode(path.as_posix()).decode(errors="backslashreplace")
 
 
 def looks_like_a_run(path: Path) -> bool:
@@ -128,7 +140,7 @@ def collect(path: Path, name: str | None = None) -> RunData:
     manifest = attempt("checkpoints", lambda: _manifest(path), nothing)
     return RunData(
         path=path,
-        name=name or path.resolve().name,
+        name=name or spelled(Path(path.resolve().name)),
         config=config,
         about=attempt("about.json", run.read_about, nothing),
         environment=_mapping(manifest.get("environment")),
@@ -148,7 +160,7 @@ def collect_all(paths: list[Path]) -> list[RunData]:
     if len(set(resolved)) < len(resolved):
         raise RunError(f"{_twice(paths, resolved)} is given twice; allowed: each run once")
     for parts in range(1, 64):
-        names = ["/".join(path.parts[-parts:]) for path in resolved]
+        names = [spelled(Path(*path.parts[-parts:])) for path in resolved]
         if len(set(names)) == len(names):
             break
     return [collect(path, name) for path, name in zip(paths, names)]
@@ -257,4 +269,20 @@ def _map(path: Path) -> dict[str, Any] | None:
     lengths = (len(record["y"]), len(record["names"]), len(record["labels"] or record["x"]))
     if set(lengths) != {count} or not count or len(record["neighbours"]) % count:
         raise ValueError("its lists have different lengths")
+    _require_drawable(record)
     return record  # type: ignore[no-any-return]
+
+
+def _require_drawable(record: dict[str, Any]) -> None:
+    """Every value of a map is of the kind and size that a page can hold."""
+    for key in ("x", "y"):
+        if not all(is_number(value) for value in record[key]):
+            raise ValueError(f"{key} has a value that is no number")
+    for key in ("neighbours", "labels", "tile"):
+        if not all(is_whole(value) and -1 <= value <= MOST_ON_A_MAP for value in record[key] or ()):
+            raise ValueError(f"{key} has a value that is no whole number up to {MOST_ON_A_MAP}")
+    names, tile = record.get("class_names"), record["tile"]
+    if not (names is None or isinstance(names, list)) or len(tile) != 2 or min(tile) < 1:
+        raise ValueError("class_names is no list, or tile is not a height and a width")
+    if not (is_whole(record["columns"]) and 1 <= record["columns"] <= MOST_ON_A_MAP):
+        raise ValueError(f"columns is no whole number from 1 to {MOST_ON_A_MAP}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from echoless.reports.collect import RunData
+from echoless.reports.collect import RunData, is_number, is_whole
 from echoless.reports.figures import recommended
 
 _SAID = ("data", "model", "shortcuts", "run")
@@ -48,7 +48,7 @@ def headline(run: RunData) -> str:
     shortcuts = _shortcuts(run.config)
     if shortcuts.get("variant", "faded") != "faded":
         return str(shortcuts["variant"])
-    return f"alpha_min {shortcuts['alpha_min']:g}" if isinstance(shortcuts.get("alpha_min"), int | float) else ""
+    return f"alpha_min {shortcuts['alpha_min']:g}" if is_number(shortcuts.get("alpha_min")) else ""
 
 
 def _shortcuts(config: dict[str, Any]) -> dict[str, Any]:
@@ -86,8 +86,9 @@ def _parameters(about: dict[str, Any]) -> str:
 def _time(run: RunData) -> str:
     seconds, sessions = run.about.get("seconds"), run.about.get("sessions")
     started = f", begun {run.about['started']}" if run.about.get("started") else ""
-    if isinstance(seconds, int | float) and isinstance(sessions, int) and seconds > 0:
-        cut = sessions - run.about.get("ended", 0)
+    if is_number(seconds) and is_whole(sessions) and seconds > 0:
+        ended = run.about.get("ended", 0)
+        cut = sessions - ended if is_whole(ended) else 0
         more = f"; {cut} of {sessions} sessions did not end by themselves and are not counted" if cut else ""
         return f"{_duration(seconds)}{more}{started}"
     estimate = _estimated_seconds(run)

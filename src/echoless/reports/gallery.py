@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from echoless.reports.charts import spark
-from echoless.reports.collect import RunData, looks_like_a_run
+from echoless.reports.collect import RunData, looks_like_a_run, spelled
 from echoless.reports.compare import comparable
 from echoless.reports.facts import headline, status
 from echoless.reports.learned import title_of
@@ -31,8 +31,8 @@ _WATCHED = (
 def find_runs(root: Path) -> dict[str, Path]:
     """Every run below `root` by its relative path, which is its name; `root` itself if it is one."""
     if looks_like_a_run(root):
-        return {root.resolve().name: root}
-    return {path.relative_to(root).as_posix(): path for path in sorted(_walk(root, DEEPEST))}
+        return {spelled(Path(root.resolve().name)): root}
+    return {spelled(path.relative_to(root)): path for path in sorted(_walk(root, DEEPEST))}
 
 
 def _walk(folder: Path, deep: int) -> Iterator[Path]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _PICTURES = {
     "reconstructions": ("Reconstructions", "Ground truth, what the encoder saw, and what the decoder made of it."),
     "samples": ("Samples", "Drawn from the model."),
+    "grid": ("Layers and noise levels", "Accuracy in folds of the training set; the framed cell is the one chosen."),
     "spectral-trained": (
         "What the patches group into",
         "The top three eigenvectors of the graph of all patches as RGB, beside their images: equal colour, equal "
@@ -47,7 +48,7 @@ def report(runs: Sequence[str | Path], out: str | Path) -> Path:
         raise ConfigError("no run is given; allowed: one run folder or more")
     if out.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"out is {str(out)!r}; allowed: a file whose name ends in .html")
-    write_bytes(out, render(collect_all([Path(run) for run in runs])).encode())
+    write_bytes(out, render(collect_all([Path(run) for run in runs])).encode(errors="backslashreplace"))
     return out
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from echoless.reports.collect import Picture, RunData
+from echoless.reports.collect import MOST_ON_A_MAP, Picture, RunData
 
 PICTURE_BUDGET = 2_600_000  # bytes of all pictures of a page, before base64 adds a third
 SPRITE_BUDGET = 1_400_000
 NAME_BUDGET = 500_000  # characters of all image names
-MOST_POINTS = 65_535  # of a map: indices are sent as 16-bit numbers
+MOST_POINTS = MOST_ON_A_MAP  # indices are sent as 16-bit numbers
 
 
 def data_uri(picture: Picture) -> str:
