@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from tiny import fingerprint, silence, tiny_comparison, tiny_config, tiny_images, tiny_run
+from tiny import fingerprint, silence, tiny_family, tiny_images, tiny_run
 
 import echoless.runs.checkpoint as checkpoint_module
 
@@ -72,15 +72,14 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=24)
-    parser.add_argument("--objective", choices=("masked", "infonce", "dino"), default="masked")
+    parser.add_argument("--objective", choices=("masked", "infonce", "dino", "uvit", "sit"), default="masked")
     options = parser.parse_args()
     torch.set_num_threads(1)
     draw = random.Random(options.seed)
 
     images = tiny_images()
-    masked = options.objective == "masked"
     steps = options.steps
-    config = tiny_config(images, steps=steps) if masked else tiny_comparison(images, options.objective, steps=steps)
+    config = tiny_family(images, options.objective, steps=steps)
     whole = options.folder / "whole"
     started = time.monotonic()
     one_life(whole, images, config, options.workers, 600)

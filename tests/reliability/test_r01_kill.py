@@ -47,6 +47,19 @@ def test_teacher_centre_and_slow_copy_survive_many_kills(objective, tmp_path):
     assert "mismatches=0" in evidence
 
 
+@pytest.mark.parametrize("objective", ["uvit", "sit"])
+def test_diffusion_survives_kills(objective, tmp_path):
+    evidence = kill_runs(tmp_path, "--kills", "2", "--steps", "8", "--objective", objective)
+    assert "mismatches=0" in evidence
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["uvit", "sit"])
+def test_diffusion_survives_many_kills(objective, tmp_path):
+    evidence = kill_runs(tmp_path, "--kills", "20", "--workers", "2", "--objective", objective)
+    assert "mismatches=0" in evidence
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_two_hundred_kills_lose_nothing(tmp_path):

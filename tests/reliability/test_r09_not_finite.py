@@ -9,7 +9,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from tiny import tiny_config, tiny_images, tiny_run
+from tiny import tiny_config, tiny_diffusion, tiny_images, tiny_run
 
 import echoless.training.step as step_module
 from echoless.cli.main import main
@@ -67,6 +67,17 @@ def test_no_update_is_applied(kind, named, images, tmp_path, monkeypatch):
     assert found.step == 8
     assert all(tensor.isfinite().all() for group in tensors.values() for tensor in group.values())
     print(f"R9 {kind}: updates applied=0, last checkpoint step {found.step} finite")
+
+
+@pytest.mark.parametrize("kind", ["uvit", "sit"])
+def test_no_update_is_applied_to_a_diffusion_model(kind, images, tmp_path, monkeypatch):
+    seen = poison("loss", monkeypatch)
+    with pytest.raises(NonFiniteError, match=f"step {AT + 1} is not finite .*no update was applied"):
+        tiny_run(tmp_path / "run", images, tiny_diffusion(images, kind))
+    after = seen["trainee"].model.state_dict()
+    assert all(torch.equal(after[name], before) for name, before in seen["weights"].items())
+    assert find_latest_valid(tmp_path / "run" / "checkpoints").step == 8
+    print(f"R9 {kind}, loss: updates applied=0, last checkpoint step 8")
 
 
 def test_the_command_line_exits_with_3(monkeypatch, tmp_path, capsys):

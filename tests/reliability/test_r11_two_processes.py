@@ -19,11 +19,11 @@ from dataclasses import replace
 from pathlib import Path
 sys.path.insert(0, {folder!r})
 import torch
-from tiny import tiny_config, tiny_images, tiny_run
+from tiny import tiny_family, tiny_images, tiny_run
 {patch}
 torch.set_num_threads(1)
 images = tiny_images()
-config = replace(tiny_config(images, steps=20), accumulate={accumulate}, batch_size=16)
+config = replace(tiny_family(images, {family!r}, steps=20), accumulate={accumulate}, batch_size=16)
 config = replace(config, optim=replace(config.optim, base_lr=5e-3))
 from echoless.errors import EcholessError
 try:
@@ -35,9 +35,12 @@ print("COMPLETE" if complete else "STOPPED", flush=True)
 """
 
 
-def run(out: Path, world: int, accumulate: int = 1, patch: str = "") -> list[subprocess.CompletedProcess]:
+def run(
+    out: Path, world: int, accumulate: int = 1, patch: str = "", family: str = "masked"
+) -> list[subprocess.CompletedProcess]:
     """`world` processes as torchrun starts them."""
-    script = SCRIPT.format(folder=str(Path(__file__).parent), out=str(out), accumulate=accumulate, patch=patch)
+    folder = str(Path(__file__).parent)
+    script = SCRIPT.format(folder=folder, out=str(out), accumulate=accumulate, patch=patch, family=family)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -110,6 +113,16 @@ def test_negatives_batch_statistics_and_the_centre_are_those_of_the_whole_batch(
     relative, apart = (float((other - one).norm() / one.norm()) for other in (two, strangers))
     print(f"R11 {objective}: two processes against one, all state included: {relative:.1e}; strangers {apart:.1e}")
     assert relative < 1e-4 < apart
+
+
+@pytest.mark.parametrize("family", ["uvit", pytest.param("sit", marks=pytest.mark.slow)])
+def test_two_processes_train_the_diffusion_model_of_two_pieces_bitwise(family, tmp_path):
+    for name, world, accumulate in (("two", 2, 1), ("pieces", 1, 2)):
+        for done in run(tmp_path / name, world, accumulate, family=family):
+            assert done.returncode == 0, done.stderr
+    two, pieces = (weights(tmp_path / name) for name in ("two", "pieces"))
+    print(f"R11 {family}, two processes against two pieces: equal={torch.equal(two, pieces)}")
+    assert torch.equal(two, pieces)
 
 
 NAN_ON_RANK_1 = """

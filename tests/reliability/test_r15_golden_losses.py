@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from tiny import tiny_comparison, tiny_config, tiny_images, tiny_run
+from tiny import tiny_comparison, tiny_config, tiny_diffusion, tiny_images, tiny_run
 
 from echoless.config import RunConfig
 from echoless.data import Images
@@ -40,6 +40,14 @@ def test_the_masked_autoencoder_loses_as_it_did(alpha_min, steps, tmp_path):
 def test_comparisons_of_views_lose_as_they_did(recipe, tmp_path):
     images = tiny_images()
     compare(recipe, losses(tmp_path / "run", images, tiny_comparison(images, recipe, steps=10)), 10)
+
+
+@pytest.mark.parametrize("kind", ["uvit", "sit"])
+@pytest.mark.parametrize("alpha_min", [1.0, 0.7])
+def test_diffusion_models_lose_as_they_did(kind, alpha_min, tmp_path):
+    images = tiny_images()
+    config = tiny_diffusion(images, kind, steps=10, alpha_min=alpha_min)
+    compare(f"{kind}-alpha-{alpha_min}", losses(tmp_path / "run", images, config), 10)
 
 
 def compare(name: str, found: list[float], steps: int) -> None:

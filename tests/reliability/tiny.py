@@ -13,13 +13,18 @@ import torch
 
 from echoless.config import (
     DataConfig,
+    DiffusionConfig,
     DINOConfig,
     DistillationConfig,
+    FlowConfig,
     InfoNCEConfig,
     MoCoConfig,
     OptimConfig,
     RunConfig,
     RuntimeConfig,
+    ShortcutConfig,
+    SiTConfig,
+    UViTConfig,
     mae_preset,
 )
 from echoless.data import Images, measure_statistics, open_images
@@ -65,6 +70,27 @@ def tiny_comparison(images: Images, recipe: str, *, steps: int = 40, **shortcuts
         model = DINOConfig(encoder=encoder, hidden=32, bottleneck=16, prototypes=32)
         objective = DistillationConfig(local_views=2, freeze_prototypes=0.2, local_side=0.5)
     return replace(config, recipe=recipe, model=model, objective=objective)
+
+
+def tiny_diffusion(images: Images, kind: str, *, steps: int = 40, alpha_min: float = 0.7) -> RunConfig:
+    """A diffusion model, "uvit" (noise) or "sit" (velocity), told the class, with averaged weights."""
+    sizes = {"patch_size": 8, "channels": 3, "width": 32, "heads": 2, "classes": 10}
+    sizes |= {"shortcuts": ShortcutConfig(alpha_min=alpha_min)}
+    model, objective = {
+        "uvit": (UViTConfig(depth=2, **sizes), DiffusionConfig()),
+        "sit": (SiTConfig(depth=4, **sizes), FlowConfig()),
+    }[kind]
+    config = tiny_config(images, steps=steps)
+    data = replace(config.data, mean=(0.5,) * 3, std=(0.5,) * 3, crop_scale=None)
+    return replace(config, recipe=f"{kind}-tiny", model=model, objective=objective, data=data)
+
+
+def tiny_family(images: Images, name: str, *, steps: int = 40) -> RunConfig:
+    """The tiny run of an objective: masked, infonce, dino, uvit or sit."""
+    if name == "masked":
+        return tiny_config(images, steps=steps)
+    make = tiny_diffusion if name in ("uvit", "sit") else tiny_comparison
+    return make(images, name, steps=steps)
 
 
 def tiny_run(
