@@ -10,7 +10,9 @@ from typing import Literal, get_args
 
 import torch
 
-Stream = Literal["order", "augment", "mask", "noise", "time", "dropout", "init", "synthetic", "sample", "probe"]
+Stream = Literal[
+    "order", "augment", "mask", "noise", "time", "dropout", "init", "synthetic", "sample", "probe", "latent"
+]
 STREAMS: tuple[str, ...] = get_args(Stream)
 
 

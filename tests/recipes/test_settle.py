@@ -141,7 +141,7 @@ def test_image_and_patch_are_fitted_to_each_other_where_one_was_given():
         ({"crop_scale": (0.9, 0.1)}, "crop_scale is .*; allowed: two numbers"),
         (
             {"recipe": "uvit-tiny", "mask_ratio": 0.5},
-            "mask_ratio is given, and recipe uvit-tiny has none; allowed with it: conditional, patch_size, depth",
+            "mask_ratio is given, and recipe uvit-tiny has none; allowed with it: conditional, latent, patch_size",
         ),
         ({"recipe": "uvit-tiny", "long_skips": False}, "long_skips is given, and recipe uvit-tiny has none"),
         ({"recipe": "sit-tiny", "decoder": "plain"}, "decoder is given, and recipe sit-tiny has none"),

@@ -25,6 +25,23 @@ Decay = Literal["cosine", "constant"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LatentConfig:
+    """The autoencoder whose latents are trained on: (latent - shift) * scale."""
+
+    path: str = ""
+    fingerprint: str = ""  # of its config and weights; another one means other latents
+    image_size: tuple[int, int] = (256, 256)  # of the images that are encoded
+    scale: float = 1.0
+    shift: float = 0.0
+
+    def __post_init__(self) -> None:
+        for side in self.image_size:
+            require_whole("image_size", side, 1)
+        require_number("scale", self.scale, 0, 1e6, ends="(]")
+        require_number("shift", self.shift, -1e6, 1e6)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DataConfig:
     """Which images, and how they reach the model."""
 
@@ -38,6 +55,7 @@ class DataConfig:
     # Share of the area that a random crop keeps; None: no crop but the centre, as in evaluation.
     crop_scale: tuple[float, float] | None = (0.2, 1.0)
     flip: float = 0.5
+    latent: LatentConfig | None = None  # None: pixels
 
     def __post_init__(self) -> None:
         require_whole("count", self.count, 1)

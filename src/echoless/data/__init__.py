@@ -2,12 +2,14 @@
 
 The order to read it in: `opening` (what DATA may be), `sources` and its kinds (`parquet`, `shards`, `arrays`), `decode`
 (bytes to pixels), `cache` (pixels that stay), `order` (which samples a step sees), `augment` and `resample` (pixels to
-model input), `views` (several of one image), `loader` (batches ahead of time), `synthetic` (the built-in set).
+model input), `views` (several of one image), `loader` (batches ahead of time), `latents` (of an
+autoencoder, cached), `synthetic` (the built-in set).
 """
 
 from echoless.data.augment import AugmentConfig, augment, resize_and_crop
 from echoless.data.cache import default_cache_dir
 from echoless.data.images import BadSample, Images, Shape
+from echoless.data.latents import LatentLoader, Latents, cached_latents
 from echoless.data.loader import Batch, Loader, evaluation_batches
 from echoless.data.opening import open_images
 from echoless.data.order import batch_indices, epoch_order, rank_slice
@@ -20,12 +22,15 @@ __all__ = [
     "BadSample",
     "Batch",
     "Images",
+    "LatentLoader",
+    "Latents",
     "Loader",
     "Shape",
     "Shapes",
     "Statistics",
     "augment",
     "batch_indices",
+    "cached_latents",
     "default_cache_dir",
     "draw_views",
     "epoch_order",

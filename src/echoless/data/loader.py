@@ -102,7 +102,7 @@ class Loader:
 
     def batches(self, first_step: int, last_step: int) -> Iterator[Batch]:
         """The batches of steps first_step .. last_step - 1, prepared ahead by `workers` threads (0: when asked for)."""
-        return _timed(self.batch, range(first_step, last_step), self.workers)
+        return timed(self.batch, range(first_step, last_step), self.workers)
 
 
 def evaluation_batches(
@@ -128,7 +128,7 @@ def evaluation_batches(
         transformed = _evaluation_input(images, pixels, size, mean, std)
         return Batch(step, transformed, ids_B, kept, images.labels_of(ids_B), 0.0)
 
-    return _timed(batch, range(-(-len(wanted) // batch_size)), workers)
+    return timed(batch, range(-(-len(wanted) // batch_size)), workers)
 
 
 def _evaluation_input(
@@ -143,7 +143,7 @@ def _nothing(images: Images, size: tuple[int, int]) -> Tensor:
     return torch.empty(0, images.shape.channels, *size)
 
 
-def _timed(make: Callable[[int], Batch], steps: Iterable[int], workers: int) -> Iterator[Batch]:
+def timed(make: Callable[[int], Batch], steps: Iterable[int], workers: int) -> Iterator[Batch]:
     prepared = in_parallel(make, steps, workers)
     try:
         while True:

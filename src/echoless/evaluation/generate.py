@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from echoless.config import DiffusionConfig, FlowConfig, RunConfig, SiTConfig, UViTConfig, from_dict
+from echoless.config.training import LatentConfig
 from echoless.errors import ConfigError, RunError
 from echoless.evaluation.encoder import fingerprint_of
 from echoless.models import SiT, UViT
+from echoless.models.vae import VAE, open_vae
 from echoless.objectives import DiffusionObjective, FlowObjective, Sampling, denoising_objective, draw_samples
 from echoless.objectives.samplers import SampleNoise
 from echoless.runs import find_latest_valid, load_checkpoint, load_weights, require_same_shortcuts
@@ -35,6 +37,7 @@ class ImageGenerator:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     device: str
+    vae: VAE | None = None
 
     def labels_of(self, indices: Sequence[int], classes: Sequence[int] | None) -> Tensor | None:
         """The class of each image, in turn; None for a model without classes."""
@@ -63,11 +66,13 @@ class ImageGenerator:
 
     def to_levels(self, samples_BCHW: Tensor) -> Tensor:
         """From what the model was trained on to grey levels."""
+        if self.vae is not None:
+            samples_BCHW = self.vae.decode(samples_BCHW)
         mean, std = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
         return ((samples_BCHW.cpu() * std + mean).clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1)
 
 
-def open_generator(source: Path, device: str = "cpu") -> ImageGenerator:
+def open_generator(source: Path, device: str = "cpu", *, latent: str | None = None) -> ImageGenerator:
     """From a run (complete, or at its newest checkpoint), or from a folder that holds a denoiser."""
     described, tensors, shortcuts = _trained(source)
     if described.get("kind") not in KINDS:
@@ -96,7 +101,24 @@ def open_generator(source: Path, device: str = "cpu") -> ImageGenerator:
         mean=mean,
         std=std,
         device=device,
+        vae=_vae(source, described.get("latent"), latent, device),
     )
+
+
+def _vae(source: Path, described: Any, given: str | None, device: str) -> VAE | None:
+    """The autoencoder that the run was trained with, or none; never another."""
+    if described is None:
+        if given is not None:
+            raise ConfigError(f"latent is {given!r}, and {source} was trained on pixels; allowed: no --latent")
+        return None
+    config = from_dict(LatentConfig, described, "latent")
+    folder = Path(given or config.path)
+    if not folder.is_dir():
+        raise ConfigError(f"the autoencoder {folder} of {source} is not there; allowed: --latent with its folder")
+    vae = open_vae(folder, device)
+    if vae.fingerprint != config.fingerprint:
+        raise ConfigError(f"the autoencoder {folder} is not the one {source} was trained with; allowed: that one")
+    return vae
 
 
 def _trained(source: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Any]]:
@@ -114,7 +136,7 @@ def _trained(source: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict[str,
     tensors = {name.removeprefix("module."): value for name, value in averaged.items() if name != "n_averaged"}
     written = checkpoint.manifest["config"]
     described = {"kind": config.model.kind, "model": written["model"], "objective": written["objective"]}
-    described |= {"mean": config.data.mean, "std": config.data.std}
+    described |= {"mean": config.data.mean, "std": config.data.std, "latent": written["data"].get("latent")}
     return described, tensors or dict(checkpoint.tensors["model"]), checkpoint.manifest["shortcuts"]
 
 

@@ -15,13 +15,15 @@ from echoless.config import DataConfig, MaskedConfig, ModelConfig, RunConfig, Ru
 from echoless.config.options import PretrainOptions, as_command
 from echoless.config.supervised import SupervisedConfig
 from echoless.config.training import Precision
-from echoless.data import Images, measure_statistics, open_images
+from echoless.data import Images, Latents, measure_statistics, open_images
 from echoless.errors import ConfigError, EcholessError
 from echoless.models import count_parameters
+from echoless.models.vae import require_vae
 from echoless.randomness import generator_for
 from echoless.recipes.about import recorded, show_data
 from echoless.recipes.facts import DataFacts
 from echoless.recipes.judging import Judge, require_labels
+from echoless.recipes.latent import LatentSpace, encode_all, open_space
 from echoless.recipes.reading import read_images
 from echoless.recipes.settle import settle
 from echoless.runs import RunFolder, check_run, open_run
@@ -67,9 +69,7 @@ def pretrain_with(data: str, out: Path, options: PretrainOptions) -> bool:
         tensorboard=options.tensorboard,
     )
     before = continued(out, options)
-    if before is not None:
-        labels, channels = options.labels or before.data.labels, options.channels or before.data.channels
-        options = replace(options, labels=labels, channels=channels)
+    options = options if before is None else _remembered(options, before)
     _check_early(options, out, before)
     team = join_team(options.device)
     run = None
@@ -78,8 +78,11 @@ def pretrain_with(data: str, out: Path, options: PretrainOptions) -> bool:
             with team.together():
                 run = open_early(out, options.resume, options.overwrite) if team.leads else None
             images = _open(data, options, stop, team)
-            config = _configure(data, options, images, team, before)
+            with team.together():
+                space = open_space(options, images, team)
+            config = _configure(data, options, images, team, before, space)
             judge = _judge(config, options, images, team)
+            latents = None if space is None else encode_all(space, images, team, lambda: _heed(stop, "encoding", data))
             with team.together():
                 run = open_run(out, overwrite=True) if team.leads and run is None else run
             complete = carry_out(
@@ -94,6 +97,7 @@ def pretrain_with(data: str, out: Path, options: PretrainOptions) -> bool:
                 init=options.init,
                 command=as_command("pretrain", data, options=options, out=str(out)),
                 judge=judge,
+                latents=latents,
             )
             if complete and run is not None and judge is not None:
                 _add_accuracy(run, judge)
@@ -118,6 +122,16 @@ def continued(out: Path, options: PretrainOptions) -> RunConfig | None:
     return before if options.recipe in ("auto", before.recipe) and options.conditional is None else None
 
 
+def _remembered(options: PretrainOptions, before: RunConfig) -> PretrainOptions:
+    """The options, with what the run to be resumed knows of its data where nothing else is said."""
+    known = before.data
+    options = replace(options, labels=options.labels or known.labels, channels=options.channels or known.channels)
+    if known.latent is None:
+        return options
+    size = options.image_size or known.latent.image_size
+    return replace(options, latent=options.latent or known.latent.path, image_size=size)
+
+
 def open_early(out: Path, resume: bool, overwrite: bool) -> RunFolder | None:
     """The run folder; only a look at it where it is to be replaced, because that waits until the data is known good.
 
@@ -134,8 +148,11 @@ def open_early(out: Path, resume: bool, overwrite: bool) -> RunFolder | None:
 
 def _check_early(options: PretrainOptions, out: Path, before: RunConfig | None) -> None:
     """Settings that are wrong for any data, found without looking at it."""
+    if options.latent is not None:
+        require_vae(Path(options.latent))
+    given = options if options.latent is None else replace(options, image_size=None)
     # Whether there are labels is known later.
-    config = settle(options, DataFacts(3, 64, 64, 1000, classes=10), DataConfig(), before)
+    config = settle(given, DataFacts(3, 64, 64, 1000, classes=10), DataConfig(), before)
     if options.test is not None and not isinstance(config.objective, SupervisedConfig):
         raise ConfigError(f"test is {options.test!r}; allowed: with a supervised recipe, which {config.recipe} is not")
     if options.tensorboard:
@@ -163,8 +180,7 @@ def _read(data: str, options: PretrainOptions, stop: StopRequest) -> Images:
     with Progress("reading", 1, "images") as progress:
 
         def show(done: int, total: int) -> None:
-            if stop.requested:
-                raise Stopped(f"stopped by {stop.requested} while reading {data}; nothing had been trained")
+            _heed(stop, "reading", data)
             progress.total = total
             progress.show(done)
 
@@ -178,8 +194,18 @@ def _read(data: str, options: PretrainOptions, stop: StopRequest) -> Images:
         )
 
 
+def _heed(stop: StopRequest, doing: str, data: str) -> None:
+    if stop.requested:
+        raise Stopped(f"stopped by {stop.requested} while {doing} {data}; nothing had been trained")
+
+
 def _configure(
-    data: str, options: PretrainOptions, images: Images, team: Team, before: RunConfig | None = None
+    data: str,
+    options: PretrainOptions,
+    images: Images,
+    team: Team,
+    before: RunConfig | None = None,
+    space: LatentSpace | None = None,
 ) -> RunConfig:
     """The config with every "auto" resolved: what RUN/config.json will say."""
     statistics = measure_statistics(images)
@@ -194,7 +220,11 @@ def _configure(
         mean=statistics.mean,
         std=statistics.std,
     )
-    config = settle(options, facts, described, before)
+    if space is None:
+        config = settle(options, facts, described, before)
+    else:
+        latent = settle(replace(options, image_size=None), space.facts(facts), described, before)
+        config = space.told(latent, images.shape.channels)
     config = replace(config, model=with_alpha(config.model))
     if options.precision != "auto" or before is None:
         bf16 = team.device.type == "cuda" and torch.cuda.is_bf16_supported()
@@ -267,13 +297,15 @@ def carry_out(
     init: str | None = None,
     judge: Callable[[nn.Module], dict[str, float]] | None = None,
     command: str = "",
+    latents: Latents | None = None,
 ) -> bool:
     """A settled config, trained. `run` is the open folder on rank 0. Returns whether the run is complete."""
     model, objective = build_task(config, generator_for(config.seed, "init", 0))
     started = warm_start(model, Path(init)) if init and not resume else ""
     trainee = make_trainee(config, model, objective, team)
     if run is not None:
-        show_data(run, images, config.model.image_size)
+        latent = config.data.latent
+        show_data(run, images, config.model.image_size if latent is None else latent.image_size)
     with recorded(run, command, model, team), Progress("training", config.steps) as progress:
         session = Session(
             trainee=trainee,
@@ -284,6 +316,7 @@ def carry_out(
             stop=stop,
             progress=progress,
             judge=judge,
+            latents=latents,
         )
         for line in describe(config, images, model):
             session.say(line)

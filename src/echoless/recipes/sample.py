@@ -41,7 +41,7 @@ def sample_with(source: Path, out: Path, options: SampleOptions) -> int:
     try:
         with StopRequest() as stop:
             with team.together():
-                generator = open_generator(source, str(team.device))
+                generator = open_generator(source, str(team.device), latent=options.latent)
                 check_request(generator, options.guidance, options.classes)
                 options = replace(options, sampler=sampler_for(generator.objective, options.sampler))
                 if team.leads:
@@ -58,7 +58,7 @@ def sample_with(source: Path, out: Path, options: SampleOptions) -> int:
 def _protocol(generator: ImageGenerator, options: SampleOptions) -> dict[str, Any]:
     """All that decides the pixels: what DIR/samples.json says, and what must be equal to continue."""
     settings = to_dict(options)
-    for name in ("device", "resume", "overwrite", "batch_size"):
+    for name in ("device", "resume", "overwrite", "batch_size", "latent"):
         del settings[name]
     return {"model": generator.fingerprint, **settings}
 

@@ -61,8 +61,8 @@ def _refuse_options_of_others(options: PretrainOptions, config: RunConfig) -> No
     """An option that the recipe has no use for is a misunderstanding, and is never passed over in silence."""
     known = {field.name for part in (config.model, config.model.body, config.objective) for field in fields(part)}
     if "classes" in {field.name for field in fields(config.model.body)}:
-        known.add("conditional")
-    special = ("conditional", *_BODY_OPTIONS, *_MODEL_OPTIONS, *_OBJECTIVE_OPTIONS)
+        known |= {"conditional", "latent"}
+    special = ("conditional", "latent", *_BODY_OPTIONS, *_MODEL_OPTIONS, *_OBJECTIVE_OPTIONS)
     for name in _given(options, special):
         allowed = ", ".join(option for option in special if option in known)
         if name not in known:

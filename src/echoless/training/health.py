@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from echoless.data import Images, evaluation_batches
+from echoless.data import Images, Latents, evaluation_batches
 from echoless.measures.rank import rank_paper, rankme
 from echoless.models import Denoiser, Features
 from echoless.objectives import DiffusionObjective, FlowObjective, Objective, noised
@@ -21,10 +21,20 @@ def probe_batch(
     images: Images, size: tuple[int, int], mean: tuple[float, ...], std: tuple[float, ...], seed: int
 ) -> Tensor:
     """The same few images at every look, drawn once from the seed."""
-    order = torch.randperm(len(images), generator=generator_for(seed, "probe", 0)).tolist()
-    ids = [index for index in order if index not in images.excluded][:PROBE_IMAGES]
+    ids = _probe_ids(images, seed)
     batches = evaluation_batches(images, size=size, batch_size=64, mean=mean, std=std, ids=ids, workers=0)
     return torch.cat([batch.images_BCHW for batch in batches])
+
+
+def probe_latents(images: Images, latents: Latents, seed: int) -> Tensor:
+    """The same for latents: the mean of each, not mirrored."""
+    ids = torch.tensor(_probe_ids(images, seed))
+    return latents.draw(ids, torch.zeros(len(ids)), torch.zeros(len(ids), *latents.shape))
+
+
+def _probe_ids(images: Images, seed: int) -> list[int]:
+    order = torch.randperm(len(images), generator=generator_for(seed, "probe", 0)).tolist()
+    return [index for index in order if index not in images.excluded][:PROBE_IMAGES]
 
 
 def look(model: nn.Module, objective: Objective, probe_BCHW: Tensor, device: torch.device) -> dict[str, Any]:

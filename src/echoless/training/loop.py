@@ -14,11 +14,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from echoless.config import RunConfig, RuntimeConfig, to_dict
-from echoless.data import AugmentConfig, Batch, Images, Loader
+from echoless.data import AugmentConfig, Batch, Images, LatentLoader, Latents, Loader
 from echoless.errors import ConfigError, RunError
 from echoless.runs import Checkpoint, RunFolder, find_latest_valid, load_checkpoint
 from echoless.training import state
-from echoless.training.health import look, probe_batch
+from echoless.training.health import look, probe_batch, probe_latents
 from echoless.training.progress import Progress, duration
 from echoless.training.signals import StopRequest
 from echoless.training.step import StepReport, Trainee, take_step
@@ -40,6 +40,7 @@ class Session:
     progress: Progress
     judge: Callable[[nn.Module], dict[str, float]] | None = None  # asked after every epoch, for supervised runs
     board: Board | None = None
+    latents: Latents | None = None  # what is trained on instead of pixels
 
     @property
     def config(self) -> RunConfig:
@@ -142,8 +143,19 @@ def _newest_checkpoint(session: Session) -> Checkpoint | None:
     return checkpoint
 
 
-def _loader(session: Session) -> Loader:
+def _loader(session: Session) -> Loader | LatentLoader:
     config, team = session.config, session.trainee.team
+    if session.latents is not None:
+        return LatentLoader(
+            session.images,
+            session.latents,
+            batch_size=config.batch_size,
+            seed=config.seed,
+            flip=config.data.flip,
+            workers=session.runtime.workers,
+            rank=team.rank,
+            world=team.world,
+        )
     return Loader(
         session.images,
         size=config.model.image_size,
@@ -163,6 +175,8 @@ def _probe(session: Session) -> Tensor | None:
     if session.run is None:
         return None
     config = session.config
+    if session.latents is not None:
+        return probe_latents(session.images, session.latents, config.seed)
     return probe_batch(session.images, config.model.image_size, config.data.mean, config.data.std, config.seed)
 
 

@@ -60,6 +60,8 @@ def _require_same_tensors(before: Mapping[str, Any], now: Mapping[str, Any]) -> 
             raise RunError(
                 f"{name} was {then} and is {wanted}; allowed on --resume: an average only where there was one"
             )
+        if name.startswith("data.latent") and name != "data.latent.path" and then != wanted:
+            raise RunError(f"{name} was {then!r} and is {wanted!r}; allowed on --resume: the same autoencoder")
         if (shaped or name == "optim.name") and then != wanted:
             raise RunError(f"{name} was {then!r} and is {wanted!r}; allowed on --resume: the same, or --init elsewhere")
 
@@ -129,4 +131,6 @@ def encoder_of(trainee: Trainee) -> tuple[dict[str, Tensor], dict[str, Any], dic
         "mean": list(data.mean),
         "std": list(data.std),
     }
+    if data.latent is not None:
+        config["latent"] = to_dict(data.latent)
     return body.state_dict(), config, body.shortcut_record

@@ -61,6 +61,8 @@ class PretrainOptions:
     """Tell a diffusion model the class of an image (default: where the data has labels)."""
     label_dropout: float | None = None
     """How often a diffusion model is not told it, so that guidance has something to leave."""
+    latent: str | None = None
+    """Train a diffusion model on latents: the folder of an AutoencoderKL or AutoencoderTiny of diffusers."""
     long_skips: bool | None = None
     """Skips between the halves of a SiT (the authors of the fading), or none (the published SiT)."""
 

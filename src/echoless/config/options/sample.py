@@ -26,6 +26,8 @@ class SampleOptions:
     """first-three: as in the published SiT, whose guidance leaves the fourth channel of a latent alone."""
     classes: tuple[int, ...] | None = None
     """The classes of image 0, 1, ..., in turn; -1 is none (default: all classes in turn)."""
+    latent: str | None = None
+    """Where the autoencoder of a run on latents is now (default: where it was); another one is refused."""
     batch_size: int = 64
     """Images that are computed, then saved; in pieces of 16, so that the pixels never depend on it."""
     seed: int = 0

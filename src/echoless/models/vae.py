@@ -1,0 +1,94 @@
+"""How do pixels become latents, and latents pixels? By a frozen autoencoder of diffusers, read from a folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from echoless.errors import ConfigError
+
+KINDS = ("AutoencoderKL", "AutoencoderTiny")
+
+
+class Moments(NamedTuple):
+    """The Gaussian of a latent (B, C, H, W); std is 0 where the autoencoder has none."""
+
+    mean: Tensor
+    std: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class VAE:
+    """Images lie in [-1, 1]; latents are the autoencoder's own, and are trained on as (latent - shift) * scale."""
+
+    network: Any
+    fingerprint: str  # SHA-256 of its config and weights
+    scale: float
+    shift: float
+    device: str
+
+    @torch.no_grad()
+    def encode(self, images_BCHW: Tensor) -> Moments:
+        coded = self.network.encode(images_BCHW.to(self.device))
+        if hasattr(coded, "latent_dist"):
+            return Moments(coded.latent_dist.mean.cpu(), coded.latent_dist.std.cpu())
+        return Moments(coded.latents.cpu(), torch.zeros_like(coded.latents.cpu()))
+
+    @torch.no_grad()
+    def decode(self, trained_BCHW: Tensor) -> Tensor:
+        """Of what a denoiser was trained on."""
+        return self.network.decode(trained_BCHW.to(self.device) / self.scale + self.shift).sample
+
+    def latent_shape(self, channels: int, size: tuple[int, int]) -> tuple[int, int, int]:
+        """(channels, height, width) of the latent of an image of this size."""
+        _, *shape = self.encode(torch.zeros(1, channels, *size)).mean.shape
+        return shape[0], shape[1], shape[2]
+
+
+def open_vae(folder: Path, device: str = "cpu") -> VAE:
+    """An AutoencoderKL or AutoencoderTiny that diffusers saved; safetensors only, nothing is downloaded."""
+    config = require_vae(folder)
+    try:
+        import diffusers
+    except Exception as error:  # a broken install counts as none
+        raise ConfigError(f"latent is {str(folder)!r}, which needs the extra echoless[hf]: {error}") from None
+    try:
+        kind = getattr(diffusers, config["_class_name"])
+        network = kind.from_pretrained(folder, local_files_only=True, use_safetensors=True, low_cpu_mem_usage=False)
+    except Exception as error:
+        raise ConfigError(f"the autoencoder in {folder} cannot be read: {' '.join(str(error).split())[:300]}") from None
+    return VAE(
+        network=network.to(device).eval().requires_grad_(False),
+        fingerprint=fingerprint(folder),
+        scale=float(config.get("scaling_factor") or 1.0),
+        shift=float(config.get("shift_factor") or 0.0),
+        device=device,
+    )
+
+
+def fingerprint(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for file in (folder / "config.json", *sorted(folder.glob("*.safetensors"))):
+        with file.open("rb") as opened:
+            digest.update(hashlib.file_digest(opened, "sha256").digest())
+    return digest.hexdigest()
+
+
+def require_vae(folder: Path) -> dict[str, Any]:
+    """The config of an autoencoder folder; refuses early what is none."""
+    try:
+        config = json.loads((folder / "config.json").read_bytes()[: 2**22])
+        kind = config["_class_name"]
+    except (OSError, ValueError, KeyError, TypeError):
+        kind = None
+    if kind not in KINDS:
+        raise ConfigError(
+            f"latent is {str(folder)!r}; allowed: a folder that holds an {' or '.join(KINDS)} of diffusers"
+        )
+    return config
