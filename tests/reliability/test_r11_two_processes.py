@@ -91,11 +91,6 @@ def test_two_processes_equal_two_pieces_bitwise_and_one_batch_closely(patch, tol
     assert relative < tolerance
 
 
-COMPARISON = """
-from tiny import tiny_comparison
-tiny_config = lambda images, steps: tiny_comparison(images, {objective!r}, steps=steps)
-"""
-
 STRANGERS = """
 import echoless.models.global_batch
 echoless.models.global_batch.alone = lambda: True
@@ -107,7 +102,7 @@ echoless.models.global_batch.alone = lambda: True
 def test_negatives_batch_statistics_and_the_centre_are_those_of_the_whole_batch(objective, tmp_path):
     """As a control, processes that do not ask each other: other keys, norms and centres, far more than rounding."""
     for name, world, patch in (("two", 2, ""), ("one", 1, ""), ("strangers", 2, STRANGERS)):
-        for done in run(tmp_path / name, world, patch=COMPARISON.format(objective=objective) + patch):
+        for done in run(tmp_path / name, world, patch=patch, family=objective):
             assert done.returncode == 0, done.stderr
     two, one, strangers = (weights(tmp_path / name) for name in ("two", "one", "strangers"))
     relative, apart = (float((other - one).norm() / one.norm()) for other in (two, strangers))
