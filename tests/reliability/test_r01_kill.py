@@ -47,7 +47,7 @@ def test_teacher_centre_and_slow_copy_survive_many_kills(objective, tmp_path):
     assert "mismatches=0" in evidence
 
 
-@pytest.mark.parametrize("objective", ["uvit", "sit"])
+@pytest.mark.parametrize("objective", [pytest.param("uvit", marks=pytest.mark.slow), "sit"])
 def test_diffusion_survives_kills(objective, tmp_path):
     evidence = kill_runs(tmp_path, "--kills", "2", "--steps", "8", "--objective", objective)
     assert "mismatches=0" in evidence

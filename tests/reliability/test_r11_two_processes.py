@@ -110,7 +110,8 @@ def test_negatives_batch_statistics_and_the_centre_are_those_of_the_whole_batch(
     assert relative < 1e-4 < apart
 
 
-@pytest.mark.parametrize("family", ["uvit", pytest.param("sit", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["uvit", "sit"])
 def test_two_processes_train_the_diffusion_model_of_two_pieces_bitwise(family, tmp_path):
     for name, world, accumulate in (("two", 2, 1), ("pieces", 1, 2)):
         for done in run(tmp_path / name, world, accumulate, family=family):
