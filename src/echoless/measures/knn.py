@@ -40,7 +40,7 @@ from echoless.measures.inputs import (
 QUERY_TILE = 1024
 BANK_TILE = 2048
 BANK_CHUNK = 65_536
-BLOCK = 64  # divides BANK_TILE
+BLOCK = 32  # divides BANK_TILE
 MOST_WAITING = 400_000  # candidates
 MOST_ROWS = 2**40
 
@@ -106,8 +106,7 @@ def nearest_neighbours(
     with _workers() as pool:
         for start in range(0, len(bank_ND), chunk):
             rows = range(start, min(start + chunk, len(bank_ND)), BANK_TILE)
-            # (D, T) rather than (T, D), because the product is faster.
-            tiles = [(row, _unit_tile(bank_ND, row, BANK_TILE).T.contiguous()) for row in rows]
+            tiles = list(zip(rows, pool.map(partial(_bank_tile, bank_ND), rows)))
             scan = partial(_scan, tiles, len(bank_ND), queries_MD)
             list(pool.map(scan, starts, searches))
     values_MK, found_MK = (torch.cat(parts) for parts in zip(*(search.result() for search in searches)))
@@ -169,17 +168,24 @@ class _Nearest:
         # Both in the order of the bank, not of similarity: that is how the first among equals is found.
         self.values_QK = torch.empty(queries, 0)
         self.rows_QK = torch.empty(queries, 0, dtype=torch.int64)
+        self.threshold_Q: Tensor | None = None  # at least k rows reach it, or, once k are held, it is the k-th of them
         self.waiting: list[tuple[Tensor, Tensor]] = []  # candidates: query and row in one number, and similarity
         self.next_merge = 0
 
     def add(self, similarities_QT: Tensor, start: int) -> None:
         """Considers the bank rows from `start` on."""
-        if self.values_QK.shape[1] < self.k:
+        maxima_QB = similarities_QT.unflatten(1, (-1, BLOCK)).amax(dim=2)
+        if self.threshold_Q is None and self.k <= maxima_QB.shape[1]:
+            # k blocks reach the k-th largest maximum, so k rows do; a hair below it, because reaching it is enough.
+            kth_Q = maxima_QB.topk(self.k, dim=1).values[:, -1]
+            self.threshold_Q = kth_Q.nextafter(torch.full_like(kth_Q, -math.inf))
+            self.next_merge = 2 * (start + BANK_TILE)
+        elif self.threshold_Q is None:
             rows_QT = torch.arange(start, start + BANK_TILE).expand(self.queries, -1)
             self._keep_largest(similarities_QT, rows_QT)
             self.next_merge = 2 * (start + BANK_TILE)
             return
-        place, value = _above(similarities_QT, self.threshold_Q)
+        place, value = _above(similarities_QT, maxima_QB, self.threshold_Q)
         self.waiting.append((place // BANK_TILE * MOST_ROWS + place % BANK_TILE + start, value))
         if start + BANK_TILE >= self.next_merge or sum(len(part) for part, _ in self.waiting) > MOST_WAITING:
             self.merge()
@@ -211,18 +217,18 @@ class _Nearest:
         values, rows = torch.cat([self.values_QK, values], dim=1), torch.cat([self.rows_QK, rows], dim=1)
         kept = _largest(values, self.k)
         self.values_QK, self.rows_QK = values.gather(1, kept), rows.gather(1, kept)
-        self.threshold_Q = self.values_QK.amin(dim=1)
+        if len(self.values_QK[0]) == self.k:
+            self.threshold_Q = self.values_QK.amin(dim=1)
 
 
-def _above(similarities_QT: Tensor, threshold_Q: Tensor) -> tuple[Tensor, Tensor]:
+def _above(similarities_QT: Tensor, maxima_QB: Tensor, threshold_Q: Tensor) -> tuple[Tensor, Tensor]:
     """Flat positions and values of the similarities above the query's threshold.
 
     Equal to the threshold is not enough: the row that set it comes earlier in the bank.
     """
-    maxima = similarities_QT.unflatten(1, (-1, BLOCK)).amax(dim=2)
-    block = (maxima > threshold_Q.unsqueeze(1)).flatten().nonzero().squeeze(1)
+    block = (maxima_QB > threshold_Q.unsqueeze(1)).flatten().nonzero().squeeze(1)
     values = similarities_QT.view(-1, BLOCK).index_select(0, block)
-    threshold = threshold_Q[block // maxima.shape[1]]
+    threshold = threshold_Q[block // maxima_QB.shape[1]]
     hit = (values > threshold.unsqueeze(1)).flatten().nonzero().squeeze(1)
     return block[hit // BLOCK] * BLOCK + hit % BLOCK, values.flatten()[hit]
 
@@ -239,6 +245,11 @@ def _largest(values: Tensor, k: int) -> Tensor:
     return columns.sort(dim=1).values
 
 
+def _bank_tile(bank_ND: Rows, start: int) -> Tensor:
+    """Unit rows as (D, T) rather than (T, D), because the product is faster."""
+    return _unit_tile(bank_ND, start, BANK_TILE).T.contiguous()
+
+
 def _unit_tile(features: Rows, start: int, size: int) -> Tensor:
     """Rows [start, start + size) divided by their norms, padded with zeros."""
     rows = read_rows(features, start, start + size)
@@ -246,7 +257,8 @@ def _unit_tile(features: Rows, start: int, size: int) -> Tensor:
     largest = torch.linalg.vector_norm(rows, math.inf, dim=1, keepdim=True)
     scaled = rows / largest.where(largest > 0, 1.0)
     norms = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
-    return F.pad(scaled / norms.where(norms > 0, 1.0), (0, 0, 0, size - len(rows)))
+    unit = scaled.div_(norms.where(norms > 0, 1.0))
+    return unit if len(rows) == size else F.pad(unit, (0, 0, 0, size - len(rows)))
 
 
 def _round_up(value: int, multiple: int) -> int:
