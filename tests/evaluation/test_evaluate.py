@@ -8,16 +8,18 @@ from typing import get_args, get_type_hints
 
 import pytest
 import torch
+from scipy.stats import pearsonr
 from sklearn.linear_model import LogisticRegression
 
 from echoless.cli.main import main
 from echoless.config.options import EvaluateOptions
 from echoless.data import open_images
 from echoless.errors import ConfigError, DataError, RunError
-from echoless.evaluation.classify import check_labels, knn, linear
+from echoless.evaluation.classify import check_labels, fold_count, knn, linear
+from echoless.evaluation.encoder import open_encoder, raw_pixels
 from echoless.evaluation.extract import FeatureSet, View
 from echoless.recipes.evaluate import evaluate
-from echoless.recipes.metrics import METRICS
+from echoless.recipes.metrics import METRICS, Bench, Subject
 from echoless.reports import Metric
 
 
@@ -72,9 +74,7 @@ def test_layers_all_says_which_is_best_without_looking_at_the_test_set(run):
     )
     scanned = [m for m in metrics if m.metric == "knn" and m.protocol.get("scan") == "layers"]
     assert len(scanned) == 6 * 3
-    assert any(
-        line.startswith("best layer and pooling by kNN in five folds of the training set: block") for line in said
-    )
+    assert any(line.startswith("best layer and pooling by kNN in 5 folds of the training set: block") for line in said)
 
 
 def test_snapshots_are_measured_with_their_step(run):
@@ -82,6 +82,58 @@ def test_snapshots_are_measured_with_their_step(run):
         run, train="shapes:200", snapshots=True, baselines=False, metrics=("knn", "rank"), say=lambda _: 0
     )
     assert sorted({m.protocol["step"] for m in metrics if "step" in m.protocol}) == [10, 20, 30]
+
+
+def test_rank_and_accuracy_are_correlated_across_runs_at_each_snapshot(run, tmp_path):
+    """Against scipy, from the numbers that each run recorded. Other runs are made by turning the snapshots round."""
+    others = [tmp_path / f"run{turn}" for turn in (1, 2)]
+    for turn, other in enumerate(others, start=1):
+        copytree(run, other, ignore=lambda *_: {"features", "results.json"})
+        for folder in sorted((other / "snapshots").iterdir()):
+            folder.rename(folder.with_name(f"turned-{(int(folder.name[5:]) // 10 + turn - 1) % 3 * 10 + 10:08d}"))
+        for folder in (other / "snapshots").iterdir():
+            folder.rename(folder.with_name(folder.name.replace("turned", "step")))
+    asked = {"train": "shapes:100", "snapshots": True, "baselines": False, "metrics": ("knn", "rank")}
+    metrics = evaluate(run, against=tuple(map(str, others)), say=lambda _: 0, **asked)
+    correlations = {m.protocol["step"]: m for m in metrics if m.metric == "pearson"}
+    assert sorted(correlations) == [10, 20, 30]
+    for step, metric in correlations.items():
+        recorded = [
+            [Metric.from_json(r) for r in json.loads((each / "results.json").read_text())] for each in (run, *others)
+        ]
+        ranks, accuracies = (
+            [next(m.value for m in ms if m.metric == name and m.protocol.get("step") == step) for ms in recorded]
+            for name in ("rank_paper", "knn")
+        )
+        assert metric.value == pytest.approx(pearsonr(ranks, accuracies).statistic, abs=1e-9)
+        assert metric.n == 3 and metric.interval == (-1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"against": ("other",), "snapshots": True}, "a correlation needs 3 points"),
+        ({"against": ("a", "b")}, "allowed: with --snapshots"),
+        ({"against": ("a", "b"), "snapshots": True, "metrics": ("rank",)}, "rank and one of knn and linear"),
+    ],
+)
+def test_a_correlation_that_cannot_be_is_refused_before_any_work(run, asked, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        evaluate(run, train="shapes:50", say=lambda _: 0, **asked)
+
+
+def test_small_classes_have_fewer_folds_and_single_images_are_refused():
+    few = blobs(12, 3)  # three images of each class
+    assert knn(few, None, ks=[1], seed=0)[0].protocol["folds"] == 3
+    with pytest.raises(DataError, match=r"most classes have one image.*or --test"):
+        fold_count(torch.tensor([0, 1, 2, 3, 3]))
+    assert fold_count(torch.arange(40) % 4) == 5
+
+
+def test_the_map_of_an_encoder_without_class_token_pools_by_the_mean(run):
+    encoder = raw_pixels(open_encoder(run))
+    bench = Bench(encoder, None, None, EvaluateOptions(pooling="cls"), None, None, print)
+    assert Subject(bench, "trained", encoder).view == View("output", "mean")
 
 
 def test_pictures_and_segmentation(run):

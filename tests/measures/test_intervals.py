@@ -8,10 +8,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from scipy.stats import binom, permutation_test
+from scipy.stats import binom, pearsonr, permutation_test
 
-from echoless.errors import DataError
-from echoless.measures import accuracy_interval, bootstrap_interval, difference_interval, sign_flip_test
+from echoless.errors import ConfigError, DataError
+from echoless.measures import (
+    accuracy_interval,
+    bootstrap_interval,
+    difference_interval,
+    pearson_interval,
+    sign_flip_test,
+)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -84,3 +90,18 @@ def test_what_is_not_right_or_wrong_is_refused():
         accuracy_interval(torch.ones(3), generator=generator())
     with pytest.raises(DataError, match="allowed: the same samples"):
         difference_interval(torch.ones(3).bool(), torch.ones(4).bool(), generator=generator())
+
+
+@pytest.mark.parametrize("n", [3, 4, 12, 200])
+def test_the_interval_of_a_correlation_is_that_of_scipy(n):
+    x = np.random.default_rng(0).normal(size=n)
+    y = 0.5 * x + np.random.default_rng(1).normal(size=n)
+    found = pearsonr(x, y)
+    theirs = found.confidence_interval(0.95)
+    assert pearson_interval(float(found.statistic), n) == pytest.approx((theirs.low, theirs.high), abs=1e-9)
+
+
+@pytest.mark.parametrize(("correlation", "n"), [(1.2, 10), (float("nan"), 10), (0.5, 2)])
+def test_a_correlation_that_cannot_be_has_no_interval(correlation, n):
+    with pytest.raises((DataError, ConfigError), match="allowed"):
+        pearson_interval(correlation, n)

@@ -10,8 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from echoless.config import ShortcutConfig, ViTConfig
-from echoless.models import ViT, patchify
+from echoless.config import ShortcutConfig, ViTConfig, mae_preset
+from echoless.models import MAE, ViT, patchify
 from echoless.shortcuts import alphas, contributions, fold, reschedule, stream_factors, unfold
 
 
@@ -124,3 +124,16 @@ def test_what_cannot_be_folded_is_refused():
     half = random_vit(1.0, depth=12).half()
     with pytest.raises(ValueError, match=r"float16.*convert the encoder to float32"):
         unfold(half, alphas(12, alpha_min=0.1))
+
+
+def test_the_config_of_a_folded_encoder_names_the_shortcuts_that_are_there():
+    vit = random_vit(0.6, depth=2)
+    folded = fold(vit)
+    assert (folded.config.shortcuts.variant, folded.config.shortcuts.alpha_min) == ("identity", 1.0)
+    assert vit.config.shortcuts.alpha_min == 0.6
+    assert ViT(folded.config).shortcut_record == folded.shortcut_record
+
+
+def test_a_model_that_holds_an_encoder_is_refused_with_the_way_to_it():
+    with pytest.raises(ValueError, match=r"MAE cannot be folded as a whole; allowed: \.encoder of it"):
+        fold(MAE(mae_preset("tiny-16")))

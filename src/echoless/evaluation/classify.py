@@ -16,7 +16,7 @@ from echoless.measures import accuracy_interval, imagenet100_probe, knn_classify
 from echoless.randomness import generator_for
 from echoless.reports.record import Metric
 
-FOLDS = 5
+FOLDS = 5  # at most
 PROBES = ("quick", "imagenet100")
 
 
@@ -67,15 +67,27 @@ def check_labels(train_N: Tensor, test_M: Tensor, class_names: Sequence[str] | N
         raise DataError(f"the test set has classes that the training set lacks: {', '.join(names[:10])}")
 
 
+def fold_count(labels_N: Tensor) -> int:
+    """Five, or the size of the typical class where that is less: each fold then still has it on both sides."""
+    typical = int(labels_N.unique(return_counts=True)[1].median())
+    if typical < 2:
+        raise DataError(
+            "most classes have one image, and without --test a class needs one to learn from and one to be judged on; "
+            "allowed: two images or more in most classes, or --test"
+        )
+    return min(FOLDS, typical)
+
+
 def _splits(train: FeatureSet, test: FeatureSet | None, seed: int) -> tuple[list[Split], dict[str, Any]]:
     assert train.labels_N is not None
     if test is not None:
         assert test.labels_N is not None
         whole = Split(train.features_ND, train.labels_N, test.features_ND, test.labels_N)
         return [whole], {"train_n": len(train.labels_N)}
-    fold_N = stratified_folds(train.labels_N, FOLDS, generator=generator_for(seed, "probe", 0))
+    folds = fold_count(train.labels_N)
+    fold_N = stratified_folds(train.labels_N, folds, generator=generator_for(seed, "probe", 0))
     splits = []
-    for fold in range(FOLDS):
+    for fold in range(folds):
         inside, outside = (fold_N != fold).nonzero().flatten(), (fold_N == fold).nonzero().flatten()
         splits.append(
             Split(
@@ -85,7 +97,7 @@ def _splits(train: FeatureSet, test: FeatureSet | None, seed: int) -> tuple[list
                 train.labels_N[outside],
             )
         )
-    return splits, {"train_n": len(train.labels_N), "folds": FOLDS}
+    return splits, {"train_n": len(train.labels_N), "folds": folds}
 
 
 def _view(features: FeatureSet) -> dict[str, Any]:

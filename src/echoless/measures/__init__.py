@@ -22,6 +22,7 @@ from echoless.measures.intervals import (
     bootstrap_interval,
     difference_interval,
     mean_interval,
+    pearson_interval,
     sign_flip_test,
 )
 from echoless.measures.knn import accuracy, knn_classify, memory_estimate, nearest_neighbours, weighted_vote
@@ -106,6 +107,7 @@ __all__ = [
     "patch_classes",
     "patch_graph",
     "pearson",
+    "pearson_interval",
     "precision_recall",
     "quick_probe",
     "rank_centered",

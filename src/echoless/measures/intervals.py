@@ -1,4 +1,4 @@
-"""How sure is a number? Bootstrap intervals, and a test of a difference over a few seeds.
+"""How sure is a number? Bootstrap intervals, that of a correlation, and a test of a difference over a few seeds.
 
 Resampling N right-or-wrong answers with replacement gives a binomial count, so its bootstrap distribution is drawn
 directly and costs nothing: no N x resamples matrix exists.
@@ -6,7 +6,9 @@ directly and costs nothing: no N x resamples matrix exists.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from statistics import NormalDist
 from typing import NamedTuple
 
 import torch
@@ -83,6 +85,20 @@ def mean_interval(values: Sequence[float] | Tensor, *, level: float = 0.95) -> I
     mean, error = float(seen.mean()), float(seen.std() / len(seen) ** 0.5)
     reach = float(t.ppf((1 + level) / 2, len(seen) - 1)) * error
     return Interval(mean, mean - reach, mean + reach)
+
+
+# Fisher 1921: atanh of a correlation over n pairs is nearly normal, with variance 1 / (n - 3).
+def pearson_interval(correlation: float, n: int, level: float = 0.95) -> tuple[float, float]:
+    """The interval of a correlation over n pairs; with three of them it says nothing, and is [-1, 1]."""
+    check_count("n", n, at_least=3)
+    if not -1 <= correlation <= 1:
+        raise DataError(f"correlation is {correlation!r}; allowed: a number from -1 to 1")
+    if n == 3:
+        return -1.0, 1.0
+    if abs(correlation) == 1:
+        return correlation, correlation
+    reach = NormalDist().inv_cdf((1 + level) / 2) / math.sqrt(n - 3)
+    return math.tanh(math.atanh(correlation) - reach), math.tanh(math.atanh(correlation) + reach)
 
 
 def sign_flip_test(differences: Sequence[float] | Tensor) -> float:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from echoless.config import ViTConfig
+from echoless.config import ShortcutConfig, ViTConfig
 from echoless.models.features import Features
 from echoless.models.layers import (
     Block,
@@ -95,6 +96,10 @@ class ViT(nn.Module):
         return shortcut_record(self.config.shortcuts.variant, [branch.shortcut for branch in self.branches()])
 
     # What shortcuts/fold.py needs to know of a network.
+
+    def name_plain_shortcuts(self) -> None:
+        """After folding: the config names the shortcuts that are there."""
+        self.config = replace(self.config, shortcuts=ShortcutConfig(variant="identity", alpha_min=1.0))
 
     def embeddings(self) -> list[Tensor]:
         """All that is added up to the stream's first value."""

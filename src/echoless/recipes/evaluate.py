@@ -11,14 +11,15 @@ from torch import Tensor
 from echoless.config.options import EvaluateOptions
 from echoless.data import Images, default_cache_dir
 from echoless.errors import RunError
-from echoless.evaluation.classify import check_labels
+from echoless.evaluation.classify import check_labels, fold_count
 from echoless.evaluation.encoder import Encoder, open_encoder, raw_pixels
 from echoless.evaluation.extract import check_channels
 from echoless.recipes.about import show_data
 from echoless.recipes.metrics import METRICS, Bench, Subject, grid
-from echoless.recipes.metrics.scan import check_layers, scan
+from echoless.recipes.metrics.across import across, open_others
+from echoless.recipes.metrics.scan import check_layers, scan, scan_features
 from echoless.recipes.metrics.scan import wanted as scan_wanted
-from echoless.recipes.metrics.snapshots import check_snapshots, snapshots
+from echoless.recipes.metrics.snapshots import check_snapshots, measure_snapshots
 from echoless.recipes.reading import align_classes, read_images
 from echoless.reports import Metric
 from echoless.runs import RunFolder
@@ -36,20 +37,32 @@ def evaluate_with(source: str, options: EvaluateOptions, say: Say) -> list[Metri
     bench = _prepare(source, options, say)
     measured = _allowed(bench)
     _check(bench, measured)
-    bench, metrics = grid.search(bench, measured) if grid.wanted(bench) else (bench, [])
-    for subject in _subjects(bench):
-        metrics += _measure(
-            subject, [name for name in measured if subject.name == "trained" or METRICS[name].baselines]
-        )
-    if scan_wanted(bench):
-        metrics += scan(bench, measured)
-    if options.snapshots:
-        for subject in snapshots(bench):
-            metrics += _measure(subject, [name for name in measured if METRICS[name].snapshots])
+    metrics: list[Metric] = []
+    for part in _parts(bench, measured, open_others(bench, measured)):
+        metrics += part
+        if bench.run is not None:  # part by part, so that little is lost when the rest is interrupted
+            RunFolder(bench.run).add_results([metric.to_json() for metric in part])
     if bench.run is not None:
-        RunFolder(bench.run).add_results([metric.to_json() for metric in metrics])
         _show_own_images(RunFolder(bench.run), bench)
     return metrics
+
+
+def _parts(bench: Bench, measured: Sequence[str], others: Sequence[Bench]) -> Iterator[list[Metric]]:
+    """The grid that chooses a level of noise, every subject, then layers, then snapshots, then other runs."""
+    if grid.wanted(bench):
+        bench, searched = grid.search(bench, measured)
+        yield searched
+    layers = scan_features(bench) if scan_wanted(bench) else None
+    for subject in _subjects(bench):
+        wanted = [name for name in measured if subject.name == "trained" or METRICS[name].baselines]
+        yield [metric for name in wanted for metric in METRICS[name].of(subject)]
+    if layers is not None:
+        yield scan(bench, measured, *layers)
+    if bench.options.snapshots:
+        over_training = measure_snapshots(bench, measured)
+        yield over_training
+        if others:
+            yield across(bench, over_training, others, measured)
 
 
 def _show_own_images(run: RunFolder, bench: Bench) -> None:
@@ -57,10 +70,6 @@ def _show_own_images(run: RunFolder, bench: Bench) -> None:
     config = run.read_config() if (run.path / "config.json").exists() else {}
     if config.get("data", {}).get("fingerprint") == bench.train.fingerprint:
         show_data(run, bench.train, bench.encoder.image_size)
-
-
-def _measure(subject: Subject, names: Sequence[str]) -> list[Metric]:
-    return [metric for name in names for metric in METRICS[name].of(subject)]
 
 
 def _prepare(source: str, options: EvaluateOptions, say: Say) -> Bench:
@@ -107,6 +116,8 @@ def _check(bench: Bench, measured: Sequence[str]) -> None:
         check_snapshots(bench)
     if any(METRICS[name].needs_labels for name in measured):
         check_labels(_usable_labels(bench.train), _usable_labels(bench.judged), bench.train.class_names)
+        if bench.test is None:
+            fold_count(_usable_labels(bench.train))
     for name in measured:
         METRICS[name].check(bench)
 

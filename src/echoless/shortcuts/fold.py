@@ -51,7 +51,13 @@ Network = TypeVar("Network", bound=PreNormNetwork)
 
 def fold(network: Network) -> Network:
     """A copy with plain residual shortcuts that computes the same function."""
-    return reschedule(network, [1.0] * len(network.branches()))
+    if not hasattr(network, "branches"):
+        inside = " .encoder of it" if hasattr(network, "encoder") else " a pre-norm encoder with branches()"
+        raise ValueError(f"{type(network).__name__} cannot be folded as a whole; allowed:{inside}")
+    folded = reschedule(network, [1.0] * len(network.branches()))
+    if hasattr(folded, "name_plain_shortcuts"):  # where a config names the schedule, it must not name the old one
+        folded.name_plain_shortcuts()
+    return folded
 
 
 def unfold(network: Network, alphas: Sequence[float]) -> Network:

@@ -56,6 +56,8 @@ class EvaluateOptions:
     """What looks at them: a run, a folder of transformers, timm:NAME, or inception:FILE. Never chosen silently."""
     snapshots: bool = False
     """Measure every snapshot of the run too."""
+    against: tuple[str, ...] = ()
+    """With --snapshots: two or more other runs; prints how rank and accuracy correlate across all, at each snapshot."""
     baselines: bool = True
     """Also measure raw pixels and the same encoder untrained."""
     images: int = 200

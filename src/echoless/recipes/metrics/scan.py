@@ -23,17 +23,22 @@ def wanted(bench: Bench) -> bool:
     return "all" in bench.options.layers or len(bench.options.layers) > 1
 
 
-def scan(bench: Bench, measured: Sequence[str]) -> list[Metric]:
-    """kNN and ranks at every layer and pooling asked for, from one pass over the images."""
+def scan_features(bench: Bench) -> tuple[Views, Views | None]:
+    """Every layer and pooling asked for, from one pass; what it leaves in the cache serves the last layer too."""
     views = _views(bench)
     train = bench.features(bench.encoder, views, bench.train, "every layer, train")
     test = None if bench.test is None else bench.features(bench.encoder, views, bench.test, "every layer, test")
+    return train, test
+
+
+def scan(bench: Bench, measured: Sequence[str], train: Views, test: Views | None) -> list[Metric]:
+    """kNN and ranks of each."""
     metrics: list[Metric] = []
-    chosen: dict[View, float] = {}
-    for view in views:
+    chosen: dict[View, Metric] = {}
+    for view in train:
         if "knn" in measured:
             folded, shown = _knn(bench, view, train, test)
-            chosen[view] = folded.value
+            chosen[view] = folded
             metrics.append(shown)
         if "rank" in measured and view.pooling == bench.options.pooling:
             tokens = View(view.layer, "cls") if bench.encoder.has_class_token else view
@@ -62,9 +67,10 @@ def _knn(bench: Bench, view: View, train: Views, test: Views | None) -> tuple[Me
     return folded, shown
 
 
-def _say_best(bench: Bench, chosen: dict[View, float]) -> None:
-    best = max(chosen, key=lambda view: chosen[view])
+def _say_best(bench: Bench, chosen: dict[View, Metric]) -> None:
+    best = max(chosen, key=lambda view: chosen[view].value)
+    folds, value = chosen[best].protocol["folds"], 100 * chosen[best].value
     bench.say(
-        f"best layer and pooling by kNN in five folds of the training set: {best.layer}, {best.pooling} "
-        f"({100 * chosen[best]:.2f} %)"
+        f"best layer and pooling by kNN in {folds} folds of the training set: {best.layer}, {best.pooling} "
+        f"({value:.2f} %)"
     )

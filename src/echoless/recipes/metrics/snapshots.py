@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 
 from echoless.errors import RunError
 from echoless.evaluation.encoder import from_folder
+from echoless.recipes.metrics import METRICS
 from echoless.recipes.metrics.bench import Bench, Subject
+from echoless.reports import Metric
 from echoless.runs import RunFolder
 from echoless.training import choose_device
 
 
 def check_snapshots(bench: Bench) -> None:
     if not _folders(bench):
-        raise RunError("there are no snapshots to measure; train with --snapshot-every N")
+        raise RunError(f"{bench.run or bench.encoder.name} has no snapshots to measure; train with --snapshot-every N")
 
 
-def snapshots(bench: Bench) -> Iterator[Subject]:
+def measure_snapshots(bench: Bench, names: Sequence[str]) -> list[Metric]:
+    """Those of the named metrics that are followed over training."""
+    metrics: list[Metric] = []
     for folder in _folders(bench):
         encoder = from_folder(folder, str(choose_device(bench.options.device)), bench.encoder.noise)
-        yield Subject(bench, "trained", encoder, {"step": int(folder.name.removeprefix("step-"))})
+        subject = Subject(bench, "trained", encoder, {"step": int(folder.name.removeprefix("step-"))})
+        metrics += [metric for name in names if METRICS[name].snapshots for metric in METRICS[name].of(subject)]
+    return metrics
 
 
 def _folders(bench: Bench) -> list[Path]:
