@@ -18,9 +18,10 @@ from echoless.measures.splits import stratified_folds
 PENALTIES = (1e4, 1e3, 1e2, 1e1, 1e0, 1e-1, 1e-2)
 SELECTION_ROWS = 5000
 HELD_OUT_FOLDS = 10
-GRADIENT_TOLERANCE = 5e-4  # largest entry, where the Hessian is about 1: a mean loss less than 1e-4 above the minimum
+GRADIENT_TOLERANCE = 1e-4  # largest entry, where the Hessian is about 1: a mean loss less than 1e-4 above the minimum
 SELECTION_TOLERANCE = 2e-3
 STAGE_SHARE = 3  # a third of the rows first: a pass over them costs a third
+STAGE_TOLERANCE = 5e-4
 MOST_ITERATIONS = 300
 
 Solution = tuple[Tensor, Tensor]  # weight_CD, bias_C
@@ -81,8 +82,7 @@ def fit_in_stages(
         return fit_logistic(features_ND, targets_N, classes, penalty, start)
     spectrum = covariance_spectrum(features_ND)
     some = torch.randperm(len(targets_N), generator=generator)[: len(targets_N) // STAGE_SHARE]
-    near = 2 * GRADIENT_TOLERANCE
-    start = fit_logistic(features_ND[some], targets_N[some], classes, penalty, start, near, spectrum)
+    start = fit_logistic(features_ND[some], targets_N[some], classes, penalty, start, STAGE_TOLERANCE, spectrum)
     return fit_logistic(features_ND, targets_N, classes, penalty, start, GRADIENT_TOLERANCE, spectrum)
 
 
