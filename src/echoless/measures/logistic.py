@@ -83,7 +83,15 @@ def fit_in_stages(
     spectrum = covariance_spectrum(features_ND)
     some = torch.randperm(len(targets_N), generator=generator)[: len(targets_N) // STAGE_SHARE]
     start = fit_logistic(features_ND[some], targets_N[some], classes, penalty, start, STAGE_TOLERANCE, spectrum)
-    return fit_logistic(features_ND, targets_N, classes, penalty, start, GRADIENT_TOLERANCE, spectrum)
+    # The Hessian falls with the loss, and with it the gradient that may be left.
+    loss = _cross_entropy(start, features_ND[some], targets_N[some])
+    tolerance = max(GRADIENT_TOLERANCE, STAGE_TOLERANCE * min(1.0, loss))
+    return fit_logistic(features_ND, targets_N, classes, penalty, start, tolerance, spectrum)
+
+
+def _cross_entropy(solution: Solution, features_ND: Tensor, targets_N: Tensor) -> float:
+    logits_NC = torch.addmm(solution[1], features_ND, solution[0].T)
+    return float(torch.nn.functional.cross_entropy(logits_NC.double(), targets_N))
 
 
 def choose_penalty(
@@ -104,8 +112,7 @@ def choose_penalty(
     solution, spectrum = None, covariance_spectrum(features_FD)
     for penalty in PENALTIES:  # from strong to weak, each starting from the one before
         solution = fit_logistic(features_FD, targets_F, classes, penalty, solution, SELECTION_TOLERANCE, spectrum)
-        logits = torch.addmm(solution[1], features_ND[held_out], solution[0].T)
-        loss = float(torch.nn.functional.cross_entropy(logits.double(), targets_N[held_out]))
+        loss = _cross_entropy(solution, features_ND[held_out], targets_N[held_out])
         if best is None or loss < best[0]:
             best = (loss, penalty, solution)
         else:
