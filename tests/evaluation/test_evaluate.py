@@ -86,21 +86,19 @@ def test_snapshots_are_measured_with_their_step(run):
 
 def test_rank_and_accuracy_are_correlated_across_runs_at_each_snapshot(run, tmp_path):
     """Against scipy, from the numbers that each run recorded. Other runs are made by turning the snapshots round."""
-    others = [tmp_path / f"run{turn}" for turn in (1, 2)]
-    for turn, other in enumerate(others, start=1):
-        copytree(run, other, ignore=lambda *_: {"features", "results.json"})
-        for folder in sorted((other / "snapshots").iterdir()):
+    runs = [tmp_path / f"run{turn}" for turn in range(3)]
+    for turn, copy in enumerate(runs):
+        copytree(run, copy, ignore=lambda *_: {"features", "results.json"})
+        for folder in sorted((copy / "snapshots").iterdir()):
             folder.rename(folder.with_name(f"turned-{(int(folder.name[5:]) // 10 + turn - 1) % 3 * 10 + 10:08d}"))
-        for folder in (other / "snapshots").iterdir():
+        for folder in (copy / "snapshots").iterdir():
             folder.rename(folder.with_name(folder.name.replace("turned", "step")))
     asked = {"train": "shapes:100", "snapshots": True, "baselines": False, "metrics": ("knn", "rank")}
-    metrics = evaluate(run, against=tuple(map(str, others)), say=lambda _: 0, **asked)
+    metrics = evaluate(runs[0], against=tuple(map(str, runs[1:])), say=lambda _: 0, **asked)
     correlations = {m.protocol["step"]: m for m in metrics if m.metric == "pearson"}
     assert sorted(correlations) == [10, 20, 30]
+    recorded = [[Metric.from_json(r) for r in json.loads((each / "results.json").read_text())] for each in runs]
     for step, metric in correlations.items():
-        recorded = [
-            [Metric.from_json(r) for r in json.loads((each / "results.json").read_text())] for each in (run, *others)
-        ]
         ranks, accuracies = (
             [next(m.value for m in ms if m.metric == name and m.protocol.get("step") == step) for ms in recorded]
             for name in ("rank_paper", "knn")
