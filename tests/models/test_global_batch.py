@@ -5,12 +5,13 @@ Run alone: pytest tests/models/test_global_batch.py.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 
 from echoless.models.global_batch import BatchNorm, all_rows
@@ -57,9 +58,14 @@ def test_two_processes_with_unequal_parts_see_what_one_sees():
     normal = BatchNorm(3, affine=False)(alone)
     (normal * weight).sum().backward()
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(_part, args=(folder,), nprocs=2)
+        both = [subprocess.Popen([sys.executable, __file__, str(rank), folder]) for rank in range(2)]
+        assert [process.wait() for process in both] == [0, 0]
         parts = [torch.load(Path(folder) / f"{rank}.pt", weights_only=True) for rank in range(2)]
     assert torch.allclose(torch.cat([part["normal"] for part in parts]), normal, atol=1e-5)
     assert torch.allclose(torch.cat([part["grad"] for part in parts]), alone.grad, atol=1e-5)
     assert all(part["rows"].equal(whole) for part in parts)
     assert [part["first"] for part in parts] == [0, CUT]
+
+
+if __name__ == "__main__":
+    _part(int(sys.argv[1]), sys.argv[2])

@@ -44,6 +44,7 @@ def seen_by(images: Images, rank: int, world: int, workers: int, first: int) -> 
     session = SimpleNamespace(
         config=config,
         images=images,
+        latents=None,
         runtime=RuntimeConfig(workers=workers),
         trainee=SimpleNamespace(team=Team(rank, world, torch.device("cpu"))),
     )

@@ -139,7 +139,13 @@ def test_bad_input_is_one_sentence(server, folder, tmp_path):
 def test_ctrl_c_ends_it_cleanly(folder):
     words = [sys.executable, "-m", "echoless", "serve", str(folder), "--port", "0"]
     process = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        # A shell without job control gives its background jobs a deaf ear for Ctrl-C, and they hand it on.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     said = process.stdout.readline()
