@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from echoless.config import SiTConfig, UViTConfig
 from echoless.config.diffusion import TimeWaves
-from echoless.models.features import Features
+from echoless.models.features import Features, evaluating
 from echoless.models.layers import Note, ignore
 from echoless.shortcuts import Shortcut, shortcut_record
 
@@ -59,12 +59,8 @@ class Denoiser(nn.Module):
     ) -> Features:
         """Every named intermediate, or those in `only`; blocks are counted from the first to the last."""
         features = Features(only, self.config.extra_tokens, class_token=False)
-        training = self.training
-        self.eval()
-        try:
+        with evaluating(self):
             self(images_BCHW, time_B, labels_B, note=features.note)
-        finally:
-            self.train(training)
         return features
 
     def embed_labels(self, labels_B: Tensor | None, batch: int) -> Tensor:

@@ -8,12 +8,24 @@ after a long skip came in. Token 0 is the class token where there is one.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Literal, get_args
 
-from torch import Tensor
+from torch import Tensor, nn
 
 Pooling = Literal["mean", "cls", "patch_mean"]
 POOLINGS: tuple[str, ...] = get_args(Pooling)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while: features are the same in any mode of the model, which keeps its own."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
 
 
 class Features(Mapping[str, Tensor]):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from echoless.config.resnet import ResNetConfig
-from echoless.models.features import Features
+from echoless.models.features import Features, evaluating
 from echoless.models.layers import Note, ignore
 from echoless.shortcuts import Shortcut, alphas, make_shortcut, shortcut_record
 
@@ -76,12 +76,8 @@ class ResNet(nn.Module):
             features.note(name, tokens(value))
             return value
 
-        training = self.training
-        self.eval()
-        try:
+        with evaluating(self):
             self(images_BCHW, note)
-        finally:
-            self.train(training)
         return features
 
     def check_images(self, images_BCHW: Tensor) -> None:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from echoless.config import ShortcutConfig, ViTConfig
-from echoless.models.features import Features
+from echoless.models.features import Features, evaluating
 from echoless.models.layers import (
     Block,
     Note,
@@ -77,12 +77,8 @@ class ViT(nn.Module):
     def features(self, images_BCHW: Tensor, only: Collection[str] | None = None) -> Features:
         """Every named intermediate, or those in `only`. Nothing is masked and nothing is random, in any mode."""
         features = Features(only)
-        training = self.training
-        self.eval()
-        try:
+        with evaluating(self):
             self(images_BCHW, note=features.note)
-        finally:
-            self.train(training)
         return features
 
     def check_images(self, images_BCHW: Tensor) -> None:
