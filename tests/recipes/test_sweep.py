@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,9 +16,10 @@ import pytest
 
 from echoless.config.options import SweepOptions
 from echoless.errors import ConfigError, DataError, RunError, UntrustedFile
+from echoless.recipes.crew import run_trials, threads_each
 from echoless.recipes.experiment import RUN, Experiment, Quantity, Trial
 from echoless.recipes.sweep import carry_out, lay_out, sweep_with
-from echoless.recipes.trials import Ledger, is_done, run_trial
+from echoless.recipes.trials import Ledger, Outcome, is_done, run_trial
 from echoless.runs import RunFolder, write_json
 from echoless.training import StopRequest
 
@@ -70,6 +72,37 @@ def test_a_failing_trial_is_told_in_one_line_and_the_others_go_on(tmp_path):
         assert any("1 of 3 runs failed" in line for line in said)
 
 
+def test_two_jobs_run_side_by_side_and_a_stop_begins_no_third(tmp_path, monkeypatch):
+    """Each trial waits until another runs; the second pair asks for a stop."""
+    both = threading.Barrier(2)
+
+    def meet(trial, out, stop, tick, threads):
+        both.wait(timeout=60)
+        if trial.name in "cd":
+            stop.requested = "SIGTERM"
+        return Outcome("stopped" if stop.requested else "done")
+
+    monkeypatch.setattr("echoless.recipes.crew.run_trial", meet)
+    trials = experiment(("--version",), names="abcdef").trials
+    ended = {t.name: how.state for t, how in run_trials(trials, tmp_path, 2, StopRequest(), lambda _: None)}
+    assert list(ended.values()).count("done") == 2 and len(ended) == 6
+    assert threads_each(1) is None and threads_each(10_000) == 1
+
+
+def test_an_error_in_one_job_ends_the_others(tmp_path, monkeypatch):
+    stop = StopRequest()
+
+    def work(trial, out, stop, tick, threads):
+        if trial.name == "a":
+            raise UntrustedFile("a.json is not a ledger")
+        wait_for(lambda: stop.requested)
+        return Outcome("stopped")
+
+    monkeypatch.setattr("echoless.recipes.crew.run_trial", work)
+    with pytest.raises(UntrustedFile):
+        list(run_trials(experiment((), names="ab").trials, tmp_path, 2, stop, lambda _: None))
+
+
 def test_a_finished_command_is_not_run_again_and_a_changed_one_is(tmp_path):
     stop, (trial,) = StopRequest(), experiment(("--version",), ("--help",), names=("a",)).trials
     (tmp_path / "logs").mkdir()
@@ -84,7 +117,7 @@ def test_a_finished_command_is_not_run_again_and_a_changed_one_is(tmp_path):
 def test_a_run_that_is_not_finite_is_an_answer_where_the_question_is_stability(tmp_path, monkeypatch):
     (tmp_path / "logs").mkdir()
     monkeypatch.setattr(
-        "echoless.recipes.trials.run_command", lambda words, log, stop, tick: log.write_text("x\nwhy") and 3
+        "echoless.recipes.trials.run_command", lambda words, log, stop, tick, threads: log.write_text("x\nwhy") and 3
     )
     for may_diverge, state in ((True, "done"), (False, "failed")):
         (trial,) = experiment(("pretrain",), ("evaluate",), names=(f"t{state}",), may_diverge=may_diverge).trials

@@ -6,12 +6,13 @@ network of arXiv:2404.10947, `--variant identity` the residual baseline: one rec
 
 from __future__ import annotations
 
-from echoless.config import OptimConfig, RunConfig, ShortcutConfig, ViTConfig
+from echoless.config import DataConfig, OptimConfig, RunConfig, ShortcutConfig, ViTConfig
 from echoless.config.resnet import ResNetConfig
 from echoless.config.supervised import ClassifierConfig, SupervisedConfig
 from echoless.recipes.facts import DataFacts, Recipe, natural_size, steps_for
 
 UNLABELLED = 10  # classes of a config that is made before the data is known
+GENTLE = DataConfig(crop_scale=(0.6, 1.0))  # of a small image the usual crop may leave nothing that tells the class
 PLAIN = SupervisedConfig(label_smoothing=0.0, mixup=0.0, cutmix=0.0, erase=0.0, drop_path=0.0)
 
 
@@ -57,6 +58,7 @@ def vit_tiny_supervised(facts: DataFacts) -> RunConfig:
         recipe="vit-tiny-supervised",
         model=_vit(facts, width=64, depth=12, heads=1),
         objective=PLAIN,
+        data=GENTLE,
         optim=OptimConfig(base_lr=2e-3, betas=(0.9, 0.95), weight_decay=0.05, warmup=0.1, clip=1.0),
         batch_size=64,
         steps=steps_for(10, facts.count, 64),
@@ -100,6 +102,7 @@ def resnet_tiny_supervised(facts: DataFacts) -> RunConfig:
         recipe="resnet-tiny-supervised",
         model=_resnet(facts, width=8),
         objective=PLAIN,
+        data=GENTLE,
         optim=OptimConfig(base_lr=8e-3, betas=(0.9, 0.999), weight_decay=0.05, warmup=0.1, clip=None),
         batch_size=64,
         steps=steps_for(5, facts.count, 64),

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from echoless.config.checks import require_whole
 from echoless.config.options import SweepOptions
 from echoless.errors import EcholessError, RunError
+from echoless.recipes.crew import run_trials, threads_each
 from echoless.recipes.estimate import Estimate, from_done, from_first_steps
 from echoless.recipes.experiment import Experiment, Trial
 from echoless.recipes.grid import grid
 from echoless.recipes.papers import paper
 from echoless.recipes.reading import read_images
 from echoless.recipes.tabulate import aligned, collect, table, write_csv
-from echoless.recipes.trials import Ledger, Outcome, is_done, require_same_training, run_trial
+from echoless.recipes.trials import Ledger, Outcome, is_done, require_same_training
 from echoless.reports.page import report
 from echoless.runs import read_json_object, write_json
 from echoless.runs.atomic import clear_leftovers, explained
@@ -53,13 +55,14 @@ def sweep_with(data: str, out: Path, options: SweepOptions, say: Say) -> Swept:
                 say(line)
             return Swept(experiment)
         with StopRequest() as stop:
-            return carry_out(experiment, out, stop, say)
+            return carry_out(experiment, out, stop, say, options.jobs)
     finally:
         lock.release()
 
 
 def plan(data: str, options: SweepOptions) -> Experiment:
     """Everything that can be refused is refused here; nothing is read or written."""
+    require_whole("jobs", options.jobs, 1, 1024)
     return grid(data, options) if options.paper is None else paper(options.paper, data, options)
 
 
@@ -112,19 +115,19 @@ def printed(experiment: Experiment, out: Path) -> list[str]:
     ]
 
 
-def carry_out(experiment: Experiment, out: Path, stop: StopRequest, say: Say) -> Swept:
+def carry_out(experiment: Experiment, out: Path, stop: StopRequest, say: Say, jobs: int = 1) -> Swept:
     done = [trial for trial in experiment.trials if is_done(out, trial)]
     left = [trial for trial in experiment.trials if trial not in done]
-    estimate = from_done(done, out)
+    estimate = from_done(done, out, jobs)
     say(overview(experiment, done, estimate))
     if left and estimate is None and not stop.requested:
-        estimate = from_first_steps(left, out, stop, say)
+        estimate = from_first_steps(left, out, stop, say, jobs, threads_each(jobs))
     if left and not stop.requested:
         how_long = (
             f"about {estimate.of(left)} ({estimate.source})" if estimate else "how long they take is not known yet"
         )
         say(f"{len(done)} of {len(experiment.trials)} runs are done; {len(left)} to go: {how_long}\n")
-    swept = _run_all(experiment, left, out, stop, say)
+    swept = _run_all(experiment, left, out, jobs, stop, say)
     if swept.stopped:
         say(f"stopped by {stop.requested}; all of it is saved: the same command continues")
         return swept
@@ -145,32 +148,34 @@ def overview(experiment: Experiment, done: Sequence[Trial], estimate: Estimate |
     return f"{experiment.title}\n\n{aligned(lines)}\n"
 
 
-def _run_all(experiment: Experiment, left: Sequence[Trial], out: Path, stop: StopRequest, say: Say) -> Swept:
-    """One trial after another; one that fails does not keep the others from running."""
-    total, before = len(experiment.trials), len(experiment.trials) - len(left)
+def _run_all(experiment: Experiment, left: Sequence[Trial], out: Path, jobs: int, stop: StopRequest, say: Say) -> Swept:
+    """One that fails does not keep the others from running."""
+    total, to_go = len(experiment.trials), list(left)
     failed: list[str] = []
+    stopped = False
     with Progress("sweep", total, "runs") as progress:
-        progress.begin(before)
-        for index, trial in enumerate(left):
+        progress.begin(total - len(left))
 
-            def tick(said: str, name: str = trial.name, at: int = before + index) -> None:
-                if progress.stream.isatty():
-                    progress.show(at, f"{name}: {said}")
+        def watch(last_words: Mapping[str, str]) -> None:
+            if progress.stream.isatty():
+                progress.show(total - len(to_go), "; ".join(f"{name}: {said}" for name, said in last_words.items()))
 
-            outcome = Outcome("stopped") if stop.requested else run_trial(trial, out, stop, tick)
+        for trial, outcome in run_trials(left, out, jobs, stop, watch):
             if outcome.state == "stopped":
-                return Swept(experiment, tuple(failed), stopped=True)
+                stopped = True
+                continue
+            to_go.remove(trial)
             if outcome.state == "failed":
                 failed.append(trial.name)
-            say(f"[{before + index + 1}/{total}] {_told(trial, out, outcome, left[index + 1 :])}")
-    return Swept(experiment, tuple(failed))
+            say(f"[{total - len(to_go)}/{total}] {_told(trial, out, outcome, to_go, jobs)}")
+    return Swept(experiment, tuple(failed), stopped)
 
 
-def _told(trial: Trial, out: Path, outcome: Outcome, rest: Sequence[Trial]) -> str:
+def _told(trial: Trial, out: Path, outcome: Outcome, rest: Sequence[Trial], jobs: int) -> str:
     if outcome.state == "failed":
         return f"{trial.name} FAILED: {outcome.text}"
     took = sum(entry.seconds for entry in Ledger(out, trial).finished)
-    more = f"; about {duration(took / trial.cost * sum(other.cost for other in rest))} to go" if rest else ""
+    more = f"; about {duration(took / trial.cost * sum(other.cost for other in rest) / jobs)} to go" if rest else ""
     return f"{trial.name}: {outcome.text or 'done'} in {duration(took)}{more}"
 
 

@@ -114,13 +114,15 @@ def _options(words: Words) -> list[str]:
     return options
 
 
-def run_trial(trial: Trial, out: Path, stop: StopRequest, tick: Callable[[str], None]) -> Outcome:
+def run_trial(
+    trial: Trial, out: Path, stop: StopRequest, tick: Callable[[str], None], threads: int | None = None
+) -> Outcome:
     """Every command that is not finished yet, one after another. `tick` hears the last thing that was said."""
     ledger = Ledger(out, trial)
     for words, placed in list(zip(trial.commands, trial.commands_in(out)))[len(ledger.finished) :]:
         ledger.begin(words)
         started = time.monotonic()
-        code = run_command(placed, ledger.log, stop, tick)
+        code = run_command(placed, ledger.log, stop, tick, threads=threads)
         if stop.requested:
             return Outcome("stopped", f"stopped by {stop.requested}")
         if code == NonFiniteError.exit_code and trial.may_diverge:
@@ -134,7 +136,12 @@ def run_trial(trial: Trial, out: Path, stop: StopRequest, tick: Callable[[str], 
 
 
 def run_command(
-    words: Words, log: Path, stop: StopRequest, tick: Callable[[str], None], until: Callable[[], bool] | None = None
+    words: Words,
+    log: Path,
+    stop: StopRequest,
+    tick: Callable[[str], None],
+    until: Callable[[], bool] | None = None,
+    threads: int | None = None,
 ) -> int:
     """Run `echoless WORDS`, its words going to the log. A stop that is asked for, here or by `until`, is passed on."""
     with log.open("ab") as sink:
@@ -145,6 +152,7 @@ def run_command(
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=sink,
+            env=os.environ if threads is None else {**os.environ, "OMP_NUM_THREADS": str(threads)},
         )
         asked = False
         try:

@@ -41,6 +41,8 @@ class SweepOptions:
     """What to measure of each run."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
+    jobs: int = 1
+    """Runs at a time, which share the cores: on a CPU, small networks train faster side by side than one by one."""
     print: bool = False
     """Print the commands, one line for each run, for a cluster; run nothing. The same command without it then collects
     what the runs measured."""
