@@ -17,7 +17,7 @@ NARROW = (0.7, 4.0, 3.0)
 PUBLISHED_START = (2.0, 0.6, 3.0)
 
 VIT_LENGTH: Mapping[str, Mapping[str, Any]] = {
-    "tiny": {"recipe": "vit-tiny-supervised", "patch_size": 8, "max_steps": 600},
+    "tiny": {"recipe": "vit-tiny-supervised", "patch_size": 8, "batch_size": 128, "max_steps": 1500},
     "cpu": {"recipe": "vit-tiny-supervised", "max_steps": 8000},
     "paper": {"recipe": "vit-supervised"},
 }
