@@ -82,7 +82,7 @@ from echoless.data import opening, open_images
 if sys.argv[2] == "slow":
     plain = opening.decode
     def decode(*arguments):
-        time.sleep(0.02)
+        time.sleep(0.005)
         return plain(*arguments)
     opening.decode = decode
 def told(done, total):

@@ -27,6 +27,7 @@ from echoless.data.resample import Array
 VERSION = 1
 _SETTLING_SECONDS = 60  # a folder this young may not have its lock yet
 _BUILDING = ".building-"
+_WRITTEN_AT_ONCE = 2**20  # bytes; every write waits for the interpreter lock that the decoders hold
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -69,8 +70,10 @@ class CachedPixels:
 
     def _stack(self) -> Array | None:
         """All images as one array, if they have one size."""
-        shapes = np.unique(self.index[self.index[:, 1] > 0, 1:], axis=0)
-        return self._pixels.reshape(-1, self._channels, *shapes[0]) if len(shapes) == 1 else None
+        sizes = self.index[self.index[:, 1] > 0, 1:]
+        if not len(sizes) or (sizes != sizes[0]).any():
+            return None
+        return self._pixels.reshape(-1, self._channels, *sizes[0])
 
 
 def open_cache(root: Path, key: str) -> CachedPixels | None:
@@ -127,7 +130,7 @@ def _write_pixels(path: Path, produced: Iterable[list[Array | BadSample]]) -> tu
     rows: list[tuple[int, int, int]] = []
     bad: list[BadSample] = []
     offset = 0
-    with path.open("wb") as file:
+    with path.open("wb", buffering=_WRITTEN_AT_ONCE) as file:
         for images in produced:
             for image in images:
                 if isinstance(image, BadSample):

@@ -31,7 +31,8 @@ CacheChoice = Literal["auto", "on", "off"]
 Progress = Callable[[int, int], None]  # (images done, images in all)
 
 _LOOKED_AT = 64
-_DECODING_THREADS = 4
+_THREADS = 4
+_WORTH_A_THREAD = 112 * 112  # pixels; threads that decode smaller images pass the interpreter lock around, and no more
 _CHUNK = 64
 
 
@@ -129,8 +130,10 @@ def _open_encoded(source: Source, wanted: DecodeSettings, place: _Place, max_bad
             pixel_limit=wanted.pixel_limit,
         )
 
+        threads = _THREADS if survey.shape.height * survey.shape.width >= _WORTH_A_THREAD else 1
+
         def produce() -> Iterator[list[Array | BadSample]]:
-            return in_parallel(lambda chunk: _decode_chunk(source, settings, chunk), source.chunks(), _DECODING_THREADS)
+            return in_parallel(lambda chunk: _decode_chunk(source, settings, chunk), source.chunks(), threads)
 
         pixels, note = _cached(place, key, survey, len(source.paths), produce)
         if pixels is None:
@@ -149,7 +152,7 @@ def _open_shapes(shapes: Shapes, place: _Place) -> Images:
 
     def produce() -> Iterator[list[Array | BadSample]]:
         chunks = (np.arange(start, min(start + _CHUNK, len(shapes))) for start in range(0, len(shapes), _CHUNK))
-        return in_parallel(lambda ids: list(shapes.fetch(ids)), chunks, _DECODING_THREADS)
+        return in_parallel(lambda ids: list(shapes.fetch(ids)), chunks, _THREADS)
 
     pixels, note = _cached(place, digest(iter([fingerprint, "drawn"])), survey, len(shapes), produce)
     if pixels is None:

@@ -43,13 +43,13 @@ class ParquetSource:
         self.labels = self._read_labels()
         self.class_names = _class_names(self._tables[0].schema_arrow, self._label)
         self._lock = threading.Lock()
-        self._kept: OrderedDict[int, list[bytes | None]] = OrderedDict()
+        self._kept: OrderedDict[int, Any] = OrderedDict()  # arrays of pyarrow: a row becomes bytes when it is asked for
 
     def read(self, index: int) -> bytes:
         group = bisect_right(self._first, index) - 1
         with self._lock:
             rows = self._rows(group)
-        return _present(rows[index - self._first[group]])
+        return _present(rows[index - self._first[group]].as_py())
 
     def chunks(self) -> Iterator[tuple[int, list[bytes | OSError]]]:
         start = 0
@@ -65,11 +65,11 @@ class ParquetSource:
     def freshness(self) -> Iterator[str]:
         return (file_freshness(file) for file in self._files)
 
-    def _rows(self, group: int) -> list[bytes | None]:
+    def _rows(self, group: int) -> Any:
         if group not in self._kept:
             file, number = self._groups[group]
             table = self._tables[file].read_row_group(number, columns=[f"{self._image}.bytes"])
-            self._kept[group] = table.column(0).combine_chunks().field("bytes").to_pylist()
+            self._kept[group] = table.column(0).combine_chunks().field("bytes")
         self._kept.move_to_end(group)
         while len(self._kept) > 2 and self._kept_bytes() > _KEPT_BYTES:
             self._kept.popitem(last=False)
@@ -91,7 +91,8 @@ class ParquetSource:
         if len(names) == self._first[-1] and None not in names and len(set(names)) == len(names):
             return names  # type: ignore[return-value]
         counts = [table.metadata.num_rows for table in self._tables]
-        return [f"{file.name}/{row:08d}" for file, count in zip(self._files, counts) for row in range(count)]
+        names_of_files = [file.name for file in self._files]
+        return [f"{name}/{row:08d}" for name, count in zip(names_of_files, counts) for row in range(count)]
 
     def _read_labels(self) -> list[int | str] | None:
         if self._label is None:
