@@ -70,9 +70,11 @@ DOUBLE = """
 import echoless.training.step as step, echoless.recipes.pretrain as recipe
 make, backward = step.make_trainee, step._backward
 recipe.make_trainee = lambda config, model, objective, team: make(config, model.double(), objective, team)
-def double_backward(trainee, batch, draws):
-    return backward(trainee, replace(batch, images_BCHW=batch.images_BCHW.double()), draws)
+def double_backward(trainee, batch, draws, **weighted):
+    return backward(trainee, replace(batch, images_BCHW=batch.images_BCHW.double()), draws, **weighted)
 step._backward = double_backward
+import echoless.training.loop as loop
+loop.look = lambda *_: {}  # its probe batch is of single precision
 torch.Tensor.float = torch.Tensor.double
 """
 
