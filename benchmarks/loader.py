@@ -5,8 +5,8 @@
 Both sides run on two workers and make the same random resized crops, flips and normalised float batches. The plain side
 keeps the encoded bytes in memory, gets its crop boxes for nothing, and its workers are started before the clock is.
 Ours is timed twice: the first epoch with the cache still to be built, and later ones. Rounds are interleaved, so that a
-busy machine is busy for all; printed are the median of each round's ratio and its quartiles. Also measured: the augmentation alone, the drawing of
-`shapes`, and the share of a 20 ms training step that is spent waiting for data.
+busy machine is busy for all; printed is the median of the rounds' ratios, with its quartiles. Also measured: the
+augmentation alone, the drawing of `shapes`, and the share of a 20 ms training step that is spent waiting for data.
 """
 
 from __future__ import annotations

@@ -204,7 +204,21 @@ def test_two_processes_draw_what_one_draws(sit, tmp_path):
         port = str(probe.getsockname()[1])
     start = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", port]
     # Without the dashes torchrun takes --n for one of its own options, shortened.
-    words = ["-m", "--", "echoless", "sample", str(sit), "--out", "two", "--n", "21", "--steps", "3", "--batch-size", "3"]
+    words = [
+        "-m",
+        "--",
+        "echoless",
+        "sample",
+        str(sit),
+        "--out",
+        "two",
+        "--n",
+        "21",
+        "--steps",
+        "3",
+        "--batch-size",
+        "3",
+    ]
     done = subprocess.run([*start, *words], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert np.array_equal(levels(tmp_path / "one"), levels(tmp_path / "two"))

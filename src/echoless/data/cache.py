@@ -3,7 +3,8 @@
 A cache is a folder named by its key: `pixels.bin` (every image, CHW, end to end), `index.npy` (offset, height, width of
 each; height 0 for a bad one) and `about.json`. It is written beside its place, flushed, and renamed: a folder with the
 right name is complete. Two builders may work at once; the one that comes second throws its copy away. Each builder
-holds a lock that dies with it, so that the next one knows debris from work in progress.
+holds a lock that dies with it, so that the next one knows debris from work in progress. Whoever reads a cache holds its
+`about.json`, whose time is that of the last use (see `eviction`).
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from uuid import uuid4
 import numpy as np
 
 from echoless.data.images import BadSample, Fetched
+from echoless.data.leases import have_alone, use
 from echoless.data.resample import Array
 
 VERSION = 1
 _SETTLING_SECONDS = 60  # a folder this young may not have its lock yet
-_BUILDING = ".building-"
+LEFTOVER = ".building-"  # how the name of a folder begins that is no cache yet, or no more
 _WRITTEN_AT_ONCE = 2**20  # bytes; every write waits for the interpreter lock that the decoders hold
 
 Item = TypeVar("Item")
@@ -44,6 +46,7 @@ class CachedPixels:
     """A finished cache, memory-mapped: the operating system holds what is used, this process holds nothing."""
 
     def __init__(self, folder: Path) -> None:
+        use(folder / "about.json", self)
         self.about: dict[str, Any] = json.loads((folder / "about.json").read_text())
         self.index: Array = np.load(folder / "index.npy", allow_pickle=False)
         self.bad = [BadSample(**entry) for entry in self.about["bad"]]
@@ -55,6 +58,8 @@ class CachedPixels:
         # An empty file cannot be mapped.
         self._pixels: Array = np.asarray(np.memmap(folder / "pixels.bin", dtype, "r")) if size else np.empty(0, dtype)
         self._stacked = self._stack()
+        with suppress(OSError):  # a cache of somebody else
+            os.utime(folder / "about.json")
 
     def fetch(self, ids: Array) -> Fetched:
         if self._stacked is not None and (self.index[ids, 1] > 0).all():
@@ -103,7 +108,7 @@ def build_cache(
 
 def remove_debris(root: Path) -> None:
     """Delete what dead builders left."""
-    for folder in root.glob(f"{_BUILDING}*"):
+    for folder in root.glob(f"{LEFTOVER}*"):
         if not _is_alive(folder):
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -145,11 +150,11 @@ def _write_pixels(path: Path, produced: Iterable[list[Array | BadSample]]) -> tu
 
 @contextmanager
 def _building(root: Path, key: str) -> Iterator[Path]:
-    folder = root / f"{_BUILDING}{key[:16]}-{uuid4().hex[:12]}"
+    folder = root / f"{LEFTOVER}{key[:16]}-{uuid4().hex[:12]}"
     folder.mkdir()
     try:
         with (folder / "lock").open("wb") as lock:
-            _lock(lock.fileno())
+            have_alone(lock.fileno())
             yield folder
     finally:
         # Gone already where the build succeeded.
@@ -176,26 +181,13 @@ def _is_complete(folder: Path) -> bool:
 def _is_alive(folder: Path) -> bool:
     try:
         with (folder / "lock").open("rb") as lock:
-            return not _lock(lock.fileno())
+            return not have_alone(lock.fileno())
     except OSError:
         pass
     try:
         return time.time() - folder.stat().st_mtime < _SETTLING_SECONDS
     except OSError:
         return True  # it went away while we looked
-
-
-def _lock(descriptor: int) -> bool:
-    """Whether the lock was free. Where there is no flock, every lock counts as held: debris stays, work is safe."""
-    try:
-        import fcntl
-    except ImportError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def _flush(folder: Path) -> None:

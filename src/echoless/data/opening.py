@@ -17,6 +17,7 @@ import numpy as np
 from echoless.data.arrays import ArrayFile
 from echoless.data.cache import CachedPixels, build_cache, default_cache_dir, in_parallel, open_cache
 from echoless.data.decode import SHORT_SIDE, DecodeSettings, Undecodable, decode
+from echoless.data.eviction import LIMIT, cache_limit, make_room
 from echoless.data.images import BadSample, Fetched, Images, Shape
 from echoless.data.jpeg import decoder_versions
 from echoless.data.labels import encode_labels, read_label_file
@@ -29,6 +30,7 @@ from echoless.errors import ConfigError, DataError
 
 CacheChoice = Literal["auto", "on", "off"]
 Progress = Callable[[int, int], None]  # (images done, images in all)
+Say = Callable[[str], None]
 
 _LOOKED_AT = 64
 _THREADS = 4
@@ -46,14 +48,16 @@ def open_images(
     max_bad_fraction: float = 0.01,
     short_side: int = SHORT_SIDE,
     progress: Progress | None = None,
+    say: Say | None = None,
 ) -> Images:
     """A folder, parquet, tar shards, .npz or `shapes` as a set of images; see `echoless.data` for the rules.
 
     channels: what every image is converted to (default: what most images have). max_bad_fraction: above this share of
-    unusable images the set is refused. short_side: larger images are kept at this short side.
+    unusable images the set is refused. short_side: larger images are kept at this short side. say: gets a sentence
+    where older caches had to go.
     """
     _check(cache, channels, max_bad_fraction, short_side)
-    place = _Place(cache, cache_dir or default_cache_dir(), progress)
+    place = _Place(cache, cache_dir or default_cache_dir(), progress, say)
     shapes = parse_shapes(str(data))
     if shapes is not None:
         images = _open_shapes(shapes, place)
@@ -71,6 +75,7 @@ class _Place(NamedTuple):
     choice: CacheChoice
     root: Path
     progress: Progress | None
+    say: Say | None
 
 
 def find_source(data: str) -> Source:
@@ -202,8 +207,14 @@ def _cached(
     found = open_cache(place.root, key)
     if found is not None:
         return found, ""
-    needed = int(survey.bytes_per_image * count)
-    free = shutil.disk_usage(_existing(place.root)).free
+    needed, disk = int(survey.bytes_per_image * count), _existing(place.root)
+    limit = cache_limit(disk)
+    if place.choice == "auto" and needed > limit:
+        return None, f"no cache: {needed:,} bytes is more than the {limit:,} that all caches may take ({LIMIT})"
+    evicted = make_room(place.root, limit - needed)
+    if evicted and place.say is not None:
+        place.say(evicted)
+    free = shutil.disk_usage(disk).free
     if place.choice == "auto" and needed > free / 2:
         return None, f"no cache: {needed:,} bytes would take more than half of the {free:,} free at {place.root}"
     about = {"channels": survey.shape.channels, "bits": survey.bits, "shape": list(survey.shape)}

@@ -136,7 +136,9 @@ def _machine() -> Iterator[Finding]:
     yield Finding("this machine", "memory", f"{_size(total)}" + ("" if free is None else f", {_size(free)} free"))
     yield Finding("this machine", "disk", f"{_free(Path.cwd())} in the current folder")
     cache = default_cache_dir()
-    yield Finding("this machine", "cache", f"{cache} ({_free(cache)}); ECHOLESS_CACHE moves it")
+    yield Finding(
+        "this machine", "cache", f"{cache} ({_free(cache)}); ECHOLESS_CACHE moves it, ECHOLESS_CACHE_LIMIT bounds it"
+    )
 
 
 def _gpus(torch: Any) -> str:

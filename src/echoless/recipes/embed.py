@@ -30,7 +30,10 @@ def embed_with(source: str, data: str, out: Path, options: EmbedOptions) -> int:
                 reading.show(done)
 
             images = open_images(
-                data, labels=Path(options.labels) if options.labels else None, progress=show if team.leads else None
+                data,
+                labels=Path(options.labels) if options.labels else None,
+                progress=show if team.leads else None,
+                say=reading.say if team.leads else None,
             )
         layer = encoder.default_layer if options.layer == "last" else options.layer
         with Progress("embedding", images.usable, "images") as progress:

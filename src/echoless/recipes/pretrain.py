@@ -191,6 +191,7 @@ def _read(data: str, options: PretrainOptions, stop: StopRequest) -> Images:
             channels=options.channels,
             max_bad_fraction=options.max_bad_fraction,
             progress=show,
+            say=progress.say,
         )
 
 

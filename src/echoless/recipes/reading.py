@@ -16,7 +16,7 @@ def read_images(data: str, labels: str | None) -> Images:
             progress.total = total
             progress.show(done)
 
-        return open_images(data, labels=Path(labels) if labels else None, progress=show)
+        return open_images(data, labels=Path(labels) if labels else None, progress=show, say=progress.say)
 
 
 def align_classes(train: Images, test: Images) -> None:

@@ -1,0 +1,76 @@
+"""Which decoded caches go when there is no room for all of them?
+
+Those unused for longest, until the others fit the limit: a quarter of the disk, or $ECHOLESS_CACHE_LIMIT. A cache that
+any process has open stays. One that goes is renamed to a leftover first, so that a folder with the name of a cache is
+whole at every instant; a deletion that is cut short is finished by the next builder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+from echoless.data.cache import LEFTOVER
+from echoless.data.leases import have_alone
+from echoless.errors import ConfigError
+
+LIMIT = "ECHOLESS_CACHE_LIMIT"
+_SHARE = 4  # of the disk, by default
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+def cache_limit(disk: Path) -> int:
+    """How many bytes all decoded caches may take together, on the disk of this existing folder."""
+    chosen = os.environ.get(LIMIT)
+    if not chosen:
+        return shutil.disk_usage(disk).total // _SHARE
+    match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,6})?) ?([KMGT]?)B?", chosen.strip(), re.ASCII | re.IGNORECASE)
+    if match is None:
+        raise ConfigError(f"{LIMIT} is {chosen!r}; allowed: a number of bytes, such as 20000000000 or 20G")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def make_room(root: Path, allowed: int) -> str:
+    """Remove caches until the others take at most `allowed` bytes; returns one sentence about it, or nothing."""
+    caches = _by_last_use(root)
+    total = sum(size for _, size in caches)
+    gone = freed = 0
+    for folder, size in caches:
+        if total - freed <= allowed:
+            break
+        if _evict(folder):
+            gone, freed = gone + 1, freed + size
+    if not gone:
+        return ""
+    what = "1 decoded cache, the one" if gone == 1 else f"{gone} decoded caches, those"
+    return f"removed {what} unused for longest ({freed:,} bytes), to make room in {root} (limit: {LIMIT})"
+
+
+def _by_last_use(root: Path) -> list[tuple[Path, int]]:
+    """Every decoded cache and its bytes, the one unused for longest first."""
+    found = []
+    for pixels in root.glob("*/pixels.bin"):
+        folder = pixels.parent
+        with suppress(OSError):  # it went away while we looked
+            if not folder.name.startswith(LEFTOVER):
+                size = sum(path.stat().st_size for path in folder.iterdir())
+                found.append(((folder / "about.json").stat().st_mtime_ns, folder, size))
+    return [(folder, size) for _, folder, size in sorted(found)]
+
+
+def _evict(folder: Path) -> bool:
+    """Whether the cache was ours to remove: nobody uses it, and nobody else was first."""
+    leftover = folder.with_name(f"{LEFTOVER}{folder.name[:16]}-{uuid4().hex[:12]}")
+    try:
+        with (folder / "about.json").open("rb") as about:
+            if not have_alone(about.fileno()):
+                return False
+            folder.rename(leftover)
+    except OSError:
+        return False
+    shutil.rmtree(leftover, ignore_errors=True)
+    return True
