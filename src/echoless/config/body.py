@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from echoless.config.model import ShortcutConfig
@@ -81,6 +81,25 @@ class TransformerBody:
     @property
     def multiplications(self) -> int:
         return 12 * self.blocks * self.width**2 * self.grid[0] * self.grid[1]
+
+
+Encoder = TypeVar("Encoder", bound=Body)
+
+
+class AroundEncoder(Generic[Encoder]):
+    """What every model that holds its body in `encoder` takes from it."""
+
+    __slots__ = ()
+
+    encoder: Encoder
+
+    @property
+    def body(self) -> Encoder:
+        return self.encoder
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        return self.encoder.image_size
 
 
 Model = TypeVar("Model", bound=Any)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, get_args
 
-from echoless.config.body import TransformerBody
+from echoless.config.body import AroundEncoder, TransformerBody
 from echoless.config.checks import require, require_number, require_one_of, require_whole
 
 Variant = Literal["faded", "identity", "scale_both", "scale_branch", "learnable", "magnitude_preserving", "none"]
@@ -77,7 +77,7 @@ class ViTConfig(TransformerBody):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MAEConfig:
+class MAEConfig(AroundEncoder[ViTConfig]):
     """A masked autoencoder: a ViT encoder, and a decoder fed by long skips (the paper) or by the bottleneck alone."""
 
     kind: ClassVar[str] = "mae"
@@ -93,14 +93,6 @@ class MAEConfig:
         for name in ("decoder_width", "decoder_depth", "decoder_heads"):
             require_whole(name, getattr(self, name), 1)
         _require_transformer("decoder_width", self.decoder_width, "decoder_heads", self.decoder_heads)
-
-    @property
-    def body(self) -> ViTConfig:
-        return self.encoder
-
-    @property
-    def image_size(self) -> tuple[int, int]:
-        return self.encoder.image_size
 
     @property
     def title(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from echoless.config.body import AroundEncoder
 from echoless.config.checks import require, require_number, require_whole
 from echoless.config.model import ViTConfig
 from echoless.config.views import ViewConfig
@@ -14,7 +15,7 @@ Scale = tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MoCoConfig:
+class MoCoConfig(AroundEncoder[ViTConfig]):
     """An encoder, a projector and a predictor; encoder and projector again as a moving average (MoCo-v3)."""
 
     kind: ClassVar[str] = "moco"
@@ -28,20 +29,12 @@ class MoCoConfig:
             require_whole(name, getattr(self, name), 1)
 
     @property
-    def body(self) -> ViTConfig:
-        return self.encoder
-
-    @property
-    def image_size(self) -> Size:
-        return self.encoder.image_size
-
-    @property
     def title(self) -> str:
         return f"MoCo-v3, encoder {self.encoder.title}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DINOConfig:
+class DINOConfig(AroundEncoder[ViTConfig]):
     """A student and a teacher, each an encoder and a head that compares a bottleneck with prototypes."""
 
     kind: ClassVar[str] = "dino"
@@ -54,14 +47,6 @@ class DINOConfig:
     def __post_init__(self) -> None:
         for name in ("hidden", "bottleneck", "prototypes"):
             require_whole(name, getattr(self, name), 1)
-
-    @property
-    def body(self) -> ViTConfig:
-        return self.encoder
-
-    @property
-    def image_size(self) -> Size:
-        return self.encoder.image_size
 
     @property
     def title(self) -> str:

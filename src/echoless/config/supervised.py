@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from echoless.config.body import AroundEncoder
 from echoless.config.checks import require_number, require_one_of, require_whole
 from echoless.config.model import ViTConfig
 from echoless.config.resnet import ResNetConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ClassifierConfig:
+class ClassifierConfig(AroundEncoder[ViTConfig | ResNetConfig]):
     """A ViT or a ResNet with a linear head on its pooled output."""
 
     kind: ClassVar[str] = "classifier"
@@ -25,14 +26,6 @@ class ClassifierConfig:
         require_one_of(
             "pooling", self.pooling, ("patch_mean",) if self.encoder.kind == "resnet" else ("patch_mean", "cls")
         )
-
-    @property
-    def body(self) -> ViTConfig | ResNetConfig:
-        return self.encoder
-
-    @property
-    def image_size(self) -> tuple[int, int]:
-        return self.encoder.image_size
 
     @property
     def title(self) -> str:

@@ -63,13 +63,7 @@ def _image_size(options: PretrainOptions, images: Images) -> tuple[int, int]:
 
 def encode_all(space: LatentSpace, images: Images, team: Team, heed: Callable[[], None]) -> Latents:
     """Rank 0 first, so that every image is encoded once. `heed` raises where a signal asks to stop."""
-    latents = None
-    for turn in (True, False):
-        with team.together():
-            if team.leads is turn:
-                latents = _encoded(space, images, heed)
-    assert latents is not None
-    return latents
+    return team.leader_first(lambda: _encoded(space, images, heed))
 
 
 def _encoded(space: LatentSpace, images: Images, heed: Callable[[], None]) -> Latents:

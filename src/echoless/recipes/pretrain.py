@@ -77,7 +77,7 @@ def pretrain_with(data: str, out: Path, options: PretrainOptions) -> bool:
         with StopRequest() as stop:
             with team.together():
                 run = open_early(out, options.resume, options.overwrite) if team.leads else None
-            images = _open(data, options, stop, team)
+            images = team.leader_first(lambda: _read(data, options, stop))
             with team.together():
                 space = open_space(options, images, team)
             config = _configure(data, options, images, team, before, space)
@@ -163,17 +163,6 @@ def _check_early(options: PretrainOptions, out: Path, before: RunConfig | None) 
             raise ConfigError(
                 f"--init and --out are both {out}, which --overwrite would delete; allowed: another --out"
             )
-
-
-def _open(data: str, options: PretrainOptions, stop: StopRequest, team: Team) -> Images:
-    """Rank 0 first, so that the cache is built once."""
-    images = None
-    for turn in (True, False):
-        with team.together():
-            if team.leads is turn:
-                images = _read(data, options, stop)
-    assert images is not None
-    return images
 
 
 def _read(data: str, options: PretrainOptions, stop: StopRequest) -> Images:

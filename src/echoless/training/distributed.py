@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -14,6 +15,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from echoless.errors import ConfigError, EcholessError, RunError
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,15 @@ class Team:
             raise
         if self.maximum(0.0) == [1.0]:
             raise RunError("another process of this run refused to start, and says why")
+
+    def leader_first(self, work: Callable[[], Result]) -> Result:
+        """Everybody does it, rank 0 before the others: what it leaves in a cache is made once."""
+        done: list[Result] = []
+        for turn in (True, False):
+            with self.together():
+                if self.leads is turn:
+                    done.append(work())
+        return done[0]
 
 
 def join_team(device: str) -> Team:
