@@ -80,6 +80,27 @@ def test_it_trains_and_resumes_on_the_cifar10_parquet(shared_data, tmp_path, typ
     assert_complete(tmp_path / "run", 4, channels=3)
 
 
+@pytest.mark.slow
+def test_it_trains_on_fifty_thousand_images_through_a_kill(shared_data, tmp_path, typed):
+    """Killed after its first checkpoint, resumed by the same command, complete."""
+    data, run = shared_data / "cifar10" / "train.parquet", tmp_path / "run"
+    if not data.exists():
+        pytest.skip(f"NOT RUN: there is no {data}, so real images were not tried")
+    words = ("pretrain", data, "--out", run, "--recipe", "cifar10", "--max-steps", 12, "--checkpoint-every", 4)
+    command = [sys.executable, "-m", "echoless", *map(str, words), "--log-every", "1"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        while not (run / "checkpoints" / "latest").exists():
+            assert process.poll() is None, "it ended before its first checkpoint"
+            time.sleep(0.05)
+        process.kill()
+    assert not (run / "encoder").exists()
+    resumed = typed(*words, "--log-every", 1, "--resume")
+    assert resumed.code == 0 and "data: 50000 images of about 32 x 32, 3 channel(s), 8 bit" in resumed.said
+    after = next(line for line in resumed.said.splitlines() if line.startswith("resuming after step"))
+    assert_complete(run, 12, channels=3)
+    print(f"cifar10 train: 50,000 images, SIGKILL after the first checkpoint, {after}, run folder complete")
+
+
 def test_a_resumed_run_that_is_complete_says_so(tmp_path, typed, flat):
     words = ("pretrain", flat, "--out", tmp_path / "run", *QUICK, "--patch-size", 16, "--max-steps", 1)
     assert typed(*words).code == 0

@@ -60,6 +60,23 @@ def test_a_resumed_run_is_the_unbroken_one(run, tmp_path):
     assert whole == parts
 
 
+def test_a_resume_takes_what_is_not_given_from_the_run(run, tmp_path):
+    """Cut after its second step and resumed with no setting repeated, it ends with the bits of the unbroken run."""
+    from shutil import copytree, rmtree
+
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    settings = {"max_steps": 3, "batch_size": 8, "base_lr": 2e-3, "layer_decay": 0.8, "mixup": 0.0, "erase": 0.5}
+    settings |= {"pooling": "cls", "seed": 5, "accumulate": 2, "drop_path": 0.0, "warmup": 0.3}
+    finetune(run, "shapes:32", "shapes:20@test", whole, checkpoint_every=2, **settings)
+    copytree(whole, cut)
+    rmtree(cut / "checkpoints" / "step-00000003")
+    finetune(run, "shapes:32", "shapes:20@test", cut, resume=True)
+    for name in ("config.json", "checkpoints/step-00000003/model.safetensors"):
+        assert (cut / name).read_bytes() == (whole / name).read_bytes(), name
+    assert finetune(run, "shapes:32", "shapes:20@test", cut, resume=True, max_steps=4) is not None
+    assert json.loads((cut / "config.json").read_text())["steps"] == 4
+
+
 def test_rates_fall_by_the_decay_from_layer_to_layer(run):
     from echoless.models.classifier import Classifier
 

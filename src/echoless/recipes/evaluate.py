@@ -20,6 +20,7 @@ from echoless.recipes.metrics.across import across, open_others
 from echoless.recipes.metrics.scan import check_layers, scan, scan_features
 from echoless.recipes.metrics.scan import wanted as scan_wanted
 from echoless.recipes.metrics.snapshots import check_snapshots, measure_snapshots
+from echoless.recipes.overlap import told_of_overlap
 from echoless.recipes.reading import align_classes, read_images
 from echoless.reports import Metric
 from echoless.runs import RunFolder
@@ -75,10 +76,13 @@ def _show_own_images(run: RunFolder, bench: Bench) -> None:
 def _prepare(source: str, options: EvaluateOptions, say: Say) -> Bench:
     encoder = open_encoder(source, device=str(choose_device(options.device)))
     run = Path(source) if (Path(source) / "checkpoints").is_dir() else None
-    train = _open(options.train or _data_of(Path(source)), options.labels, encoder)
+    data = options.train or _data_of(Path(source))
+    train = _open(data, options.labels, encoder)
     test = _open(options.test, options.test_labels, encoder) if options.test else None
-    if test is not None:
+    if options.test and test is not None:
         align_classes(train, test)
+        if warning := told_of_overlap(train, test, (data, options.test)):
+            say(warning)
     cache = (run or default_cache_dir()) / "features" if options.cache else None
     return Bench(encoder, train, test, options, run, cache, say)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from echoless.data import Images
 from echoless.errors import RunError
 from echoless.recipes.facts import steps_for
 from echoless.recipes.judging import Judge, require_labels
-from echoless.recipes.pretrain import carry_out, open_early
+from echoless.recipes.pretrain import carry_out, config_before, open_early
 from echoless.recipes.reading import read_images
 from echoless.reports import Metric
 from echoless.runs import load_weights, open_run
@@ -26,6 +27,7 @@ def finetune(source: str | Path, train: str | Path, test: str | Path, out: str |
 
 def finetune_with(source: Path, train: str, test: str, out: Path, options: FinetuneOptions) -> Metric | None:
     encoder, mean, std = _encoder(source)
+    options = _remembered(out, options)
     team = join_team(options.device)
     run = None
     try:
@@ -64,6 +66,26 @@ def finetune_with(source: Path, train: str, test: str, out: Path, options: Finet
         leave_team()
 
 
+_OPTIM = ("base_lr", "layer_decay", "weight_decay", "warmup")
+_OBJECTIVE = ("label_smoothing", "mixup", "cutmix", "erase", "drop_path")
+_RUN = ("batch_size", "accumulate", "seed", "precision", "compile")
+
+
+def _remembered(out: Path, options: FinetuneOptions) -> FinetuneOptions:
+    """The options, with what the run to be resumed says where they have their defaults."""
+    before = config_before(out) if options.resume and not options.overwrite else None
+    if before is None or not isinstance(before.model, ClassifierConfig):
+        return options
+    parts = ((before.optim, _OPTIM), (before.objective, _OBJECTIVE), (before, _RUN))
+    known = {name: getattr(part, name) for part, names in parts for name in names}
+    known |= {"pooling": before.model.pooling, "labels": before.data.labels}
+    if options.epochs is None:
+        known["max_steps"] = before.steps
+    default = FinetuneOptions()
+    missing = {name: value for name, value in known.items() if getattr(options, name) == getattr(default, name)}
+    return replace(options, **missing)
+
+
 def _encoder(source: Path) -> tuple[ViTConfig, tuple[float, ...], tuple[float, ...]]:
     folder = source if (source / "model.safetensors").exists() else source / "encoder"
     if not folder.is_dir():
@@ -93,7 +115,13 @@ def _configure(
             drop_path=options.drop_path,
         ),
         data=DataConfig(
-            path=path, fingerprint=images.fingerprint, count=images.usable, mean=mean, std=std, crop_scale=(0.08, 1.0)
+            path=path,
+            labels=options.labels,
+            fingerprint=images.fingerprint,
+            count=images.usable,
+            mean=mean,
+            std=std,
+            crop_scale=(0.08, 1.0),
         ),
         optim=OptimConfig(
             base_lr=options.base_lr,

@@ -113,13 +113,20 @@ def continued(out: Path, options: PretrainOptions) -> RunConfig | None:
 
     What equals its default counts as not given.
     """
-    if not options.resume or options.overwrite or not (out / "config.json").is_file():
+    before = config_before(out) if options.resume and not options.overwrite else None
+    if before is None or options.conditional is not None:
+        return None
+    return before if options.recipe in ("auto", before.recipe) else None
+
+
+def config_before(out: Path) -> RunConfig | None:
+    """What RUN/config.json says, if anything."""
+    if not (out / "config.json").is_file():
         return None
     try:
-        before = from_dict(RunConfig, RunFolder(out).read_config())
+        return from_dict(RunConfig, RunFolder(out).read_config())
     except EcholessError:  # the checkpoints have it too, and will say what differs
         return None
-    return before if options.recipe in ("auto", before.recipe) and options.conditional is None else None
 
 
 def _remembered(options: PretrainOptions, before: RunConfig) -> PretrainOptions:

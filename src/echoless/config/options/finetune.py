@@ -57,6 +57,6 @@ class FinetuneOptions:
     checkpoint_every: int | None = None
     """Steps between checkpoints."""
     resume: bool = False
-    """Continue the run in --out exactly where it stopped."""
+    """Continue the run in --out exactly where it stopped; settings that are not given are what they were."""
     overwrite: bool = False
     """Replace the run in --out."""
