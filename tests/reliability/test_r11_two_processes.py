@@ -139,6 +139,28 @@ def test_a_loss_that_is_not_finite_on_one_rank_stops_both(tmp_path):
     assert all("REFUSED NonFiniteError" in process.stdout for process in done)
 
 
+BROKEN_ON_RANK_1 = """
+from echoless.models import MAE
+import os
+forward, calls = MAE.forward, []
+def breaking(self, *inputs, **options):
+    calls.append(1)
+    if len(calls) == 6 and os.environ["RANK"] == "1":
+        raise RuntimeError("out of memory, say")
+    return forward(self, *inputs, **options)
+MAE.forward = breaking
+"""
+
+
+@pytest.mark.slow
+def test_an_error_of_one_rank_in_the_middle_of_a_step_ends_both(tmp_path):
+    """The error keeps the wrapped model alive, and the other rank waits for its gradients."""
+    done = run(tmp_path / "run", 2, patch=BROKEN_ON_RANK_1)
+    assert [process.returncode for process in done] == [1, 1], [process.stderr for process in done]
+    assert "out of memory, say" in done[1].stderr
+    print("R11 an error of one of two ranks in its forward: both ended")
+
+
 SIGTERM_ON_RANK_1 = """
 import os, signal, echoless.training.loop as loop
 original = loop.take_step

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -94,7 +95,14 @@ def join_team(device: str) -> Team:
 
 
 def leave_team() -> None:
-    if dist.is_initialized():
+    """Called when a run ends, however it ends.
+
+    Taking a group apart may wait for the others. After an error of this process alone they wait for it in turn, inside
+    an exchange: the group is then left as it is, and the end of the process frees them.
+    """
+    error = sys.exc_info()[1]
+    together = error is None or isinstance(error, EcholessError)
+    if dist.is_initialized() and together:
         dist.destroy_process_group()
 
 
