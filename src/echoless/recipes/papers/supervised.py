@@ -22,7 +22,7 @@ VIT_LENGTH: Mapping[str, Mapping[str, Any]] = {
     "paper": {"recipe": "vit-supervised"},
 }
 RESNET_LENGTH: Mapping[str, Mapping[str, Any]] = {
-    "tiny": {"recipe": "resnet-tiny-supervised", "max_steps": 400},
+    "tiny": {"recipe": "resnet-tiny-supervised", "batch_size": 128, "max_steps": 600},
     "cpu": {"recipe": "resnet-tiny-supervised", "max_steps": 8000},
     "paper": {"recipe": "resnet-supervised"},
 }
