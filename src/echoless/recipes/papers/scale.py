@@ -76,6 +76,10 @@ SCALES = {
 }
 
 
+# Of init_skipless_: what keeps attention near the identity over twelve narrow blocks; `echoless conditioning` shows it.
+NARROW_START = (0.7, 4.0, 3.0)
+
+
 class Cell(NamedTuple):
     """A row of a paper's table: what identifies it there, and the options of `pretrain` that make it here."""
 

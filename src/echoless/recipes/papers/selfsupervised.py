@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from echoless.recipes.experiment import Experiment, Published, Quantity
-from echoless.recipes.papers.scale import Build, Cell, Scale, Source, evaluation, masked_trials
+from echoless.recipes.papers.scale import NARROW_START, Build, Cell, Scale, Source, evaluation, masked_trials
 
 KNN = Quantity(metric="knn", title="kNN %")
 LINEAR = Quantity(metric="linear", title="linear %")
@@ -19,16 +19,17 @@ SEGMENTED = Quantity(metric="segprobe-miou", title="probe mIoU %")
 # Large patches at the smallest scale: the cost of a step is that of its tokens.
 TRAINING: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "infonce": {
-        "tiny": {"recipe": "infonce-tiny", "max_steps": 250, "batch_size": 128, "patch_size": 8},
+        "tiny": {"recipe": "infonce-tiny", "max_steps": 1000, "batch_size": 128, "patch_size": 8},
         "cpu": {"recipe": "infonce-tiny", "max_steps": 8000},
         "paper": {"recipe": "infonce-small"},
     },
     "dino": {
-        "tiny": {"recipe": "dino-tiny", "max_steps": 150, "batch_size": 128, "patch_size": 8},
+        "tiny": {"recipe": "dino-tiny", "max_steps": 600, "batch_size": 128, "patch_size": 8, "base_lr": 6e-4},
         "cpu": {"recipe": "dino-tiny", "max_steps": 8000},
         "paper": {"recipe": "dino-small"},
     },
 }
+PUBLISHED_START = (1.8, 1.0, 3.0)  # for a ViT-S
 
 
 def infonce(source: Source, scale: Scale) -> Experiment:
@@ -57,10 +58,11 @@ def infonce(source: Source, scale: Scale) -> Experiment:
 
 def dino(source: Source, scale: Scale) -> Experiment:
     """DINO with ordinary, faded and no shortcuts: the self-supervised setting of arXiv:2510.00345."""
+    start = PUBLISHED_START if scale.name == "paper" else NARROW_START
     cells = [
         Cell({"shortcuts": "residual"}, {"alpha_min": 1.0}),
         Cell({"shortcuts": "faded-0.7"}, {"alpha_min": 0.7}),
-        Cell({"shortcuts": "none"}, {"variant": "none"}),
+        Cell({"shortcuts": "none"}, {"variant": "none", "init_scheme": "skipless", "init_constants": start}),
     ]
     masked = source.data.startswith("shapes")  # the set that brings masks
     dense = (FOUND, SEGMENTED) if masked else ()
@@ -85,6 +87,7 @@ def dino(source: Source, scale: Scale) -> Experiment:
         notes=(
             "paper: ViT-S by DINO on VOC: TokenCut (SOAP), single-layer probe (AdamW); from notes on the paper, not",
             "the paper itself. CorLoc and probe need masks, which `shapes` alone has",
+            f"the start of the network without shortcuts: alpha {start[0]:g}, beta {start[1]:g}, c {start[2]:g}.",
         ),
     )
 
