@@ -7,8 +7,10 @@ cache (which also finds every bad file before the first step), or decode on dema
 from __future__ import annotations
 
 import shutil
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -98,13 +100,15 @@ def find_source(data: str) -> Source:
 
 
 class OnDemand:
-    """Pixels decoded when they are asked for."""
+    """Pixels decoded when they are asked for; small ones by one thread at a time, whoever asks."""
 
-    def __init__(self, source: Source, settings: DecodeSettings) -> None:
+    def __init__(self, source: Source, settings: DecodeSettings, small: bool) -> None:
         self._source, self._settings = source, settings
+        self._turn: AbstractContextManager[object] = threading.Lock() if small else nullcontext()
 
     def fetch(self, ids: Array) -> Fetched:
-        return [self._one(int(index)) for index in ids]
+        with self._turn:
+            return [self._one(int(index)) for index in ids]
 
     def _one(self, index: int) -> Array | BadSample:
         try:
@@ -134,15 +138,15 @@ def _open_encoded(source: Source, wanted: DecodeSettings, place: _Place, max_bad
             short_side=wanted.short_side,
             pixel_limit=wanted.pixel_limit,
         )
-
-        threads = _THREADS if survey.shape.height * survey.shape.width >= _WORTH_A_THREAD else 1
+        small = survey.shape.height * survey.shape.width < _WORTH_A_THREAD
 
         def produce() -> Iterator[list[Array | BadSample]]:
+            threads = 1 if small else _THREADS
             return in_parallel(lambda chunk: _decode_chunk(source, settings, chunk), source.chunks(), threads)
 
         pixels, note = _cached(place, key, survey, len(source.paths), produce)
         if pixels is None:
-            store = OnDemand(source, settings)
+            store = OnDemand(source, settings, small)
             return Images(pixels=store, shape=survey.shape, bits=survey.bits, cache_note=note, **common)
     return _from_cache(pixels, place.root / key, common)
 
