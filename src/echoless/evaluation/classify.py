@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +12,13 @@ from torch import Tensor
 
 from echoless.errors import ConfigError, DataError
 from echoless.evaluation.extract import FeatureSet
+from echoless.evaluation.remember import remembered
 from echoless.measures import accuracy_interval, imagenet100_probe, knn_classify, quick_probe, stratified_folds
 from echoless.randomness import generator_for
 from echoless.reports.record import Metric
 
 FOLDS = 5  # at most
+ROWS_DRAW = 2_000_000  # place in the stream of the draw of rows
 PROBES = ("quick", "imagenet100")
 
 
@@ -30,33 +32,53 @@ class Split:
     test_labels_M: Tensor
 
 
-def knn(train: FeatureSet, test: FeatureSet | None, *, ks: Sequence[int], seed: int, **protocol: Any) -> list[Metric]:
-    """Cosine similarity, votes weighted by exp(similarity / 0.07): one metric for each k."""
-    correct: dict[int, list[Tensor]] = {k: [] for k in ks}
-    splits, how = _splits(train, test, seed)
-    for split in splits:
-        predictions = knn_classify(split.train_ND, split.train_labels_N, split.test_MD, k=list(ks))
-        for k in ks:
-            correct[k].append(predictions[k] == split.test_labels_M)
+def knn(
+    train: FeatureSet,
+    test: FeatureSet | None,
+    *,
+    ks: Sequence[int],
+    seed: int,
+    most: int | None = None,
+    **protocol: Any,
+) -> list[Metric]:
+    """Cosine similarity, votes weighted by exp(similarity / 0.07): one metric for each k.
+
+    most: learn from at most so many rows, drawn once; the metric's `train_n` says how many.
+    """
+    rows_N = _rows(train, most, seed)
+
+    def measure() -> np.ndarray:
+        correct = []
+        for split in _splits(train, test, rows_N, seed):
+            predictions = knn_classify(split.train_ND, split.train_labels_N, split.test_MD, k=list(ks))
+            correct.append(torch.stack([predictions[k] == split.test_labels_M for k in ks]))
+        return torch.cat(correct, dim=1).numpy()
+
+    judged, how = _judged(train, test, rows_N)
+    settings = ("knn", list(ks), len(rows_N), seed)
+    correct_KM = remembered(_sets(train, test), settings, (len(ks), judged), measure)
     described = {**protocol, **_view(train), "temperature": 0.07, **how}
-    return [_metric("knn", torch.cat(correct[k]), seed, {**described, "k": k}) for k in ks]
+    return [_metric("knn", torch.from_numpy(row), seed, {**described, "k": k}) for k, row in zip(ks, correct_KM)]
 
 
 def linear(train: FeatureSet, test: FeatureSet | None, *, probe: str, seed: int, **protocol: Any) -> Metric:
     """A linear classifier by one of the named protocols."""
     if probe not in PROBES:
         raise ConfigError(f"probe is {probe!r}; allowed: {', '.join(PROBES)}, mae")
-    splits, how = _splits(train, test, seed)
-    correct = []
-    for index, split in enumerate(splits):
-        generator = generator_for(seed, "probe", index + 1)
-        if probe == "quick":
-            trained = quick_probe(split.train_ND, split.train_labels_N, generator=generator)
-        else:
-            trained = imagenet100_probe(split.train_ND, split.train_labels_N, generator=generator)
-        correct.append(trained.predict(split.test_MD) == split.test_labels_M)
+    learn = quick_probe if probe == "quick" else imagenet100_probe
+    rows_N = _rows(train, None, seed)
+
+    def measure() -> np.ndarray:
+        correct = []
+        for index, split in enumerate(_splits(train, test, rows_N, seed)):
+            trained = learn(split.train_ND, split.train_labels_N, generator=generator_for(seed, "probe", index + 1))
+            correct.append(trained.predict(split.test_MD) == split.test_labels_M)
+        return torch.cat(correct).numpy()
+
+    judged, how = _judged(train, test, rows_N)
+    correct_M = remembered(_sets(train, test), ("linear", probe, seed), (judged,), measure)
     described = {**protocol, **_view(train), "probe": probe, **how}
-    return _metric("linear", torch.cat(correct), seed, described)
+    return _metric("linear", torch.from_numpy(correct_M), seed, described)
 
 
 def check_labels(train_N: Tensor, test_M: Tensor, class_names: Sequence[str] | None = None) -> None:
@@ -78,26 +100,46 @@ def fold_count(labels_N: Tensor) -> int:
     return min(FOLDS, typical)
 
 
-def _splits(train: FeatureSet, test: FeatureSet | None, seed: int) -> tuple[list[Split], dict[str, Any]]:
+def _rows(train: FeatureSet, most: int | None, seed: int) -> Tensor:
+    """Which rows are learned from, in order: all of them, or the same draw for every view of the same images."""
+    count = len(train.ids_N)
+    if most is None or count <= most:
+        return torch.arange(count)
+    return torch.randperm(count, generator=generator_for(seed, "probe", ROWS_DRAW))[:most].sort().values
+
+
+def _judged(train: FeatureSet, test: FeatureSet | None, rows_N: Tensor) -> tuple[int, dict[str, Any]]:
+    """How many images are judged, and what the protocol says of how."""
+    if test is not None:
+        return len(test.ids_N), {"train_n": len(rows_N)}
+    assert train.labels_N is not None
+    return len(rows_N), {"train_n": len(rows_N), "folds": fold_count(train.labels_N[rows_N])}
+
+
+def _sets(train: FeatureSet, test: FeatureSet | None) -> list[FeatureSet]:
+    return [train] if test is None else [train, test]
+
+
+def _splits(train: FeatureSet, test: FeatureSet | None, rows_N: Tensor, seed: int) -> Iterator[Split]:
+    """The test set, or one fold after another of the rows."""
     assert train.labels_N is not None
     if test is not None:
         assert test.labels_N is not None
-        whole = Split(train.features_ND, train.labels_N, test.features_ND, test.labels_N)
-        return [whole], {"train_n": len(train.labels_N)}
-    folds = fold_count(train.labels_N)
-    fold_N = stratified_folds(train.labels_N, folds, generator=generator_for(seed, "probe", 0))
-    splits = []
+        yield Split(*_of(train, rows_N), test.features_ND, test.labels_N)
+        return
+    labels_N = train.labels_N[rows_N]
+    folds = fold_count(labels_N)
+    fold_N = stratified_folds(labels_N, folds, generator=generator_for(seed, "probe", 0))
     for fold in range(folds):
-        inside, outside = (fold_N != fold).nonzero().flatten(), (fold_N == fold).nonzero().flatten()
-        splits.append(
-            Split(
-                train.features_ND[inside.numpy()],
-                train.labels_N[inside],
-                train.features_ND[outside.numpy()],
-                train.labels_N[outside],
-            )
-        )
-    return splits, {"train_n": len(train.labels_N), "folds": folds}
+        yield Split(*_of(train, rows_N[fold_N != fold]), *_of(train, rows_N[fold_N == fold]))
+
+
+def _of(features: FeatureSet, rows_N: Tensor) -> tuple[np.ndarray, Tensor]:
+    """Features and labels of these rows; of all of them, the features stay mapped."""
+    assert features.labels_N is not None
+    if len(rows_N) == len(features.ids_N):
+        return features.features_ND, features.labels_N
+    return features.features_ND[rows_N.numpy()], features.labels_N[rows_N]
 
 
 def _view(features: FeatureSet) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from torch import Tensor
 from echoless.data import Images, evaluation_batches
 from echoless.errors import ConfigError, DataError
 from echoless.evaluation.encoder import Encoder
-from echoless.runs import new_folder
+from echoless.runs import clear_leftovers, new_folder
 
 CHUNK = 64
 POOLINGS = ("mean", "cls", "patch_mean")
@@ -44,6 +44,7 @@ class FeatureSet:
     features_ND: np.ndarray
     ids_N: Tensor
     labels_N: Tensor | None
+    home: Path | None = None  # their folder in the cache, which is named after everything that decides them
 
 
 def pool(tokens_BTD: Tensor, pooling: str, has_class_token: bool) -> Tensor:
@@ -133,13 +134,14 @@ def _compute(
             if home is not None:
                 np.save(home / "ids.npy", ids_N[:done].numpy())
     labels_N = images.labels_of(ids_N[:done])
-    return {view: FeatureSet(view, rows[view][:done], ids_N[:done], labels_N) for view in views}
+    return {view: FeatureSet(view, rows[view][:done], ids_N[:done], labels_N, folders[view]) for view in views}
 
 
 def _new_home(stack: contextlib.ExitStack, folder: Path | None) -> Path | None:
     if folder is None:
         return None
     folder.parent.mkdir(parents=True, exist_ok=True)
+    clear_leftovers(folder.parent, folder.name)
     return stack.enter_context(new_folder(folder))
 
 
@@ -161,4 +163,4 @@ def _load(folder: Path | None, view: View, images: Images) -> FeatureSet:
     assert folder is not None
     features = np.load(folder / "features.npy", mmap_mode="r", allow_pickle=False)
     ids_N = torch.from_numpy(np.load(folder / "ids.npy", allow_pickle=False))
-    return FeatureSet(view, features[: len(ids_N)], ids_N, images.labels_of(ids_N))
+    return FeatureSet(view, features[: len(ids_N)], ids_N, images.labels_of(ids_N), folder)

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from echoless.evaluation.extract import FeatureSet
+from echoless.evaluation.remember import remembered
 from echoless.measures import rank_centered, rank_paper, rankme
 from echoless.reports.record import Metric
 
 
 def ranks(tokens: FeatureSet, pooled: FeatureSet, **protocol: Any) -> list[Metric]:
     """rank_paper of the class tokens; the column-centred entropy and RankMe of the pooled features."""
+
+    def measure() -> np.ndarray:
+        return np.array([rank_paper(tokens.features_ND), rank_centered(pooled.features_ND), rankme(pooled.features_ND)])
+
     n, layer = len(pooled.features_ND), pooled.view.layer
-    rows = [
-        ("rank_paper", rank_paper(tokens.features_ND), tokens.view.pooling),
-        ("rank_centered", rank_centered(pooled.features_ND), pooled.view.pooling),
-        ("rankme", rankme(pooled.features_ND), pooled.view.pooling),
-    ]
+    names = {"rank_paper": tokens, "rank_centered": pooled, "rankme": pooled}
+    values = remembered([tokens, pooled], "ranks", (len(names),), measure)
     return [
-        Metric(metric=name, value=value, n=n, protocol={**protocol, "layer": layer, "pooling": pooling})
-        for name, value, pooling in rows
+        Metric(metric=name, value=float(value), n=n, protocol={**protocol, "layer": layer, "pooling": of.view.pooling})
+        for (name, of), value in zip(names.items(), values)
     ]
