@@ -108,3 +108,17 @@ def test_sums_are_exact() -> None:
     images[:, :, ::3, ::5] = 1
     values = resample(images, _boxes((1.37, 0.21, 55.5, 61.7, False)), (31, 17)).astype(np.float64) * 65536
     assert np.array_equal(values, np.rint(values))
+
+
+@pytest.mark.parametrize("side", [24, 200])
+def test_a_box_that_keeps_its_size_gives_the_pixels_themselves(side: int) -> None:
+    """Scaled by numpy, and to the last bit what the filter gives: a mirrored box goes through it."""
+    rng = np.random.default_rng(side)
+    images = rng.integers(0, 256, (5, 3, side + 8, side), dtype=np.uint8)
+    gain, shift = np.array([1 / 71, 1 / 255, 0.0123]), np.array([0.3, 1.7, 2.0])
+    row = (4.0, 0.0, float(side), float(side))
+    plain = resample(images, _boxes(*[(*row, False)] * 5), (side, side), gain, shift)
+    mirrored = resample(images[..., ::-1], _boxes(*[(*row, True)] * 5), (side, side), gain, shift)
+    expected = images[:, :, 4:-4].astype(np.float32) * gain.astype(np.float32).reshape(3, 1, 1)
+    np.testing.assert_array_equal(plain, expected - shift.astype(np.float32).reshape(3, 1, 1))
+    np.testing.assert_array_equal(plain, mirrored)

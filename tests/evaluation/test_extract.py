@@ -8,6 +8,7 @@ import torch
 
 from echoless.data import open_images
 from echoless.errors import ConfigError, DataError, RunError
+from echoless.evaluation import encoder as module
 from echoless.evaluation.encoder import from_function, open_encoder, raw_pixels
 from echoless.evaluation.extract import CHUNK, View, chunks, extract, pool
 
@@ -41,6 +42,21 @@ def test_the_same_image_has_the_same_digits_whatever_follows_it(run):
     few = extract(encoder, open_images("shapes:70@test"), [LAST], cache=None)[LAST]
     many = extract(encoder, open_images("shapes:200@test"), [LAST], cache=None)[LAST]
     np.testing.assert_array_equal(few.features_ND, many.features_ND[:70])
+
+
+def test_the_number_of_threads_does_not_change_a_digit(run, monkeypatch):
+    """Images are computed a few at a time, each few on one thread; here 4 at a time, on one thread and on two."""
+    monkeypatch.setattr(module, "MOST_AT_ONCE", 4 * 17 * 64)
+    encoder, images = open_encoder(run), open_images("shapes:70@test")
+    threads, found = torch.get_num_threads(), []
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            found.append(extract(encoder, images, [LAST], cache=None)[LAST].features_ND)
+            assert torch.get_num_threads() == count
+    finally:
+        torch.set_num_threads(threads)
+    np.testing.assert_array_equal(*found)
 
 
 def test_the_cache_gives_back_what_was_computed_and_computes_only_what_is_missing(run, tmp_path):

@@ -98,11 +98,25 @@ def _in_units(pixels_BCHW: Array, boxes: Boxes, out_BCOO: Array, whole_set: bool
     vertical = boxes.top_B, boxes.height_B, pixels_BCHW.shape[2], out_BCOO.shape[2], out_BCOO.dtype
     horizontal = boxes.left_B, boxes.width_B, pixels_BCHW.shape[3], out_BCOO.shape[3], out_BCOO.dtype
     flip_B = boxes.flip_B.astype(bool)
-    if pixels_BCHW[0].size * out_BCOO.shape[2] <= _SERIAL_PRODUCT:
+    if (corner := _common_corner(boxes, out_BCOO.shape[2:])) is not None:
+        top, left = corner
+        crop = pixels_BCHW[:, :, top : top + out_BCOO.shape[2], left : left + out_BCOO.shape[3]]
+        np.multiply(crop, out_BCOO.dtype.type(_WEIGHT_UNITS * _LEVEL_UNITS), out=out_BCOO)
+    elif pixels_BCHW[0].size * out_BCOO.shape[2] <= _SERIAL_PRODUCT:
         weights = _looked_up if whole_set else _computed
         _dense(pixels_BCHW, weights(*vertical, np.zeros_like(flip_B)), weights(*horizontal, flip_B), out_BCOO)
     else:
         _banded(pixels_BCHW, _taps(*vertical), _mirrored(_taps(*horizontal), flip_B), out_BCOO)
+
+
+def _common_corner(boxes: Boxes, size: tuple[int, ...]) -> tuple[int, int] | None:
+    """Where the boxes begin, if all are one box of whole pixels that keeps its size: nothing is to be resampled."""
+    first = [field[0] for field in boxes]
+    if any((field != value).any() for field, value in zip(boxes, first)) or first[4]:
+        return None
+    top, left, *sides = first[:4]
+    whole = float(top).is_integer() and float(left).is_integer()
+    return (int(top), int(left)) if whole and tuple(sides) == size else None
 
 
 class _Taps(NamedTuple):

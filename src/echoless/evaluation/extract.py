@@ -20,7 +20,7 @@ from torch import Tensor
 
 from echoless.data import Images, evaluation_batches
 from echoless.errors import ConfigError, DataError
-from echoless.evaluation.encoder import Encoder
+from echoless.evaluation.encoder import MOST_AT_ONCE, Encoder
 from echoless.runs import clear_leftovers, new_folder
 
 CHUNK = 64
@@ -155,7 +155,14 @@ def _folder(cache: Path | None, encoder: Encoder, images: Images, view: View) ->
     if cache is None or not encoder.fingerprint:
         return None
     excluded = sorted(images.excluded)
-    words = [encoder.fingerprint, images.fingerprint, repr(excluded), *view, str(CHUNK), torch.__version__]
+    words = [
+        encoder.fingerprint,
+        images.fingerprint,
+        repr(excluded),
+        *view,
+        f"{CHUNK} {MOST_AT_ONCE}",
+        torch.__version__,
+    ]
     return cache / hashlib.sha256("\0".join(words).encode()).hexdigest()[:32]
 
 

@@ -17,9 +17,7 @@ Shapes: N bank rows, M queries, D dimensions, K neighbours, C classes; R bank ro
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -36,6 +34,7 @@ from echoless.measures.inputs import (
     check_same_width,
     read_rows,
 )
+from echoless.measures.threads import one_thread_each
 
 QUERY_TILE = 1024
 BANK_TILE = 2048
@@ -103,7 +102,7 @@ def nearest_neighbours(
     k, chunk = min(k, len(bank_ND)), _round_up(bank_chunk, BANK_TILE)
     starts = range(0, len(queries_MD), QUERY_TILE)
     searches = [_Nearest(min(QUERY_TILE, len(queries_MD) - start), k) for start in starts]
-    with _workers() as pool:
+    with one_thread_each() as pool:
         for start in range(0, len(bank_ND), chunk):
             rows = range(start, min(start + chunk, len(bank_ND)), BANK_TILE)
             tiles = list(zip(rows, pool.map(partial(_bank_tile, bank_ND), rows)))
@@ -122,21 +121,6 @@ def _scan(tiles: list[tuple[int, Tensor]], n: int, queries_MD: Rows, first_query
         similarities_QT[:, n - row :] = -math.inf  # the padding of the bank
         search.add(similarities_QT[: search.queries], row)  # without the padding of the queries
     search.merge()
-
-
-@contextmanager
-def _workers() -> Iterator[ThreadPoolExecutor]:
-    """As many threads as torch may use, each computing alone.
-
-    Whole tiles of queries in parallel need no meeting after every operation, and no digit depends on how many threads
-    share a product.
-    """
-    threads = torch.get_num_threads()
-    try:
-        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            yield pool
-    finally:
-        torch.set_num_threads(threads)
 
 
 def memory_estimate(
