@@ -48,7 +48,7 @@ test-tv: .venv-tv/.installed  ## the tests against timm and torchvision, in an e
 test-all: setup test-tv  ## every test, the slow tier included
 	$(PYTEST) -m "slow or not slow"
 
-demo: setup      ## pretrain a plain and a faded encoder on drawn images and compare them: 10 to 20 minutes
+demo: setup      ## pretrain a plain and a faded encoder on drawn images and compare them; first says how long
 	$(BIN)/echoless demo --out runs/demo
 
 bench: setup     ## the side-by-side measurements; each prints a ratio and writes JSON

@@ -15,7 +15,7 @@ def metric(name: str, value: float, half: float | None = 0.01, features: str = "
 
 def test_it_runs_and_a_second_call_finds_everything_done(tmp_path):
     said: list[str] = []
-    options = {"steps": 2, "train": "shapes:160", "test": "shapes:60@test"}
+    options = {"steps": 2, "train": "shapes:160", "labelled": "shapes:160", "test": "shapes:60@test"}
     results = demo(tmp_path / "demo", say=said.append, **options)
     assert set(results) == {"plain", "faded"}
     configs = [json.loads((tmp_path / "demo" / name / "config.json").read_text()) for name in ("plain", "faded")]
@@ -28,13 +28,16 @@ def test_it_runs_and_a_second_call_finds_everything_done(tmp_path):
     again = demo(tmp_path / "demo", say=said.append, **options)
     assert again == results
     assert any("raw pixels" in line for line in said)
+    assert said[0].startswith("about ")
 
 
 def test_a_difference_is_claimed_only_beyond_the_intervals():
     plain = [metric("knn", 0.30), metric("linear", 0.50), metric("miou", 0.1, None), metric("rank_paper", 2.0, None)]
     faded = [metric("knn", 0.40), metric("linear", 0.51), metric("miou", 0.2, None), metric("rank_paper", 1.0, None)]
     words = comparison(plain, faded)
-    assert "kNN (k = 20): faded is better by 10.0 points, beyond the intervals" in words
+    assert "kNN (k = 20): faded is better than plain by 10.0 points, beyond the intervals" in words
     assert "linear probe: faded is +1.0 points from plain, within the intervals: no difference was seen" in words
     assert "mIoU: faded is +10.0 points from plain; no interval" in words
-    assert "faded is worse by 10.0 points" in comparison(faded, plain)
+    raw = [metric("knn", 0.20, features="raw pixels")]
+    assert "kNN (k = 20): plain is better than raw pixels by 10.0 points" in comparison([*raw, *plain], faded)
+    assert "faded is worse than plain by 10.0 points" in comparison(faded, plain)

@@ -9,16 +9,25 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
+
 from echoless.errors import RunError
+from echoless.objectives import take
+from echoless.randomness import generator_for
 from echoless.recipes.evaluate import evaluate
+from echoless.recipes.facts import DataFacts
+from echoless.recipes.masked import demo as demo_config
 from echoless.recipes.pretrain import pretrain
 from echoless.reports import Metric
 from echoless.reports.page import report
 from echoless.runs import write_json
-from echoless.training import duration
+from echoless.training import build_task, choose_device, duration
 
-TRAIN, TEST = "shapes:16000", "shapes:2000@test"
+TRAIN, LABELLED, TEST = "shapes:16000", "shapes:8000", "shapes:2000@test"
+SEGMENTED = 100  # images
 RUNS = {"plain": 1.0, "faded": 0.6}
+TIMED_STEPS = 4
+MEASURING = 300  # steps of training that take as long as everything else
 Say = Callable[[str], None]
 
 
@@ -28,12 +37,14 @@ def demo(
     steps: int | None = None,
     seed: int = 0,
     train: str = TRAIN,
+    labelled: str = LABELLED,
     test: str = TEST,
     say: Say = print,
 ) -> dict[str, list[Metric]]:
     """Two runs that differ in alpha_min alone, kNN, probe, rank and mIoU of both, one table, results.json, one page."""
     started = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
+    say(f"about {duration(estimate(steps))} on this machine, as busy as it is now; stop it at will and continue")
     results: dict[str, list[Metric]] = {}
     for name, alpha_min in RUNS.items():
         say(f"\n== {name}: alpha_min {alpha_min}")
@@ -50,8 +61,9 @@ def demo(
             raise RunError(f"the demo was stopped; the same command continues it (in {out})")
         results[name] = evaluate(
             out / name,
-            train=train,
+            train=labelled,
             test=test,
+            images=SEGMENTED,
             metrics=("knn", "linear", "rank", "spectral", "tsne", "reconstruct"),
             baselines=name == "plain",
             seed=seed,
@@ -65,6 +77,21 @@ def demo(
     return results
 
 
+def estimate(steps: int | None = None) -> float:
+    """Seconds that the whole demo will take, from a few real steps on noise."""
+    config, device = demo_config(DataFacts(channels=3, height=32, width=32, count=1)), choose_device("auto")
+    model, objective = build_task(config, generator_for(0, "init", 0))
+    model, batch = model.to(device).train(), torch.arange(config.batch_size)
+    images = torch.randn(config.batch_size, 3, 32, 32, generator=generator_for(0, "init", 1)).to(device)
+    seconds = []
+    for step in range(TIMED_STEPS):
+        start = time.monotonic()
+        draws = take(objective.draw(config.batch_size, 0, step), batch, device)
+        objective.loss(model, images, None, draws).backward()
+        seconds.append(time.monotonic() - start)
+    return min(seconds) * (len(RUNS) * (steps or config.steps) + MEASURING)
+
+
 def comparison(plain: Sequence[Metric], faded: Sequence[Metric]) -> str:
     """The table, and what it says in plain words."""
     rows: list[tuple[str, ...]] = [("", "raw pixels", "untrained", "plain, alpha 1", "faded")]
@@ -73,8 +100,10 @@ def comparison(plain: Sequence[Metric], faded: Sequence[Metric]) -> str:
         columns = [_find(plain, name, "raw pixels"), _find(plain, name, "untrained")]
         columns += [_find(plain, name, "trained"), _find(faded, name, "trained")]
         rows.append((title, *(_cell(metric) for metric in columns)))
-        if name != "rank_paper" and columns[2] and columns[3]:
-            verdicts.append(f"{title}: {_verdict(columns[2], columns[3])}")
+        raw, _, trained, fading = columns
+        pairs = [(trained, "plain", raw, "raw pixels"), (fading, "faded", trained, "plain")]
+        if name != "rank_paper":
+            verdicts += [f"{title}: {_verdict(a, of, b, than)}" for a, of, b, than in pairs if a and b]
     widths = [max(len(row[i]) for row in rows) for i in range(5)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
     return "\n".join([*lines, "", *verdicts, _caveat()])
@@ -98,14 +127,14 @@ def _cell(metric: Metric | None) -> str:
     )
 
 
-def _verdict(plain: Metric, faded: Metric) -> str:
-    gain = 100 * (faded.value - plain.value)
-    if plain.interval is None or faded.interval is None:
-        return f"faded is {gain:+.1f} points from plain; no interval, so this is an observation only"
-    apart = faded.interval[0] > plain.interval[1] or faded.interval[1] < plain.interval[0]
+def _verdict(one: Metric, name: str, other: Metric, than: str) -> str:
+    gain = 100 * (one.value - other.value)
+    if one.interval is None or other.interval is None:
+        return f"{name} is {gain:+.1f} points from {than}; no interval, so this is an observation only"
+    apart = one.interval[0] > other.interval[1] or one.interval[1] < other.interval[0]
     if not apart:
-        return f"faded is {gain:+.1f} points from plain, within the intervals: no difference was seen"
-    return f"faded is {'better' if gain > 0 else 'worse'} by {abs(gain):.1f} points, beyond the intervals"
+        return f"{name} is {gain:+.1f} points from {than}, within the intervals: no difference was seen"
+    return f"{name} is {'better' if gain > 0 else 'worse'} than {than} by {abs(gain):.1f} points, beyond the intervals"
 
 
 def _caveat() -> str:

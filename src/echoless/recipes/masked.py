@@ -106,11 +106,11 @@ def shapes(facts: DataFacts) -> RunConfig:
 
 
 def demo(facts: DataFacts) -> RunConfig:
-    """What `echoless demo` trains twice: encoder 64 x 6, decoder 32 x 2, patch 4 at 32 x 32, 1400 steps.
+    """What `echoless demo` trains twice: encoder 64 x 6, decoder 32 x 2, patch 4 at 32 x 32, 1200 steps.
 
     echoless demo
     """
-    return _cpu("demo", facts, steps=1400, width=64, depth=6, decoder_width=32, decoder_depth=2, base_lr=4e-3)
+    return _cpu("demo", facts, steps=1200, width=64, depth=6, decoder_width=32, decoder_depth=2, base_lr=4e-3)
 
 
 def auto(facts: DataFacts) -> RunConfig:

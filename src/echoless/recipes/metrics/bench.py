@@ -30,7 +30,7 @@ class Bench:
     run: Path | None
     cache: Path | None
     say: Say
-    protocol: dict[str, Any] = field(default_factory=dict)  # what every number of this evaluation must say
+    protocol: dict[str, Any] = field(default_factory=dict)  # what every number of the network must say
 
     @property
     def judged(self) -> Images:
@@ -64,8 +64,9 @@ class Subject:
 
     @property
     def described(self) -> dict[str, Any]:
-        noise = {} if self.encoder.noise is None else {"noise": self.encoder.noise}
-        return {"features": self.name, **self.bench.protocol, **noise, **self.protocol}
+        # Only a network that is shown noise was looked at in a chosen cell; pixels have none.
+        shown = {} if self.encoder.noise is None else {**self.bench.protocol, "noise": self.encoder.noise}
+        return {"features": self.name, **shown, **self.protocol}
 
     @property
     def view(self) -> View:
