@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,14 @@ from torch import Tensor
 from echoless.errors import ConfigError, DataError
 from echoless.evaluation.extract import FeatureSet
 from echoless.evaluation.remember import remembered
-from echoless.measures import accuracy_interval, imagenet100_probe, knn_classify, quick_probe, stratified_folds
+from echoless.measures import (
+    LinearProbe,
+    accuracy_interval,
+    imagenet100_probe,
+    knn_classify,
+    quick_probe,
+    stratified_folds,
+)
 from echoless.randomness import generator_for
 from echoless.reports.record import Metric
 
@@ -65,7 +72,7 @@ def linear(train: FeatureSet, test: FeatureSet | None, *, probe: str, seed: int,
     """A linear classifier by one of the named protocols."""
     if probe not in PROBES:
         raise ConfigError(f"probe is {probe!r}; allowed: {', '.join(PROBES)}, mae")
-    learn = quick_probe if probe == "quick" else imagenet100_probe
+    learn: Callable[..., LinearProbe] = quick_probe if probe == "quick" else imagenet100_probe
     rows_N = _rows(train, None, seed)
 
     def measure() -> np.ndarray:
