@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from echoless.config.checks import require_number
 from echoless.errors import ConfigError
@@ -21,7 +22,7 @@ from echoless.reports import Metric
 LAYERS = 5
 NOISE_LEVELS = (0.02, 0.05, 0.1, 0.2, 0.4)
 CHOOSERS = ("linear", "knn")  # the first that is measured chooses
-PROTOCOL = {"features": "trained", "scan": "grid"}
+PROTOCOL: dict[str, Any] = {"features": "trained", "scan": "grid"}
 
 
 @dataclass(frozen=True)

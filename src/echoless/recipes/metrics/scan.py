@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from echoless.config.checks import require_one_of
 from echoless.evaluation import classify
@@ -12,7 +13,7 @@ from echoless.recipes.metrics.bench import Bench, Views
 from echoless.reports import Metric
 from echoless.training import Progress
 
-PROTOCOL = {"features": "trained", "scan": "layers"}
+PROTOCOL: dict[str, Any] = {"features": "trained", "scan": "layers"}
 CHOSEN_BY = 10_000  # training images at most, in five folds: known to half a point, at a twenty-fifth of 50,000
 
 
