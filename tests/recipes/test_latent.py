@@ -12,13 +12,20 @@ import diffusers
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from echoless.config.training import LatentConfig
 from echoless.data import LatentLoader, cached_latents, open_images
 from echoless.errors import ConfigError, RunError
+from echoless.evaluation.denoiser import read_denoiser
+from echoless.evaluation.encoder import open_encoder
 from echoless.models.vae import open_vae
+from echoless.randomness import generator_for
+from echoless.recipes.embed import embed
+from echoless.recipes.evaluate import evaluate
 from echoless.recipes.pretrain import pretrain
 from echoless.recipes.sample import sample
+from echoless.runs import load_weights
 
 QUICK = {"recipe": "sit-tiny", "batch_size": 4, "workers": 0, "width": 64, "depth": 2, "compile": False, "log_every": 1}
 
@@ -132,6 +139,46 @@ def test_a_run_on_latents_resumes_bitwise_and_its_samples_are_decoded(vae, cache
         sample(tmp_path / "whole", tmp_path / "more", latent=str(other))
     with pytest.raises(RunError, match=r"data.latent.fingerprint was .* allowed on --resume: the same autoencoder"):
         pretrain("shapes:16", tmp_path / "cut", max_steps=6, resume=True, **options | {"latent": str(other)})
+
+
+def test_the_features_of_a_run_on_latents_are_those_of_the_noised_latent(vae, cache, tmp_path):
+    """Against diffusers' own encoding: (mean - shift) * scale, mixed with noise as a linear interpolant does it."""
+    pretrain("shapes:16", tmp_path / "run", max_steps=1, latent=str(vae), **QUICK)
+    found = open_encoder(tmp_path / "run", noise=0.25)
+    assert (found.image_size, found.channels, found.grid) == ((32, 32), 3, (4, 4))
+    images, layer = torch.rand(2, 3, 32, 32) * 2 - 1, "block01/+mlp"
+    theirs = diffusers.AutoencoderKL.from_pretrained(vae, low_cpu_mem_usage=False).eval()
+    with torch.no_grad():
+        latents = theirs.encode(images).latent_dist.mean * 0.18215
+    noise = torch.stack([torch.randn(4, 16, 16, generator=generator_for(0, "noise", i)) for i in (3, 5)])
+    network = read_denoiser(load_weights(tmp_path / "run" / "encoder"), name="run").model
+    expected = network.features(0.75 * latents + 0.25 * noise, torch.full((2,), 0.75))[layer]
+    torch.testing.assert_close(found.tokens_of(images, [layer], torch.tensor([3, 5]))[layer], expected)
+
+
+def test_a_run_on_latents_is_evaluated_and_its_autoencoder_may_move(vae, cache, tmp_path):
+    moved, run = tmp_path / "moved", tmp_path / "run"
+    shutil.copytree(vae, tmp_path / "kl")
+    pretrain("shapes:16", run, max_steps=1, latent=str(tmp_path / "kl"), **QUICK)
+    asked = {"train": "shapes:40", "test": "shapes:20@test", "metrics": ("knn",), "noise": (0.1,), "layers": ("last",)}
+    names = [metric.protocol["features"] for metric in evaluate(run, say=lambda line: None, **asked)]
+    assert names[-3:] == ["trained", "raw pixels", "untrained"]
+    (tmp_path / "kl").rename(moved)
+    with pytest.raises(ConfigError, match=r"the autoencoder .* is not there; allowed: --latent with its folder"):
+        evaluate(run, **asked)
+    assert embed(run, "shapes:10", tmp_path / "features.parquet", latent=str(moved)) == 10
+
+
+def test_grey_images_are_shown_to_an_autoencoder_in_colour(vae, cache, tmp_path):
+    grey = tmp_path / "grey"
+    grey.mkdir()
+    for index in range(8):
+        Image.fromarray(np.full((32, 32), 30 * index, np.uint8)).save(grey / f"{index}.png")
+    pretrain(grey, tmp_path / "run", max_steps=1, latent=str(vae), **QUICK)
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["data"]["channels"] == 3
+    assert embed(tmp_path / "run", grey, tmp_path / "features.parquet") == 8
+    with pytest.raises(ConfigError, match="channels is 1; allowed: 3, as --latent takes"):
+        pretrain(grey, tmp_path / "other", max_steps=1, latent=str(vae), channels=1, **QUICK)
 
 
 @pytest.mark.parametrize(

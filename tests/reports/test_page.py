@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from html.parser import HTMLParser
 
 import pytest
@@ -69,6 +70,15 @@ def test_the_verdicts_the_rules_and_the_command_are_there(page):
     ):
         assert words in text
     assert "difference +15" in text and "best" in text
+
+
+def test_the_heat_map_is_drawn_once(tmp_path):
+    """From its numbers where they are known; the picture of it stands in for them where they are not."""
+    run = make_run(tmp_path / "run")
+    shutil.copy(run / "figures" / "reconstructions.png", run / "figures" / "grid.png")
+    assert "Layers and noise levels" not in render(collect_all([run]))
+    (run / "results.json").unlink()
+    assert "Layers and noise levels" in render(collect_all([run]))
 
 
 def test_hostile_names_appear_as_text(tmp_path):

@@ -43,7 +43,7 @@ class Encoder:
     has_class_token: bool = True
     grid: tuple[int, int] | None = None  # rows and columns of patch tokens
     untrained: Callable[[], Encoder] | None = None
-    # Of diffusion models alone (evaluation/denoiser.py):
+    # Of diffusion models alone (evaluation/noisy.py):
     noise: float | None = None  # the level at which images are shown, 0 to 1
     noisy_tokens: Callable[[Tensor, Sequence[str], Tensor], Tokens] | None = None  # with the indices of the images
     at_noise: Callable[[float], Encoder] | None = None  # the same network at another level
@@ -61,34 +61,40 @@ class Encoder:
 
 
 def open_encoder(
-    source: str | Path | Callable[[Tensor], Tensor], *, device: str = "cpu", noise: float | None = None, **given: Any
+    source: str | Path | Callable[[Tensor], Tensor],
+    *,
+    device: str = "cpu",
+    noise: float | None = None,
+    latent: str | None = None,
+    **given: Any,
 ) -> Encoder:
     """From a run, an encoder or snapshot folder, a transformers folder, a timm name, or a function of images.
 
     A function needs `image_size` and `channels`, and may be given `mean` and `std`. `noise` is the level, 0 to 1, at
-    which a diffusion model is shown the images.
+    which a diffusion model is shown the images; `latent` where the autoencoder of one of latents is now.
     """
     if callable(source):
         return from_function(source, **given)
-    encoder = _open_path(source, device, noise)
-    if noise is not None and encoder.noise is None:
-        raise ConfigError(f"noise is {noise:g}, but {source} is no diffusion model; allowed: no noise")
+    encoder = _open_path(source, device, noise, latent)
+    for name, value in (("noise", noise), ("latent", latent)):
+        if value is not None and encoder.noise is None:
+            raise ConfigError(f"{name} is {value!r}, but {source} is no diffusion model; allowed: no {name}")
     return encoder
 
 
-def _open_path(source: str | Path, device: str, noise: float | None) -> Encoder:
+def _open_path(source: str | Path, device: str, noise: float | None, latent: str | None) -> Encoder:
     path = Path(source)
     if (path / "checkpoints").is_dir() or (path / "encoder").is_dir():
         if not (path / "encoder" / "config.json").is_file():
             raise RunError(f"{path} has no encoder yet: the run is not complete; finish it with --resume")
-        return from_folder(path / "encoder", device, noise)
+        return from_folder(path / "encoder", device, noise, latent)
     if (path / "config.json").is_file():
         described = json.loads((path / "config.json").read_bytes()[: 2**22])
         if isinstance(described, dict) and "model_type" in described:
             from echoless.evaluation.foreign import from_transformers
 
             return from_transformers(path, device)
-        return from_folder(path, device, noise)
+        return from_folder(path, device, noise, latent)
     if path.exists():
         raise RunError(f"{path} is neither a run, nor an encoder folder, nor a transformers folder")
     if str(source).startswith(("timm:", "local-dir:")):
@@ -98,13 +104,15 @@ def _open_path(source: str | Path, device: str, noise: float | None) -> Encoder:
     raise RunError(f"{source} does not exist; allowed: a run, an encoder folder, a transformers folder, or timm:NAME")
 
 
-def from_folder(folder: Path, device: str = "cpu", noise: float | None = None) -> Encoder:
+def from_folder(folder: Path, device: str = "cpu", noise: float | None = None, latent: str | None = None) -> Encoder:
     """An encoder or a diffusion model (at a level of noise) that a run wrote, or that was imported."""
     weights = load_weights(folder)
     if weights.config.get("kind") in ("uvit", "sit"):
-        from echoless.evaluation.denoiser import from_denoiser_weights
+        from echoless.evaluation.denoiser import read_denoiser
+        from echoless.evaluation.noisy import from_denoiser
 
-        return from_denoiser_weights(weights, name=str(folder), noise=noise, device=device)
+        denoiser = read_denoiser(weights, name=str(folder), device=device, latent=latent)
+        return from_denoiser(denoiser, noise=noise, device=device)
     described = weights.config.get("model", {})
     vit: ViT | ResNet
     if weights.config.get("kind") == "resnet":

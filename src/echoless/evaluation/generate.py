@@ -5,25 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from echoless.config import DiffusionConfig, FlowConfig, RunConfig, SiTConfig, UViTConfig, from_dict
-from echoless.config.training import LatentConfig
+from echoless.config import RunConfig, from_dict
 from echoless.errors import ConfigError, RunError
+from echoless.evaluation.denoiser import read_denoiser
 from echoless.evaluation.encoder import fingerprint_of
 from echoless.models import SiT, UViT
-from echoless.models.vae import VAE, open_vae
-from echoless.objectives import DiffusionObjective, FlowObjective, Sampling, denoising_objective, draw_samples
+from echoless.models.vae import VAE
+from echoless.objectives import DiffusionObjective, FlowObjective, Sampling, draw_samples
 from echoless.objectives.samplers import SampleNoise
-from echoless.runs import find_latest_valid, load_checkpoint, load_weights, require_same_shortcuts
+from echoless.runs import Weights, find_latest_valid, load_checkpoint, load_weights
 
 # Always so many at once, the last ones for nothing if need be: a processor rounds otherwise in another batch.
 PIECE = 16
-KINDS: dict[Any, tuple[Any, Any]] = {"uvit": (UViTConfig, UViT), "sit": (SiTConfig, SiT)}
-OBJECTIVES: dict[Any, Any] = {"diffusion": DiffusionConfig, "flow": FlowConfig}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,59 +71,24 @@ class ImageGenerator:
 
 def open_generator(source: Path, device: str = "cpu", *, latent: str | None = None) -> ImageGenerator:
     """From a run (complete, or at its newest checkpoint), or from a folder that holds a denoiser."""
-    described, tensors, shortcuts = _trained(source)
-    if described.get("kind") not in KINDS:
-        raise RunError(f"{source} holds a model of kind {described.get('kind')!r}; allowed: {', '.join(KINDS)}")
-    config_type, network = KINDS[described["kind"]]
-    config = from_dict(config_type, described.get("model", {}), "model")
-    about = described.get("objective")
-    kind = about.get("kind") if isinstance(about, dict) else None
-    if kind not in OBJECTIVES:
-        raise RunError(f"{source} does not say what it was trained to predict; allowed: {', '.join(OBJECTIVES)}")
-    objective = from_dict(OBJECTIVES[kind], about, "objective")
-    model = network(config)
-    require_same_shortcuts(model.shortcut_record, shortcuts, names=("its config", "its weights"))
-    try:
-        model.load_state_dict(tensors)
-    except RuntimeError as error:
-        raise RunError(
-            f"the weights in {source} do not fit their config: {' '.join(str(error).split())[:300]}"
-        ) from None
-    mean, std = (tuple(described.get(key) or (0.5,) * config.channels) for key in ("mean", "std"))
+    denoiser = read_denoiser(_trained(source), name=str(source), device=device, latent=latent)
     return ImageGenerator(
-        name=str(source),
-        fingerprint=fingerprint_of(model.state_dict(), [repr(config), repr(objective), repr((mean, std))]),
-        model=model.to(device).eval(),
-        objective=denoising_objective(objective, (config.channels, *config.image_size), config.classes),
-        mean=mean,
-        std=std,
+        name=denoiser.name,
+        fingerprint=fingerprint_of(denoiser.model.state_dict(), denoiser.description),
+        model=denoiser.model,
+        objective=denoiser.objective,
+        mean=denoiser.mean,
+        std=denoiser.std,
         device=device,
-        vae=_vae(source, described.get("latent"), latent, device),
+        vae=denoiser.vae,
     )
 
 
-def _vae(source: Path, described: Any, given: str | None, device: str) -> VAE | None:
-    """The autoencoder that the run was trained with, or none; never another."""
-    if described is None:
-        if given is not None:
-            raise ConfigError(f"latent is {given!r}, and {source} was trained on pixels; allowed: no --latent")
-        return None
-    config = from_dict(LatentConfig, described, "latent")
-    folder = Path(given or config.path)
-    if not folder.is_dir():
-        raise ConfigError(f"the autoencoder {folder} of {source} is not there; allowed: --latent with its folder")
-    vae = open_vae(folder, device)
-    if vae.fingerprint != config.fingerprint:
-        raise ConfigError(f"the autoencoder {folder} is not the one {source} was trained with; allowed: that one")
-    return vae
-
-
-def _trained(source: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Any]]:
-    """(what it is, weights, shortcuts); of a run that goes on, the averaged weights of its newest checkpoint."""
+def _trained(source: Path) -> Weights:
+    """Of a run that goes on, the averaged weights of its newest checkpoint."""
     for folder in (source, source / "encoder"):
         if (folder / "model.safetensors").is_file():
-            weights = load_weights(folder)
-            return dict(weights.config), dict(weights.tensors), dict(weights.shortcuts)
+            return load_weights(folder)
     found = find_latest_valid(source / "checkpoints") if (source / "checkpoints").is_dir() else None
     if found is None:
         raise RunError(f"{source} holds no trained model; allowed: a run with a checkpoint, or a model folder")
@@ -137,7 +99,7 @@ def _trained(source: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict[str,
     written = checkpoint.manifest["config"]
     described = {"kind": config.model.kind, "model": written["model"], "objective": written["objective"]}
     described |= {"mean": config.data.mean, "std": config.data.std, "latent": written["data"].get("latent")}
-    return described, tensors or dict(checkpoint.tensors["model"]), checkpoint.manifest["shortcuts"]
+    return Weights(tensors or dict(checkpoint.tensors["model"]), described, dict(checkpoint.manifest["shortcuts"]))
 
 
 def check_request(generator: ImageGenerator, guidance: float, classes: Sequence[int] | None) -> None:

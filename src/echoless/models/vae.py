@@ -29,6 +29,7 @@ class VAE:
 
     network: Any
     fingerprint: str  # SHA-256 of its config and weights
+    channels: int  # of the images
     scale: float
     shift: float
     device: str
@@ -40,14 +41,18 @@ class VAE:
             return Moments(coded.latent_dist.mean.cpu(), coded.latent_dist.std.cpu())
         return Moments(coded.latents.cpu(), torch.zeros_like(coded.latents.cpu()))
 
+    def latents(self, images_BCHW: Tensor) -> Tensor:
+        """The middle of each Gaussian, as a denoiser is trained on it."""
+        return (self.encode(images_BCHW).mean.to(self.device) - self.shift) * self.scale
+
     @torch.no_grad()
     def decode(self, trained_BCHW: Tensor) -> Tensor:
         """Of what a denoiser was trained on."""
         return self.network.decode(trained_BCHW.to(self.device) / self.scale + self.shift).sample
 
-    def latent_shape(self, channels: int, size: tuple[int, int]) -> tuple[int, int, int]:
+    def latent_shape(self, size: tuple[int, int]) -> tuple[int, int, int]:
         """(channels, height, width) of the latent of an image of this size."""
-        _, *shape = self.encode(torch.zeros(1, channels, *size)).mean.shape
+        _, *shape = self.encode(torch.zeros(1, self.channels, *size)).mean.shape
         return shape[0], shape[1], shape[2]
 
 
@@ -66,10 +71,19 @@ def open_vae(folder: Path, device: str = "cpu") -> VAE:
     return VAE(
         network=network.to(device).eval().requires_grad_(False),
         fingerprint=fingerprint(folder),
+        channels=image_channels(config),
         scale=float(config.get("scaling_factor") or 1.0),
         shift=float(config.get("shift_factor") or 0.0),
         device=device,
     )
+
+
+def image_channels(config: dict[str, Any]) -> int:
+    """Of the images that an autoencoder of this config takes."""
+    channels = config.get("in_channels", 3)
+    if not isinstance(channels, int) or channels < 1:
+        raise ConfigError(f"in_channels of the autoencoder is {channels!r}; allowed: a whole number, 1 or more")
+    return channels
 
 
 def fingerprint(folder: Path) -> str:

@@ -10,6 +10,7 @@ from echoless.data import open_images
 from echoless.evaluation import embed as embedding
 from echoless.evaluation.encoder import open_encoder
 from echoless.evaluation.extract import View
+from echoless.recipes.reading import converted_channels
 from echoless.training import Progress, join_team, leave_team
 
 
@@ -22,7 +23,7 @@ def embed_with(source: str, data: str, out: Path, options: EmbedOptions) -> int:
     embedding.check_target(out, options.overwrite)
     team = join_team(options.device)
     try:
-        encoder = open_encoder(source, device=str(team.device), noise=options.noise)
+        encoder = open_encoder(source, device=str(team.device), noise=options.noise, latent=options.latent)
         with Progress("reading images", 1, "images") as reading:
 
             def show(done: int, total: int) -> None:
@@ -32,6 +33,7 @@ def embed_with(source: str, data: str, out: Path, options: EmbedOptions) -> int:
             images = open_images(
                 data,
                 labels=Path(options.labels) if options.labels else None,
+                channels=converted_channels(source),
                 progress=show if team.leads else None,
                 say=reading.say if team.leads else None,
             )

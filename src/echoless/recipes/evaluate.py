@@ -21,7 +21,7 @@ from echoless.recipes.metrics.scan import check_layers, scan, scan_features
 from echoless.recipes.metrics.scan import wanted as scan_wanted
 from echoless.recipes.metrics.snapshots import check_snapshots, measure_snapshots
 from echoless.recipes.overlap import told_of_overlap
-from echoless.recipes.reading import align_classes, read_images
+from echoless.recipes.reading import align_classes, converted_channels, read_images
 from echoless.reports import Metric
 from echoless.runs import RunFolder
 from echoless.training import choose_device
@@ -74,11 +74,12 @@ def _show_own_images(run: RunFolder, bench: Bench) -> None:
 
 
 def _prepare(source: str, options: EvaluateOptions, say: Say) -> Bench:
-    encoder = open_encoder(source, device=str(choose_device(options.device)))
+    encoder = open_encoder(source, device=str(choose_device(options.device)), latent=options.latent)
+    channels = converted_channels(source)
     run = Path(source) if (Path(source) / "checkpoints").is_dir() else None
     data = options.train or _data_of(Path(source))
-    train = _open(data, options.labels, encoder)
-    test = _open(options.test, options.test_labels, encoder) if options.test else None
+    train = _open(data, options.labels, channels, encoder)
+    test = _open(options.test, options.test_labels, channels, encoder) if options.test else None
     if options.test and test is not None:
         align_classes(train, test)
         if warning := told_of_overlap(train, test, (data, options.test)):
@@ -94,8 +95,8 @@ def _data_of(run: Path) -> str:
         raise RunError(f"{run} does not say which images it was trained on; give --train") from None
 
 
-def _open(data: str, labels: str | None, encoder: Encoder) -> Images:
-    images = read_images(data, labels)
+def _open(data: str, labels: str | None, channels: int | None, encoder: Encoder) -> Images:
+    images = read_images(data, labels, channels)
     check_channels(encoder, images)
     return images
 

@@ -41,7 +41,10 @@ def open_space(options: PretrainOptions, images: Images, team: Team) -> LatentSp
         return None
     vae = open_vae(Path(options.latent), str(team.device))
     size = _image_size(options, images)
-    shape = vae.latent_shape(images.shape.channels, size)
+    require(
+        images.shape.channels == vae.channels, "channels", images.shape.channels, f"{vae.channels}, as --latent takes"
+    )
+    shape = vae.latent_shape(size)
     factor = size[0] // shape[1]
     exact = size[0] == factor * shape[1] and size[1] == factor * shape[2]
     require(exact, "image_size", size, f"multiples of {factor}, the side of what one latent pixel stands for")

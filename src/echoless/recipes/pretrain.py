@@ -18,7 +18,7 @@ from echoless.config.training import Precision
 from echoless.data import Images, Latents, measure_statistics, open_images
 from echoless.errors import ConfigError, EcholessError
 from echoless.models import count_parameters
-from echoless.models.vae import require_vae
+from echoless.models.vae import image_channels, require_vae
 from echoless.randomness import generator_for
 from echoless.recipes.about import recorded, show_data
 from echoless.recipes.facts import DataFacts
@@ -70,6 +70,7 @@ def pretrain_with(data: str, out: Path, options: PretrainOptions) -> bool:
     )
     before = continued(out, options)
     options = options if before is None else _remembered(options, before)
+    options = _as_the_autoencoder_sees(options)
     _check_early(options, out, before)
     team = join_team(options.device)
     run = None
@@ -139,6 +140,13 @@ def _remembered(options: PretrainOptions, before: RunConfig) -> PretrainOptions:
     return replace(options, latent=options.latent or known.latent.path, image_size=size)
 
 
+def _as_the_autoencoder_sees(options: PretrainOptions) -> PretrainOptions:
+    """Grey images become colour images, or these grey, where an autoencoder will look at them."""
+    if options.latent is None or options.channels is not None:
+        return options
+    return replace(options, channels=image_channels(require_vae(Path(options.latent))))
+
+
 def open_early(out: Path, resume: bool, overwrite: bool) -> RunFolder | None:
     """The run folder; only a look at it where it is to be replaced, because that waits until the data is known good.
 
@@ -155,8 +163,6 @@ def open_early(out: Path, resume: bool, overwrite: bool) -> RunFolder | None:
 
 def _check_early(options: PretrainOptions, out: Path, before: RunConfig | None) -> None:
     """Settings that are wrong for any data, found without looking at it."""
-    if options.latent is not None:
-        require_vae(Path(options.latent))
     given = options if options.latent is None else replace(options, image_size=None)
     # Whether there are labels is known later.
     config = settle(given, DataFacts(3, 64, 64, 1000, classes=10), DataConfig(), before)

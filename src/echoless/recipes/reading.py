@@ -6,17 +6,29 @@ from pathlib import Path
 
 from echoless.data import Images, open_images
 from echoless.errors import DataError
+from echoless.runs import RunFolder
 from echoless.training import Progress
 
 
-def read_images(data: str, labels: str | None) -> Images:
+def read_images(data: str, labels: str | None, channels: int | None = None) -> Images:
+    """`channels`: what every image is converted to; None: as most of them are."""
     with Progress("reading images", 1, "images") as progress:
 
         def show(done: int, total: int) -> None:
             progress.total = total
             progress.show(done)
 
-        return open_images(data, labels=Path(labels) if labels else None, progress=show, say=progress.say)
+        given = Path(labels) if labels else None
+        return open_images(data, labels=given, channels=channels, progress=show, say=progress.say)
+
+
+def converted_channels(source: str) -> int | None:
+    """What a run had its images converted to, so that others reach it in the same way; None where it did not ask."""
+    try:
+        channels = RunFolder(Path(source)).read_config()["data"].get("channels")
+    except Exception:  # not one of our runs, or from before: its images came as they are
+        return None
+    return channels if isinstance(channels, int) else None
 
 
 def align_classes(train: Images, test: Images) -> None:

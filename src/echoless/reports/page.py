@@ -17,7 +17,7 @@ from echoless.reports.collect import Picture, RunData, collect_all
 from echoless.reports.compare import Row, compare, differing, groups_of, short
 from echoless.reports.facts import command, facts, headline, status
 from echoless.reports.figures import alpha_figures, training_figures
-from echoless.reports.learned import learned_figures, title_of
+from echoless.reports.learned import heat_maps, learned_figures, title_of
 from echoless.reports.payload import PICTURE_BUDGET, data_uri, maps_of, within
 from echoless.reports.record import Metric, describe, interval_text, number
 from echoless.reports.verdicts import Verdict, judge
@@ -158,7 +158,7 @@ def _pictures(runs: Sequence[RunData]) -> list[dict[str, Any]]:
         (name, place, run, picture)
         for place, run in enumerate(runs)
         for name, picture in run.pictures.items()
-        if name not in _NOT_SHOWN and not (name == "tsne" and run.map is not None)
+        if name not in _NOT_SHOWN and not _drawn_anyway(name, run)
     ]
     shown.sort(key=lambda item: (_order(item[0]), item[1]))
     small: list[Picture] = within([picture for *_, picture in shown], PICTURE_BUDGET)
@@ -172,6 +172,11 @@ def _pictures(runs: Sequence[RunData]) -> list[dict[str, Any]]:
         }
         for (name, place, run, _), picture in zip(shown, small)
     ]
+
+
+def _drawn_anyway(name: str, run: RunData) -> bool:
+    """Whether the page draws this picture itself, from the numbers behind it."""
+    return (name == "tsne" and run.map is not None) or (name == "grid" and bool(heat_maps(run, alone=True)))
 
 
 def _order(name: str) -> tuple[int, str]:

@@ -14,6 +14,8 @@ class EmbedOptions:
     """last (of a diffusion model: the one in its middle), or a name such as block07/+mlp."""
     noise: float | None = None
     """Level at which a diffusion model is shown the images, 0 (none) to 1 (default: 0.1)."""
+    latent: str | None = None
+    """Where the autoencoder of a run on latents is now (default: where it was); another one is refused."""
     pooling: Literal["mean", "cls", "patch_mean"] = "mean"
     """How the tokens of an image become one vector."""
     dtype: Literal["fp32", "fp16"] = "fp32"

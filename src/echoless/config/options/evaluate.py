@@ -44,6 +44,8 @@ class EvaluateOptions:
     """last, all, or names such as block07/+mlp. Of a diffusion model, last means five from the first to the last."""
     noise: tuple[float, ...] = ()
     """Levels at which a diffusion model is shown the images, 0 (none) to 1 (default: 0.02 0.05 0.1 0.2 0.4)."""
+    latent: str | None = None
+    """Where the autoencoder of a run on latents is now (default: where it was); another one is refused."""
     pooling: Literal["mean", "cls", "patch_mean"] = "mean"
     """How the tokens of an image become one vector: mean over all of them (the paper's), class token, patches."""
     samples: str | None = None

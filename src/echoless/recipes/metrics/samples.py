@@ -164,7 +164,12 @@ def _place(bench: Bench) -> Path:
         folder = bench.run / "samples" / f"n{options.draw}-steps{options.steps}-seed{options.seed}"
         folder.parent.mkdir(exist_ok=True)
         wanted = SampleOptions(
-            n=options.draw, steps=options.steps, seed=options.seed, device=options.device, resume=True
+            n=options.draw,
+            steps=options.steps,
+            seed=options.seed,
+            latent=options.latent,
+            device=options.device,
+            resume=True,
         )
         sample_with(bench.run, folder, wanted)
     archive = folder / "samples.npz"

@@ -23,7 +23,9 @@ def measure_snapshots(bench: Bench, names: Sequence[str]) -> list[Metric]:
     """Those of the named metrics that are followed over training."""
     metrics: list[Metric] = []
     for folder in _folders(bench):
-        encoder = from_folder(folder, str(choose_device(bench.options.device)), bench.encoder.noise)
+        encoder = from_folder(
+            folder, str(choose_device(bench.options.device)), bench.encoder.noise, bench.options.latent
+        )
         subject = Subject(bench, "trained", encoder, {"step": int(folder.name.removeprefix("step-"))})
         metrics += [metric for name in names if METRICS[name].snapshots for metric in METRICS[name].of(subject)]
     return metrics
