@@ -1,6 +1,6 @@
 """What is a trained denoiser, and how is it read? The network, what it predicts, and the space that it sees.
 
-Both that draw images with it (generate.py) and that look at its features (noisy.py) open it here.
+Whoever draws images with it (generate.py) or looks at its features (noisy.py) opens it here.
 """
 
 from __future__ import annotations

@@ -142,9 +142,10 @@ def _remembered(options: PretrainOptions, before: RunConfig) -> PretrainOptions:
 
 def _as_the_autoencoder_sees(options: PretrainOptions) -> PretrainOptions:
     """Grey images become colour images, or these grey, where an autoencoder will look at them."""
-    if options.latent is None or options.channels is not None:
+    if options.latent is None:
         return options
-    return replace(options, channels=image_channels(require_vae(Path(options.latent))))
+    taken = image_channels(require_vae(Path(options.latent)))
+    return replace(options, channels=options.channels or taken)
 
 
 def open_early(out: Path, resume: bool, overwrite: bool) -> RunFolder | None:
