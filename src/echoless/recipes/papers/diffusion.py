@@ -19,11 +19,16 @@ LAST = 0.1  # share of a run that its final loss is the mean of
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """Networks and lengths at one scale. `extractor` are options of the masked autoencoder that looks at samples."""
+    """Networks and lengths at one scale.
+
+    `extractor` are options of the masked autoencoder that looks at samples, `classifier` those of a network that was
+    taught the classes and takes its place on the built-in set, which surely has labels.
+    """
 
     recipes: tuple[str, ...]
     training: Mapping[str, Any]
     extractor: Mapping[str, Any]
+    classifier: Mapping[str, Any] | None = None
     samples: int
     alphas: Mapping[str, tuple[float, ...]]
 
@@ -32,8 +37,9 @@ TINY = ("uvit-tiny", "sit-tiny")
 SIZES = {
     "tiny": Size(
         recipes=TINY,
-        training={"image_size": 16, "batch_size": 64, "max_steps": 1200},
-        extractor={"recipe": "demo", "max_steps": 150},
+        training={"image_size": 16, "width": 128, "depth": 4, "batch_size": 64, "max_steps": 2000},
+        extractor={"recipe": "demo", "image_size": 16, "patch_size": 4, "max_steps": 600},
+        classifier={"recipe": "resnet-tiny-supervised", "image_size": 16, "max_steps": 800},
         samples=512,
         alphas=dict.fromkeys(TINY, (1.0, 0.7)),
     ),
@@ -86,17 +92,27 @@ def diffusion(source: Source, scale: Scale) -> Experiment:
         notes=(
             f"loss: mean over the last {100 * LAST:.0f} % of training; of networks of one kind only",
             f"Frechet distance, precision, recall: {size.samples} samples of 20 steps against "
-            f"{source.test or source.data}, through the masked autoencoder in OUT/extractor; they compare rows of this "
-            "table and nothing else",
+            f"{source.test or source.data}, through OUT/extractor ({looking(source, size)['recipe']}); they compare rows "
+            "of this table and nothing else",
             "probe: at the layer and noise level that folds of the training set chose; interval over images in the CSV",
             "samples: OUT/NAME/samples/grid.png; heat maps: OUT/NAME/figures/grid.png",
         ),
     )
 
 
+def looking(source: Source, size: Size) -> Mapping[str, Any]:
+    """Options of the network that looks at samples."""
+    return size.classifier if size.classifier is not None and drawn(source) else size.extractor
+
+
+def drawn(source: Source) -> bool:
+    """Whether the images are the built-in set, which has labels and can hold images out."""
+    return source.data.partition(":")[0].partition("@")[0] == "shapes"
+
+
 def with_test(source: Source) -> Source:
     """Held-out images, where the data can make its own."""
-    if source.test is None and source.data.partition(":")[0] == "shapes":
+    if source.test is None and drawn(source):
         return replace(source, test="shapes:2000@test")
     return source
 
@@ -108,7 +124,7 @@ def trial(source: Source, size: Size, recipe: str, alpha: float, seed: int, cond
     shared = {"labels": source.labels, "device": source.device}
     options = {"recipe": recipe, "alpha_min": alpha, "conditional": conditional, **size.training}
     train = command("pretrain", source.data, out=RUN, seed=seed, **options, **shared)
-    extractor = command("pretrain", source.data, out=EXTRACTOR, seed=0, **size.extractor, **shared)
+    extractor = command("pretrain", source.data, out=EXTRACTOR, seed=0, **looking(source, size), **shared)
     draw = command("sample", RUN, out=f"{RUN}/samples", n=size.samples, seed=seed, device=source.device)
     measure = command(
         "evaluate",
