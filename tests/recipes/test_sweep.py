@@ -89,6 +89,23 @@ def test_two_jobs_run_side_by_side_and_a_stop_begins_no_third(tmp_path, monkeypa
     assert threads_each(1) is None and threads_each(10_000) == 1
 
 
+def test_a_folder_that_trials_share_is_filled_by_one_of_them_at_a_time(tmp_path, monkeypatch):
+    inside: list[Path] = []
+
+    def fill(words, log, stop, tick, threads):
+        inside.append(log)
+        assert len(inside) == 1
+        time.sleep(0.05)
+        inside.remove(log)
+        return 0
+
+    monkeypatch.setattr("echoless.recipes.trials.run_command", fill)
+    (tmp_path / "logs").mkdir()
+    trials = experiment(("pretrain", "--out", "{run}/../shared"), names="abcd").trials
+    ended = list(run_trials(trials, tmp_path, 4, StopRequest(), lambda _: None))
+    assert [outcome.state for _, outcome in ended] == ["done"] * 4
+
+
 def test_an_error_in_one_job_ends_the_others(tmp_path, monkeypatch):
     stop = StopRequest()
 

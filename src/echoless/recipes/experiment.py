@@ -13,6 +13,8 @@ from echoless.reports import Metric
 
 RUN = "{run}"  # a word of a command that begins so stands for the trial's own folder: `{run}`, `{run}-tuned`
 
+BESIDE = f"{RUN}/../"  # and one that begins so for a folder that all trials share
+
 Words = tuple[str, ...]
 Reading = Callable[[Path], list[Metric]]  # a run folder -> numbers that no verb prints
 

@@ -12,18 +12,22 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 from echoless.errors import ConfigError, NonFiniteError, UntrustedFile
-from echoless.recipes.experiment import Trial, Words
+from echoless.recipes.experiment import BESIDE, Trial, Words
 from echoless.runs import read_json_object, write_json
 from echoless.training import StopRequest
 
 State = Literal["done", "failed", "stopped"]
+_filling = threading.Lock()  # a folder that trials share is filled by one of them; the others find it done
 _POLL_SECONDS = 0.2
 _LAST_BYTES = 4096
 
@@ -122,7 +126,8 @@ def run_trial(
     for words, placed in list(zip(trial.commands, trial.commands_in(out)))[len(ledger.finished) :]:
         ledger.begin(words)
         started = time.monotonic()
-        code = run_command(placed, ledger.log, stop, tick, threads=threads)
+        with _filling if _fills_shared_folder(words) else nullcontext():
+            code = run_command(placed, ledger.log, stop, tick, threads=threads)
         if stop.requested:
             return Outcome("stopped", f"stopped by {stop.requested}")
         if code == NonFiniteError.exit_code and trial.may_diverge:
@@ -133,6 +138,10 @@ def run_trial(
             return Outcome("failed", _reason(code, ledger.log))
         ledger.finish(words, time.monotonic() - started)
     return Outcome("done")
+
+
+def _fills_shared_folder(words: Words) -> bool:
+    return any(option == "--out" and value.startswith(BESIDE) for option, value in pairwise(words))
 
 
 def run_command(

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from echoless.recipes.experiment import RUN, Experiment, Published, Quantity, Trial, command, trial_name
+from echoless.recipes.experiment import BESIDE, RUN, Experiment, Published, Quantity, Trial, command, trial_name
 from echoless.recipes.papers.scale import Scale, Source
 from echoless.reports import Metric
 from echoless.runs.journal import Metrics
 
-EXTRACTOR = f"{RUN}/../extractor"  # one for all trials, beside them
+EXTRACTOR = f"{BESIDE}extractor"
 LAST = 0.1  # share of a run that its final loss is the mean of
 
 
@@ -92,8 +92,8 @@ def diffusion(source: Source, scale: Scale) -> Experiment:
         notes=(
             f"loss: mean over the last {100 * LAST:.0f} % of training; of networks of one kind only",
             f"Frechet distance, precision, recall: {size.samples} samples of 20 steps against "
-            f"{source.test or source.data}, through OUT/extractor ({looking(source, size)['recipe']}); they compare rows "
-            "of this table and nothing else",
+            f"{source.test or source.data}, through OUT/extractor ({looking(source, size)['recipe']}); they compare "
+            "rows of this table and nothing else",
             "probe: at the layer and noise level that folds of the training set chose; interval over images in the CSV",
             "samples: OUT/NAME/samples/grid.png; heat maps: OUT/NAME/figures/grid.png",
         ),
