@@ -28,7 +28,7 @@ VIT_LENGTH: Mapping[str, Mapping[str, Any]] = {
 # AdamW leaves it at chance at 2e-3, SOAP learns three times as slowly at 6e-4.
 LEARNING_RATE: Mapping[str, Mapping[str, Any]] = {"adamw": {"base_lr": 6e-4}, "soap": {"base_lr": 2e-3}}
 RESNET_LENGTH: Mapping[str, Mapping[str, Any]] = {
-    "tiny": {"recipe": "resnet-tiny-supervised", "batch_size": 128, "max_steps": 600},
+    "tiny": {"recipe": "resnet-tiny-supervised", "batch_size": 128, "max_steps": 300},
     "cpu": {"recipe": "resnet-tiny-supervised", "max_steps": 8000},
     "paper": {"recipe": "resnet-supervised"},
 }
