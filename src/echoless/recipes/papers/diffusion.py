@@ -102,17 +102,12 @@ def diffusion(source: Source, scale: Scale) -> Experiment:
 
 def looking(source: Source, size: Size) -> Mapping[str, Any]:
     """Options of the network that looks at samples."""
-    return size.classifier if size.classifier is not None and drawn(source) else size.extractor
-
-
-def drawn(source: Source) -> bool:
-    """Whether the images are the built-in set, which has labels and can hold images out."""
-    return source.data.partition(":")[0].partition("@")[0] == "shapes"
+    return size.classifier if size.classifier is not None and source.drawn else size.extractor
 
 
 def with_test(source: Source) -> Source:
     """Held-out images, where the data can make its own."""
-    if source.test is None and drawn(source):
+    if source.test is None and source.drawn:
         return replace(source, test="shapes:2000@test")
     return source
 

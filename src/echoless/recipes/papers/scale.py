@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from echoless.config.checks import require_whole
 from echoless.config.options import SweepOptions
+from echoless.data.synthetic import parse_shapes
 from echoless.recipes.experiment import RUN, Experiment, Trial, Words, command, trial_name
 
 
@@ -21,6 +22,11 @@ class Source:
     test_labels: str | None = None
     seeds: int = 3
     device: str | None = None
+
+    @property
+    def drawn(self) -> bool:
+        """Whether it is the built-in set, which has labels and masks, and can hold images out."""
+        return parse_shapes(self.data) is not None
 
     @staticmethod
     def of(data: str, options: SweepOptions) -> Source:

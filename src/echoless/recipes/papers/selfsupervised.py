@@ -64,7 +64,7 @@ def dino(source: Source, scale: Scale) -> Experiment:
         Cell({"shortcuts": "faded-0.7"}, {"alpha_min": 0.7}),
         Cell({"shortcuts": "none"}, {"variant": "none", "init_scheme": "skipless", "init_constants": start}),
     ]
-    masked = source.data.startswith("shapes")  # the set that brings masks
+    masked = source.drawn
     dense = (FOUND, SEGMENTED) if masked else ()
     metrics = ("knn", "linear", "rank", *(("tokencut", "segprobe") if masked else ()))
     return Experiment(
