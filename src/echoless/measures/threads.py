@@ -17,6 +17,7 @@ def one_thread_each() -> Iterator[ThreadPoolExecutor]:
     product.
     """
     threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the caller too: what its own team leaves behind would spin on a core that others need
     try:
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             yield pool
