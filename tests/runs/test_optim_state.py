@@ -26,8 +26,9 @@ OPTIMISERS = {
 
 
 def soap(parameters):
-    library = pytest.importorskip("pytorch_optimizer", exc_type=ImportError)
-    return library.SOAP(parameters, lr=1e-2, precondition_frequency=2)
+    import pytorch_optimizer
+
+    return pytorch_optimizer.SOAP(parameters, lr=1e-2, precondition_frequency=2)
 
 
 OPTIMISERS["SOAP"] = soap

@@ -58,8 +58,15 @@ class ImageGenerator:
             labels_B = torch.where(labels_B < 0, self.objective.classes, labels_B).to(self.device)
         noise = SampleNoise(seed, filled, self.objective.shape, self.device)
         with torch.no_grad():
-            samples = draw_samples(self.model, self.objective, sampling, noise, labels_B)
+            samples = draw_samples(self.model, self.objective, sampling, noise, labels_B, self.bounds())
         return self.to_levels(samples[: len(indices)])
+
+    def bounds(self) -> tuple[Tensor, Tensor] | None:
+        """Black and white as the model sees them; latents have no bounds."""
+        if self.vae is not None:
+            return None
+        mean, std = (torch.tensor(values, device=self.device)[:, None, None] for values in (self.mean, self.std))
+        return (0 - mean) / std, (1 - mean) / std
 
     def to_levels(self, samples_BCHW: Tensor) -> Tensor:
         """From what the model was trained on to grey levels."""

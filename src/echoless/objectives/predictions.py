@@ -80,6 +80,22 @@ def translate(field: Field, path: Path, given: Prediction, wanted: Prediction) -
     return field if given == wanted else translated
 
 
+# Section 3.2 of arXiv:2006.11239 in its authors' code: the expected data, clipped to where data can be.
+def keep_within(field: Field, path: Path, given: Prediction, low: Tensor, high: Tensor) -> Field:
+    """The same field, except where the data it expects would be out of bounds (they broadcast to x).
+
+    Noise that is wrong by a hair is wrong data by 1 / a, a hundredfold near pure noise: a sampler that takes such data
+    for granted never comes back. For paths that have both signal and noise everywhere, because it divides by s.
+    """
+
+    def kept(x: Tensor, t: Tensor) -> Tensor:
+        at = path.at(t)
+        data = to_data(field(x, t), x, at, given).clamp(low, high)
+        return convert(data, x, at, "data", given)
+
+    return kept
+
+
 # A network as a field: `network_time` is the objective's, for example t -> 999 t.
 def field_of(
     model: Callable[[Tensor, Tensor, Tensor | None], Tensor],

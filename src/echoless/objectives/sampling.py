@@ -14,7 +14,7 @@ from echoless.objectives import samplers
 from echoless.objectives.diffusion import DiffusionObjective
 from echoless.objectives.flow import FlowObjective, sampling_interval
 from echoless.objectives.paths import Path
-from echoless.objectives.predictions import Field, Prediction, field_of, translate
+from echoless.objectives.predictions import Field, Prediction, field_of, keep_within, translate
 from echoless.objectives.samplers import SampleNoise
 
 DenoisingObjective = DiffusionObjective | FlowObjective
@@ -29,6 +29,7 @@ class Sampling:
     steps: int = 20
     guidance: float = 1.0
     channels: Literal["all", "first-three"] = "all"
+    clip: bool = True  # see `draw_samples`: `bounds`
 
 
 def sampler_for(objective: DenoisingObjective, name: Sampler | None = None) -> Sampler:
@@ -49,14 +50,21 @@ def draw_samples(
     sampling: Sampling,
     noise: SampleNoise,
     labels_B: Tensor | None = None,
+    bounds: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
-    """One sample for each generator of `noise`, in the space that the model was trained in."""
+    """One sample for each generator of `noise`, in the space that the model was trained in.
+
+    bounds: where data can be, as pixels are between black and white. What a diffusion expects is clipped to them; an
+    interpolant, whose velocities say as much about data as about noise, is sampled as it is.
+    """
     name = sampler_for(objective, sampling.name)
     if labels_B is None or objective.classes is None:
         field = field_of(model, objective.network_time, labels_B)
     else:
         given = (labels_B, objective.classes, sampling.guidance, sampling.channels)
         field = samplers.guided(model, objective.network_time, *given)
+    if bounds is not None and sampling.clip and isinstance(objective, DiffusionObjective):
+        field = keep_within(field, objective.path, objective.prediction, *bounds)
     solver = Solver(objective.path, field, objective.prediction, _ends(objective), sampling.steps, noise)
     return SOLVERS[name](solver, noise())
 

@@ -35,6 +35,7 @@ NEEDED = {
     "scipy": "",
     "matplotlib": "",
     "jinja2": "",
+    "pytorch-optimizer": "",
 }
 # Extra -> its distributions, and what they add.
 EXTRAS = {
@@ -43,7 +44,6 @@ EXTRAS = {
     "timm": (("timm",), "encoders to and from timm"),
     "science": (("tifffile", "pydicom"), "TIFF of any depth and number of channels, DICOM"),
     "shards": (("webdataset",), "WebDataset's own tools for .tar shards; reading them needs nothing"),
-    "optim": (("pytorch-optimizer",), "--optimizer soap and --optimizer muon"),
     "ode": (("torchdiffeq",), "adaptive ODE solvers for samplers"),
     "onnx": (("onnx", "onnxruntime", "onnxscript"), "export to ONNX"),
     "tracking": (("tensorboard",), "--tensorboard"),

@@ -102,6 +102,7 @@ def _draw(generator: ImageGenerator, out: Path, options: SampleOptions, team: Te
         steps=options.steps,
         guidance=options.guidance,
         channels=options.guidance_channels,
+        clip=options.clip,
     )
     batches = list(_batches(options))
     stopped = False

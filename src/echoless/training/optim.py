@@ -64,10 +64,8 @@ def layer_groups(model: nn.Module, config: OptimConfig) -> list[dict[str, Any]]:
 
 
 def _from_pytorch_optimizer(name: str, groups: list[dict[str, Any]], config: OptimConfig) -> torch.optim.Optimizer:
-    try:
-        import pytorch_optimizer
-    except Exception as error:  # a broken install counts as none
-        raise ConfigError(f"optimizer is {name!r}, which needs the extra echoless[optim]: {error}") from None
+    import pytorch_optimizer  # takes seconds, and brings torch's compiler along
+
     if name == "muon":
         groups = [group | {"use_muon": index == 0} for index, group in enumerate(groups)]
         # Adjusted: updates as long as AdamW's, so that base_lr means the same for both.

@@ -24,6 +24,8 @@ class SampleOptions:
     """1: as trained; larger: more like its class (needs a model with classes)."""
     guidance_channels: Literal["all", "first-three"] = "all"
     """first-three: as in the published SiT, whose guidance leaves the fourth channel of a latent alone."""
+    clip: bool = True
+    """A model that predicts the noise of pixels: take what it expects for black or white at most (False: as it is)."""
     classes: tuple[int, ...] | None = None
     """The classes of image 0, 1, ..., in turn; -1 is none (default: all classes in turn)."""
     latent: str | None = None
