@@ -22,6 +22,7 @@ from echoless.errors import ConfigError
 from echoless.models import UViT
 from echoless.objectives import DiffusionObjective, field_of, translate
 from echoless.objectives.paths import GVP, VP, Discrete, Linear, ddpm_betas, stable_diffusion_betas
+from echoless.objectives.predictions import keep_within
 from echoless.objectives.samplers import (
     DIFFUSIONS,
     SampleNoise,
@@ -279,11 +280,13 @@ def test_2m_equals_diffusers(generator):
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("clip", [False, True])
 @pytest.mark.parametrize("eta", [0.0, 0.7])
-def test_ddim_equals_diffusers(eta, generator):
+def test_ddim_equals_diffusers(eta, clip, generator):
+    """With clip, what the network expects is kept between -1 and 1: most of it would be far outside at first."""
     from diffusers import DDIMScheduler
 
-    scheduler = DDIMScheduler(beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear", clip_sample=False)
+    scheduler = DDIMScheduler(beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear", clip_sample=clip)
     scheduler.set_timesteps(10)
     x = torch.randn(4, 8, dtype=torch.float64, generator=generator)
     draws = torch.randn(10, 4, 8, dtype=torch.float64, generator=generator)
@@ -292,8 +295,10 @@ def test_ddim_equals_diffusers(eta, generator):
     for step, index in enumerate(scheduler.timesteps):
         fresh = draws[step] if eta else None
         predicted = Curved()(theirs, times[step])
-        theirs = scheduler.step(predicted, index, theirs, eta=eta, variance_noise=fresh).prev_sample
-    ours = ddim(Curved(), x, times, SD, eta, lambda: next(source))
+        settings = {"eta": eta, "variance_noise": fresh, "use_clipped_model_output": clip}
+        theirs = scheduler.step(predicted, index, theirs, **settings).prev_sample
+    field = keep_within(Curved(), SD, "noise", torch.tensor(-1.0), torch.tensor(1.0)) if clip else Curved()
+    ours = ddim(field, x, times, SD, eta, lambda: next(source))
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
 

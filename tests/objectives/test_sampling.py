@@ -65,3 +65,31 @@ def test_a_sampler_that_is_not_for_the_objective_is_refused_and_each_has_its_def
             ConfigError, match=f"sampler is '{wrong}', which is not for this objective; allowed: .*heun"
         ):
             sampler_for(objective, wrong)
+
+
+@pytest.mark.parametrize("sampler", ["em", "ddim", "dpm++2m", "dpm++3", "heun"])
+def test_a_wrong_prediction_does_not_lead_out_of_bounds(sampler):
+    """A network that always says "no noise at all" expects data a hundred times too far out."""
+    objective = denoising_objective(DiffusionConfig(), (3, 1, 1))
+    low, high = torch.tensor(-1.0), torch.tensor(1.0)
+
+    def ends(clip):
+        noise = SampleNoise(0, range(8), (3, 1, 1))
+        sampling = Sampling(name=sampler, steps=50, clip=clip)
+        return draw_samples(lambda x, *_: torch.zeros_like(x), objective, sampling, noise, bounds=(low, high))
+
+    inside, outside = ends(clip=True).abs().max(), ends(clip=False).abs().max()
+    print(f"{sampler}: largest value {inside:.2f} with bounds of 1, {outside:.1f} without")
+    assert inside < 1.2 and outside > 10  # the last time is not quite zero, so a little noise may be left
+
+
+def test_bounds_change_nothing_for_data_within_them():
+    objective = denoising_objective(DiffusionConfig(), (3, 1, 1))
+    wide = (torch.tensor(-1000.0), torch.tensor(1000.0))
+    free, kept = (
+        draw_samples(
+            exact_network(objective), objective, Sampling(), SampleNoise(0, range(64), (3, 1, 1)), bounds=bounds
+        )
+        for bounds in (None, wide)
+    )
+    torch.testing.assert_close(kept, free, rtol=1e-4, atol=1e-4)

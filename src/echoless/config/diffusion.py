@@ -166,7 +166,7 @@ class Size(NamedTuple):
 
 
 UVIT_SIZES = {
-    "uvit-tiny": Size(192, 8, 3, patch_size=4, channels=3),
+    "uvit-tiny": Size(128, 8, 2, patch_size=4, channels=3),
     "uvit-small": Size(512, 12, 8, channels=3),
     "uvit-mid": Size(768, 16, 12),
     "uvit-large": Size(1024, 20, 16),
@@ -175,7 +175,7 @@ UVIT_SIZES = {
 
 _SIT_WIDTHS = {"s": Size(384, 12, 6), "b": Size(768, 12, 12), "l": Size(1024, 24, 16), "xl": Size(1152, 28, 16)}
 SIT_SIZES = {
-    "sit-tiny": Size(192, 8, 3, patch_size=4, channels=3),
+    "sit-tiny": Size(128, 8, 2, patch_size=4, channels=3),
     **{
         f"sit-{name}{patch}": size._replace(patch_size=patch)
         for name, size in _SIT_WIDTHS.items()

@@ -162,18 +162,23 @@ def sit_xl2(facts: DataFacts) -> RunConfig:
 
 
 def _cpu_optim(lr: float, batch_size: int) -> OptimConfig:
-    """For a thousand steps: a learning rate ten times the published one that falls to zero, and a short average.
+    """For a thousand steps: SOAP, a learning rate that falls to zero, and a short average.
 
-    Seen with a U-ViT of 128 x 5 at 16 x 16 (alpha_min 1, 240 steps of 64, seed 0): the loss on held-out images ends at
-    0.160 with 3e-3 and at 0.430 with 5e-4.
+    SOAP needs a third of the steps and half the time of AdamW: "Which optimiser" in docs/results.md.
     """
     return OptimConfig(
-        base_lr=_per_256(lr, batch_size), betas=(0.9, 0.99), weight_decay=0.03, decay="cosine", clip=1.0, ema=0.99
+        name="soap",
+        base_lr=_per_256(lr, batch_size),
+        betas=(0.9, 0.99),
+        weight_decay=0.03,
+        decay="cosine",
+        clip=1.0,
+        ema=0.99,
     )
 
 
 def uvit_tiny(facts: DataFacts) -> RunConfig:
-    """A U-ViT for two CPU cores: 192 x 9, patch 4 at 32 x 32, noise prediction.
+    """A U-ViT for two CPU cores: 128 x 9, patch 4 at 32 x 32, noise prediction.
 
     echoless pretrain shapes --out RUN --recipe uvit-tiny
     Cost: 128,000 images; 71 to 78 images/s were seen on one thread of a busy machine, 30 on a crowded one. It has not
@@ -184,14 +189,14 @@ def uvit_tiny(facts: DataFacts) -> RunConfig:
         model=_uvit("uvit-tiny", facts, alpha_min=0.7),
         objective=DiffusionConfig(),
         data=_pixels(facts),
-        optim=_cpu_optim(2e-3, 128),
+        optim=_cpu_optim(3e-3, 128),
         batch_size=128,
-        steps=1000,
+        steps=800,
     )
 
 
 def sit_tiny(facts: DataFacts) -> RunConfig:
-    """A SiT for two CPU cores: 192 x 8, patch 4 at 32 x 32, velocities.
+    """A SiT for two CPU cores: 128 x 8, patch 4 at 32 x 32, velocities.
 
     echoless pretrain shapes --out RUN --recipe sit-tiny
     Cost: 128,000 images, each about as much work as one of uvit-tiny. It has not been run to its end.
@@ -201,9 +206,9 @@ def sit_tiny(facts: DataFacts) -> RunConfig:
         model=_sit("sit-tiny", facts, alpha_min=0.7),
         objective=FlowConfig(),
         data=_pixels(facts),
-        optim=_cpu_optim(2e-3, 128),
+        optim=_cpu_optim(3e-3, 128),
         batch_size=128,
-        steps=1000,
+        steps=800,
     )
 
 

@@ -58,6 +58,11 @@ def mae_large(facts: DataFacts) -> RunConfig:
     return _paper("mae-large", "large", facts, alpha_min=0.7)
 
 
+def _soap(lr: float) -> OptimConfig:
+    """lr: at batch 128. Hundreds of steps do the work of thousands of AdamW: docs/results.md, "Which optimiser"."""
+    return OptimConfig(name="soap", base_lr=lr * 256 / 128, clip=1.0)
+
+
 def _cpu(
     name: str,
     facts: DataFacts,
@@ -87,18 +92,13 @@ def _cpu(
     )
 
 
-def _soap(lr: float) -> OptimConfig:
-    """SOAP, for batches of 128: on small sets it learns in a few hundred steps what takes AdamW thousands."""
-    return OptimConfig(name="soap", base_lr=lr * 256 / 128, clip=1.0)
-
-
 def cifar10(facts: DataFacts) -> RunConfig:
     """Small photographs on two CPU cores: encoder 128 x 12, decoder 96 x 4, patch 4 at 32 x 32.
 
     echoless pretrain cifar10/train.parquet --out RUN --recipe cifar10
     """
     steps = steps_for(12, facts.count, 128)
-    optim = OptimConfig(base_lr=1e-3, clip=1.0)
+    optim = _soap(3e-3)
     return _cpu("cifar10", facts, steps=steps, width=128, depth=12, decoder_width=96, decoder_depth=4, optim=optim)
 
 
@@ -108,7 +108,7 @@ def shapes(facts: DataFacts) -> RunConfig:
     echoless pretrain shapes --out RUN --recipe shapes
     """
     steps = steps_for(10, facts.count, 128)
-    optim = OptimConfig(base_lr=1e-3, clip=1.0)
+    optim = _soap(3e-3)
     return _cpu("shapes", facts, steps=steps, width=96, depth=12, decoder_width=64, decoder_depth=4, optim=optim)
 
 
@@ -137,7 +137,7 @@ def auto(facts: DataFacts) -> RunConfig:
     return RunConfig(
         recipe="auto",
         model=mae_preset("tiny", image_size=image_size, patch_size=patch, channels=facts.channels),
-        optim=OptimConfig(base_lr=5e-4, clip=1.0),
+        optim=_soap(1e-3),
         batch_size=batch,
         steps=min(50_000, steps_for(100, facts.count, batch)),
     )
