@@ -146,7 +146,9 @@ def test_pictures_and_segmentation(run):
         baselines=False,
         say=said.append,
     )
-    assert [m.metric for m in metrics] == ["miou"] and 0 <= metrics[0].value <= 1
+    assert [m.metric for m in metrics] == ["miou", "miou_object"]
+    assert [(m.protocol["classes"], m.protocol["match"]) for m in metrics] == [(11, "hungarian"), (2, "many to one")]
+    assert all(m.interval and 0 <= m.interval[0] <= m.value <= m.interval[1] <= 1 for m in metrics)
     names = {path.name for path in (run / "figures").iterdir()}
     assert names >= {"spectral-trained.png", "reconstructions.png", "tsne.png"}
 

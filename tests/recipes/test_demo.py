@@ -22,7 +22,12 @@ def test_it_runs_and_a_second_call_finds_everything_done(tmp_path):
     assert [c["model"]["encoder"]["shortcuts"].pop("alpha_min") for c in configs] == [1.0, 0.6]
     assert configs[0] == configs[1], "equal in all else"
     records = json.loads((tmp_path / "demo" / "results.json").read_text())
-    assert {(r["run"], r["metric"]) for r in records} >= {("plain", "knn"), ("faded", "linear"), ("faded", "miou")}
+    assert {(r["run"], r["metric"]) for r in records} >= {
+        ("plain", "knn"),
+        ("faded", "linear"),
+        ("faded", "miou"),
+        ("plain", "miou_object"),
+    }
     assert (tmp_path / "demo" / "faded" / "figures" / "reconstructions.png").exists()
     assert "2 runs compared" in (tmp_path / "demo" / "report.html").read_text()
     again = demo(tmp_path / "demo", say=said.append, **options)
@@ -37,7 +42,7 @@ def test_a_difference_is_claimed_only_beyond_the_intervals():
     words = comparison(plain, faded)
     assert "kNN (k = 20): faded is better than plain by 10.0 points, beyond the intervals" in words
     assert "linear probe: faded is +1.0 points from plain, within the intervals: no difference was seen" in words
-    assert "mIoU: faded is +10.0 points from plain; no interval" in words
+    assert "mIoU, 10 shapes: faded is +10.0 points from plain; no interval" in words
     raw = [metric("knn", 0.20, features="raw pixels")]
     assert "kNN (k = 20): plain is better than raw pixels by 10.0 points" in comparison([*raw, *plain], faded)
     assert "faded is worse than plain by 10.0 points" in comparison(faded, plain)

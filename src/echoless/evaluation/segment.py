@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +14,14 @@ from echoless.errors import ConfigError
 from echoless.evaluation.encoder import Encoder
 from echoless.evaluation.extract import CHUNK, check_channels
 from echoless.measures import (
+    Segmentation,
     affinity_graph,
+    bootstrap_interval,
     cluster_tokens,
     confusion_matrix,
     hungarian_miou,
+    labelled_miou,
+    many_to_one_miou,
     maps_to_vectors,
     spectral_embedding,
     stochastic_embedding,
@@ -31,11 +36,11 @@ DIRECT_TOKENS = 40_000  # above it, the graph's eigenvectors are found by the pa
 
 @dataclass(frozen=True)
 class SpectralMaps:
-    """images_I3HW in [0, 1] beside rgb_I3hw, one colour scale for all; truth and clusters where there are masks."""
+    """images_I3HW in [0, 1] beside rgb_I3hw, one colour scale for all; the rest where there are masks."""
 
     images_ICHW: Tensor
     rgb_I3hw: Tensor
-    metric: Metric | None
+    metrics: tuple[Metric, ...] = ()
     clusters_IHW: Tensor | None = None
     truth_IHW: Tensor | None = None
 
@@ -43,7 +48,12 @@ class SpectralMaps:
 def spectral_maps(
     encoder: Encoder, images: Images, *, layers: list[str], count: int, seed: int, **protocol: Any
 ) -> SpectralMaps:
-    """On the first `count` usable images. mIoU where the set has masks and classes: background, and one per class."""
+    """On the first `count` usable images.
+
+    Where the set has masks and classes, there are as many clusters as classes and ground, and two mIoU: each cluster is
+    one class (Hungarian matching), or each is ground or object, by most of its pixels. Patches may know an object from
+    the ground long before they know its class.
+    """
     check_channels(encoder, images)
     if encoder.grid is None or not encoder.has_class_token:
         raise ConfigError(f"{encoder.name} has no grid of patch tokens; the spectral embedding needs one")
@@ -55,14 +65,35 @@ def spectral_maps(
     shown = (pictures * std + mean).clamp(0, 1)
     truth = class_maps(images, ids)
     if truth is None:
-        return SpectralMaps(shown, rgb, None)
+        return SpectralMaps(shown, rgb)
     classes = int(truth.max()) + 1
     clusters = cluster_tokens(vectors_TK, classes, seed=seed).view(len(ids), *encoder.grid)
     clusters = upsample_labels(clusters, *truth.shape[1:])
-    result = hungarian_miou(confusion_matrix(clusters, truth, classes, classes))
-    described = {**protocol, "layers": ",".join(layers), "classes": classes, "solver": solver, "seed": seed}
-    metric = Metric(metric="miou", value=result.miou, n=len(ids), protocol=described)
-    return SpectralMaps(shown, rgb, metric, result.class_of_cluster[clusters], truth)
+    described = {**protocol, "layers": ",".join(layers), "clusters": classes, "solver": solver, "seed": seed}
+    segments, by_class = _score("miou", hungarian_miou, clusters, truth, described)
+    _, by_object = _score("miou_object", many_to_one_miou, clusters, truth.clamp(max=1), described)
+    return SpectralMaps(shown, rgb, (by_class, by_object), segments, truth)
+
+
+def _score(
+    name: str,
+    match: Callable[[Tensor], Segmentation],
+    clusters_IHW: Tensor,
+    truth_IHW: Tensor,
+    described: dict[str, Any],
+) -> tuple[Tensor, Metric]:
+    """The clusters by the classes that they are matched to, and their mIoU; its interval is over images."""
+    clusters, classes = int(clusters_IHW.max()) + 1, int(truth_IHW.max()) + 1
+    matched = match(confusion_matrix(clusters_IHW, truth_IHW, clusters, classes))
+    segments_IHW = matched.class_of_cluster[clusters_IHW]
+    confusion_ICC = torch.stack([confusion_matrix(*pair, classes, classes) for pair in zip(segments_IHW, truth_IHW)])
+    miou, low, high = bootstrap_interval(
+        lambda index: labelled_miou(confusion_ICC[index].sum(dim=0)),
+        len(confusion_ICC),
+        generator=generator_for(described["seed"], "probe", 1_000_000),
+    )
+    described = {**described, "classes": classes, "match": match.__name__.removesuffix("_miou").replace("_", " ")}
+    return segments_IHW, Metric(metric=name, value=miou, n=len(truth_IHW), interval=(low, high), protocol=described)
 
 
 def patch_tokens(encoder: Encoder, images: Images, ids: list[int], layers: list[str]) -> tuple[Tensor, list[Tensor]]:

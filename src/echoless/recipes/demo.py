@@ -28,6 +28,13 @@ SEGMENTED = 100  # images
 RUNS = {"plain": 1.0, "faded": 0.6}
 TIMED_STEPS = 10  # SOAP renews its bases in every tenth
 MEASURING = 300  # steps of training that take as long as everything else
+TITLES = {
+    "knn": "kNN (k = 20)",
+    "linear": "linear probe",
+    "miou": "mIoU, 10 shapes",
+    "miou_object": "mIoU, any shape",
+    "rank_paper": "rank",
+}
 Say = Callable[[str], None]
 
 
@@ -98,7 +105,7 @@ def comparison(plain: Sequence[Metric], faded: Sequence[Metric]) -> str:
     """The table, and what it says in plain words."""
     rows: list[tuple[str, ...]] = [("", "raw pixels", "untrained", "plain, alpha 1", "faded")]
     verdicts = []
-    for name, title in (("knn", "kNN (k = 20)"), ("linear", "linear probe"), ("miou", "mIoU"), ("rank_paper", "rank")):
+    for name, title in TITLES.items():
         columns = [_find(plain, name, "raw pixels"), _find(plain, name, "untrained")]
         columns += [_find(plain, name, "trained"), _find(faded, name, "trained")]
         rows.append((title, *(_cell(metric) for metric in columns)))

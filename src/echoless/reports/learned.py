@@ -15,6 +15,7 @@ TITLES = {
     "knn": "kNN accuracy",
     "linear": "Linear probe accuracy",
     "miou": "Segmentation mIoU",
+    "miou_object": "Segmentation mIoU, object and ground",
     "frechet": "Frechet distance",
     "rank_paper": "Effective rank (the paper's)",
     "rank_centered": "Effective rank (column-centred)",

@@ -34,7 +34,7 @@ def spectral(subject: Subject) -> list[Metric]:
         shown["segments, matched to the classes"] = pictures.labels_as_colours(maps.clusters_IHW)[:SHOWN]
         shown["true masks"] = pictures.labels_as_colours(maps.truth_IHW)[:SHOWN]
     bench.say(f"written: {pictures.rows(bench.figures / f'spectral-{subject.name}.png', shown)}")
-    return [maps.metric] if maps.metric else []
+    return list(maps.metrics)
 
 
 def reconstructions(subject: Subject) -> list[Metric]:
