@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +25,7 @@ from echoless.models import SiT, UViT, count_parameters
 from echoless.objectives import FlowObjective, LossModule
 
 BATCH, SHAPE, CLASSES = 64, (3, 32, 32), 10
+WIDTH, HEADS = 192, 3
 OBJECTIVE = FlowObjective(FlowConfig(), SHAPE, CLASSES)
 
 
@@ -33,8 +35,8 @@ class TheirLoss(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.model = DiTTransformer2DModel(
-            num_attention_heads=3,
-            attention_head_dim=64,
+            num_attention_heads=HEADS,
+            attention_head_dim=WIDTH // HEADS,
             in_channels=3,
             out_channels=6,
             num_layers=8,
@@ -54,11 +56,13 @@ class TheirLoss(nn.Module):
 def our_sit(alpha_min: float, long_skips: bool) -> LossModule:
     shortcuts = ShortcutConfig(alpha_min=alpha_min)
     config = sit_preset("sit-tiny", classes=CLASSES, long_skips=long_skips, shortcuts=shortcuts)
+    config = replace(config, width=WIDTH, heads=HEADS)
     return LossModule(SiT(config, torch.Generator().manual_seed(0)), OBJECTIVE)
 
 
 def our_uvit(alpha_min: float) -> LossModule:
     config = uvit_preset("uvit-tiny", classes=CLASSES, shortcuts=ShortcutConfig(alpha_min=alpha_min))
+    config = replace(config, width=WIDTH, heads=HEADS)
     return LossModule(UViT(config, torch.Generator().manual_seed(0)), OBJECTIVE)
 
 

@@ -20,6 +20,7 @@ from torch import nn
 
 from echoless.errors import ConfigError, DataError
 from echoless.measures import LARS, accuracy, imagenet100_probe, mae_probe, quick_probe, shuffled_batches
+from echoless.measures.logistic import fit_logistic
 from echoless.measures.splits import stratified_folds
 
 
@@ -98,6 +99,25 @@ def test_the_quick_probe_is_logistic_regression_at_convergence_on_cifar10():
     ours, theirs = accuracy(probe.predict(test), answers), float((expected == answers.numpy()).mean())
     print(f"quick probe CIFAR-10 ours={ours:.4f} sklearn={theirs:.4f} penalty={probe.settings['penalty']}")
     assert abs(ours - theirs) <= 0.003
+
+
+def test_many_blocks_of_rows_on_two_threads_have_the_minimum_of_scikit_learn():
+    """9,001 rows: three blocks, none of them full."""
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(9001, 12, generator=generator)
+    labels = (features @ torch.randn(12, 4, generator=generator) + torch.randn(9001, 4, generator=generator)).argmax(1)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        weight, bias = fit_logistic(features, labels, 4, penalty=1.0, tolerance=1e-6)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+    theirs = LogisticRegression(C=1.0, tol=1e-8, max_iter=1000).fit(features.double().numpy(), labels.numpy())
+    ours = torch.cat([weight, bias.unsqueeze(1)], dim=1).double()
+    expected = torch.from_numpy(np.concatenate([theirs.coef_, theirs.intercept_[:, None]], axis=1))
+    ours[:, -1] -= ours[:, -1].mean() - expected[:, -1].mean()  # a constant for all classes changes nothing
+    torch.testing.assert_close(ours, expected, rtol=0, atol=2e-3)
 
 
 def test_the_chosen_penalty_is_about_as_good_as_the_best_one_on_unseen_rows():

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from echoless.errors import ConfigError, EcholessError
 from echoless.recipes.demo import comparison, demo
+from echoless.recipes.pretrain import pretrain
 from echoless.reports import Metric
 
 
@@ -34,6 +38,27 @@ def test_it_runs_and_a_second_call_finds_everything_done(tmp_path):
     assert again == results
     assert any("raw pixels" in line for line in said)
     assert said[0].startswith("about ")
+
+
+def test_what_cannot_be_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(EcholessError, match="file"):
+        demo(tmp_path / "file", say=lambda _: None)
+    with pytest.raises(ConfigError, match="steps is 0; allowed: a whole number"):
+        demo(tmp_path / "demo", steps=0)
+
+
+def test_two_runs_that_differ_in_more_than_alpha_are_not_compared(tmp_path):
+    options = {
+        "steps": 1,
+        "train": "shapes:128",
+        "labelled": "shapes:60",
+        "test": "shapes:40@test",
+        "say": lambda _: None,
+    }
+    pretrain("shapes:128", tmp_path / "plain", recipe="demo", alpha_min=1.0, max_steps=1, weight_decay=0.0)
+    with pytest.raises(EcholessError, match="differ in more than alpha_min; give another --out"):
+        demo(tmp_path, **options)
 
 
 def test_a_difference_is_claimed_only_beyond_the_intervals():

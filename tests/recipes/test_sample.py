@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,10 @@ from PIL import Image
 
 from echoless.config import DiffusionConfig, FlowConfig, ShortcutConfig, SiTConfig, UViTConfig, to_dict
 from echoless.errors import ConfigError, EcholessError, RunError
+from echoless.evaluation.generate import open_generator
 from echoless.models import SiT, UViT
 from echoless.recipes.sample import sample
-from echoless.runs import save_weights
+from echoless.runs import read_json_object, save_weights, write_json
 
 SIZES = {"image_size": (8, 8), "patch_size": 4, "width": 16, "depth": 2, "heads": 2}
 
@@ -191,9 +193,36 @@ def test_a_folder_is_never_overwritten_by_accident(sit, tmp_path):
     assert (tmp_path / "mine" / "thesis.txt").exists()
 
 
+def test_guesses_are_clipped_where_there_is_black_and_white(sit, tmp_path):
+    """Of a diffusion of pixels, unless asked not to; never a flow. Older samples do not say it: they were not."""
+    uvit = denoiser(tmp_path / "uvit", "uvit")
+    drawn = {clip: tmp_path / f"clip {clip}" for clip in (True, False)}
+    for clip, out in drawn.items():
+        sample(uvit, out, n=2, steps=3, clip=clip)
+        assert read_json_object(out / "samples.json")["clip"] is clip
+    assert not np.array_equal(levels(drawn[True]), levels(drawn[False]))
+    with pytest.raises(RunError, match="clip was True and is False; allowed on --resume: the same"):
+        sample(uvit, drawn[True], n=2, steps=3, clip=False, resume=True)
+    old = {name: value for name, value in read_json_object(drawn[False] / "samples.json").items() if name != "clip"}
+    write_json(drawn[False] / "samples.json", old)
+    assert sample(uvit, drawn[False], n=2, steps=3, clip=False, resume=True) == 2
+    sample(sit, tmp_path / "flow", n=2, steps=1)
+    assert read_json_object(tmp_path / "flow" / "samples.json")["clip"] is False
+
+
+def test_bounds_are_those_of_pixels_and_latents_have_none(tmp_path):
+    low, high = open_generator(denoiser(tmp_path / "pixels", "uvit")).bounds()
+    assert (low.flatten().tolist(), high.flatten().tolist()) == ([-1.0] * 3, [1.0] * 3)
+    imported = replace(open_generator(tmp_path / "pixels"), mean=(0.0,) * 3, std=(1.0,) * 3)
+    assert imported.bounds() is None and not imported.clips
+
+
 def test_a_model_that_draws_nothing_is_refused(tmp_path):
-    with pytest.raises(EcholessError, match="holds no trained model"):
+    with pytest.raises(EcholessError, match="nothing does not exist; allowed: a run"):
         sample(tmp_path / "nothing", tmp_path / "out")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(EcholessError, match="empty holds no trained model"):
+        sample(tmp_path / "empty", tmp_path / "out")
 
 
 @pytest.mark.slow

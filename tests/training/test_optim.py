@@ -17,6 +17,7 @@ from tiny import fingerprint, tiny_config, tiny_images, tiny_run
 
 from echoless.config import OptimConfig
 from echoless.data import AugmentConfig, Loader
+from echoless.errors import ConfigError
 from echoless.models import MAE
 from echoless.objectives import MaskedObjective
 from echoless.randomness import generator_for
@@ -97,6 +98,20 @@ def test_every_optimiser_resumes_bitwise(name, images, tmp_path):
     shutil.rmtree(tmp_path / "cut" / "checkpoints" / "step-00000006")
     tiny_run(tmp_path / "cut", images, config, checkpoint_every=3, resume=True)
     assert fingerprint(tmp_path / "cut", 6) == fingerprint(tmp_path / "whole", 6)
+
+
+@pytest.mark.parametrize("error", [ImportError("no"), RuntimeError("broken")])
+def test_a_missing_or_broken_library_is_one_sentence(error, monkeypatch):
+    class Broken:
+        def find_spec(self, name, *_):
+            if name == "pytorch_optimizer":
+                raise error
+
+    monkeypatch.delitem(sys.modules, "pytorch_optimizer", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
+    sentence = r"optimizer is 'soap', which needs pytorch-optimizer \((no|broken)\); install echoless anew"
+    with pytest.raises(ConfigError, match=sentence):
+        make_optimizer(torch.nn.Linear(2, 2), OptimConfig(name="soap"))
 
 
 def test_bf16_stays_finite_and_near_fp32(images):

@@ -60,7 +60,8 @@ def read_denoiser(weights: Weights, *, name: str, device: str = "cpu", latent: s
     """A diffusion transformer that a run wrote, or that was imported. `latent`: where its autoencoder is now."""
     described = weights.config
     if described.get("kind") not in KINDS:
-        raise RunError(f"{name} holds a model of kind {described.get('kind')!r}; allowed: {', '.join(KINDS)}")
+        kind = described.get("kind")
+        raise RunError(f"{name} holds a {kind!r}, which is no diffusion model; allowed: {', '.join(KINDS)}")
     config_type, network = KINDS[described["kind"]]
     model = network(from_dict(config_type, described.get("model", {}), "model"))
     load_into(model, weights, name)

@@ -61,9 +61,15 @@ class ImageGenerator:
             samples = draw_samples(self.model, self.objective, sampling, noise, labels_B, self.bounds())
         return self.to_levels(samples[: len(indices)])
 
+    @property
+    def clips(self) -> bool:
+        """Can what it expects be kept within bounds?"""
+        return isinstance(self.objective, DiffusionObjective) and self.bounds() is not None
+
     def bounds(self) -> tuple[Tensor, Tensor] | None:
         """Black and white as the model sees them; latents have no bounds."""
-        if self.vae is not None:
+        as_they_are = not any(self.mean) and set(self.std) == {1.0}  # how an import says: latents, of I know not what
+        if self.vae is not None or as_they_are:
             return None
         mean, std = (torch.tensor(values, device=self.device)[:, None, None] for values in (self.mean, self.std))
         return (0 - mean) / std, (1 - mean) / std
@@ -93,6 +99,8 @@ def open_generator(source: Path, device: str = "cpu", *, latent: str | None = No
 
 def _trained(source: Path) -> Weights:
     """Of a run that goes on, the averaged weights of its newest checkpoint."""
+    if not source.exists():
+        raise RunError(f"{source} does not exist; allowed: a run, or a folder that holds a diffusion model")
     for folder in (source, source / "encoder"):
         if (folder / "model.safetensors").is_file():
             return load_weights(folder)

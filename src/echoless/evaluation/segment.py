@@ -69,9 +69,10 @@ def spectral_maps(
     classes = int(truth.max()) + 1
     clusters = cluster_tokens(vectors_TK, classes, seed=seed).view(len(ids), *encoder.grid)
     clusters = upsample_labels(clusters, *truth.shape[1:])
-    described = {**protocol, "layers": ",".join(layers), "clusters": classes, "solver": solver, "seed": seed}
+    described = {**protocol, "layers": ",".join(layers), "classes": classes, "solver": solver, "seed": seed}
     segments, by_class = _score("miou", hungarian_miou, clusters, truth, described)
-    _, by_object = _score("miou_object", many_to_one_miou, clusters, truth.clamp(max=1), described)
+    merged = {**described, "classes": 2, "clusters": classes, "match": "many to one"}
+    _, by_object = _score("miou_object", many_to_one_miou, clusters, truth.clamp(max=1), merged)
     return SpectralMaps(shown, rgb, (by_class, by_object), segments, truth)
 
 
@@ -82,7 +83,10 @@ def _score(
     truth_IHW: Tensor,
     described: dict[str, Any],
 ) -> tuple[Tensor, Metric]:
-    """The clusters by the classes that they are matched to, and their mIoU; its interval is over images."""
+    """The clusters by the classes that they are matched to, and their mIoU.
+
+    Its interval is over images; clusters and matching stay as they are for all of them.
+    """
     clusters, classes = int(clusters_IHW.max()) + 1, int(truth_IHW.max()) + 1
     matched = match(confusion_matrix(clusters_IHW, truth_IHW, clusters, classes))
     segments_IHW = matched.class_of_cluster[clusters_IHW]
@@ -92,7 +96,6 @@ def _score(
         len(confusion_ICC),
         generator=generator_for(described["seed"], "probe", 1_000_000),
     )
-    described = {**described, "classes": classes, "match": match.__name__.removesuffix("_miou").replace("_", " ")}
     return segments_IHW, Metric(metric=name, value=miou, n=len(truth_IHW), interval=(low, high), protocol=described)
 
 

@@ -11,6 +11,7 @@ classes.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import torch
@@ -61,14 +62,18 @@ def fit_logistic(
         history_size=20,
         line_search_fn="strong_wolfe",
     )
-    blocks = list(zip(features_ND.split(BLOCK_ROWS), targets_N.split(BLOCK_ROWS)))
+    rows = math.ceil(n / math.ceil(n / BLOCK_ROWS))  # equal blocks, so that no thread waits for a larger one
+    blocks = list(zip(features_ND.split(rows), targets_N.split(rows)))
 
     @torch.no_grad()
     def objective() -> Tensor:
         weight_CD, bias_C = solution_CE[:, :dim] @ precondition_DD, solution_CE[:, dim]
-        parts = list(pool.map(partial(_loss_and_slopes, weight_CD, bias_C), blocks))
-        loss, slope_CD, slope_C = (torch.stack(each).sum(dim=0) / n for each in zip(*parts))
-        slope_CD += decay * weight_CD
+        loss, slope_CD, slope_C = torch.zeros((), dtype=torch.float64), decay * n * weight_CD, torch.zeros(classes)
+        for part in pool.map(partial(_loss_and_slopes, weight_CD, bias_C), blocks):  # in order: so are the sums
+            for total, summand in zip((loss, slope_CD, slope_C), part):
+                total += summand
+        for total in (loss, slope_CD, slope_C):
+            total /= n
         solution_CE.grad = torch.cat([slope_CD @ precondition_DD, slope_C.unsqueeze(1)], dim=1)
         return loss + decay / 2 * weight_CD.square().sum()
 

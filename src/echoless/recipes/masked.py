@@ -137,7 +137,8 @@ def auto(facts: DataFacts) -> RunConfig:
     return RunConfig(
         recipe="auto",
         model=mae_preset("tiny", image_size=image_size, patch_size=patch, channels=facts.channels),
-        optim=_soap(1e-3),
+        # The bases of SOAP cost as much for a small batch as for a large one.
+        optim=_soap(1e-3) if batch == 128 else OptimConfig(base_lr=5e-4, clip=1.0),
         batch_size=batch,
         steps=min(50_000, steps_for(100, facts.count, batch)),
     )

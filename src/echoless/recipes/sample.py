@@ -43,7 +43,8 @@ def sample_with(source: Path, out: Path, options: SampleOptions) -> int:
             with team.together():
                 generator = open_generator(source, str(team.device), latent=options.latent)
                 check_request(generator, options.guidance, options.classes)
-                options = replace(options, sampler=sampler_for(generator.objective, options.sampler))
+                sampler, clip = sampler_for(generator.objective, options.sampler), options.clip and generator.clips
+                options = replace(options, sampler=sampler, clip=clip)
                 if team.leads:
                     _prepare(out, _protocol(generator, options), options)
             done = _draw(generator, out, options, team, stop)
@@ -76,7 +77,7 @@ def _prepare(out: Path, protocol: dict[str, Any], options: SampleOptions) -> Non
         shutil.rmtree(out)
     elif filled:
         _require_ours(out)
-        before = read_json_object(out / "samples.json")
+        before = {"clip": False, **read_json_object(out / "samples.json")}  # older ones do not say it
         for name, value in protocol.items():
             if before.get(name) != value:
                 raise RunError(

@@ -64,8 +64,11 @@ def layer_groups(model: nn.Module, config: OptimConfig) -> list[dict[str, Any]]:
 
 
 def _from_pytorch_optimizer(name: str, groups: list[dict[str, Any]], config: OptimConfig) -> torch.optim.Optimizer:
-    import pytorch_optimizer  # takes seconds, and brings torch's compiler along
-
+    try:
+        import pytorch_optimizer  # takes seconds, and brings torch's compiler along
+    except Exception as error:  # a broken install counts as none
+        way_out = "install echoless anew, or give --optimizer adamw"
+        raise ConfigError(f"optimizer is {name!r}, which needs pytorch-optimizer ({error}); {way_out}") from None
     if name == "muon":
         groups = [group | {"use_muon": index == 0} for index, group in enumerate(groups)]
         # Adjusted: updates as long as AdamW's, so that base_lr means the same for both.

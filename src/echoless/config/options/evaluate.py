@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from echoless.config.checks import require_whole
+
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions:
@@ -34,8 +36,9 @@ class EvaluateOptions:
         ],
         ...,
     ] = ("knn", "linear", "rank")
-    """What to measure. tokencut (object discovery) and segprobe need images with masks: shapes. frechet, precision
-    (with recall) and inception-score need --samples."""
+    """What to measure. spectral: maps of eigenvectors and, of images with masks (shapes), miou and miou_object.
+    tokencut (object discovery) and segprobe need such images. frechet, precision (with recall) and inception-score
+    need --samples."""
     k: tuple[int, ...] = (20,)
     """Neighbours of the kNN classifier."""
     probe: tuple[Literal["quick", "imagenet100", "mae"], ...] = ("quick",)
@@ -72,3 +75,6 @@ class EvaluateOptions:
     """Accepted for symmetry; features are computed in chunks of 64, so that digits never depend on it."""
     cache: bool = True
     """Keep features on disk, so that a second look takes seconds."""
+
+    def __post_init__(self) -> None:
+        require_whole("images", self.images, 1)

@@ -88,7 +88,7 @@ class PretrainOptions:
     """Probability of dropping the deepest branches; 0 where there are no shortcuts."""
 
     optimizer: Optimizer | None = None
-    """adamw, soap or muon."""
+    """adamw, soap or muon. The learning rate stays the recipe's: give --base-lr too."""
     base_lr: float | None = None
     """Learning rate per 256 images."""
     weight_decay: float | None = None

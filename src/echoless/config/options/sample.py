@@ -25,7 +25,7 @@ class SampleOptions:
     guidance_channels: Literal["all", "first-three"] = "all"
     """first-three: as in the published SiT, whose guidance leaves the fourth channel of a latent alone."""
     clip: bool = True
-    """A model that predicts the noise of pixels: take what it expects for black or white at most (False: as it is)."""
+    """Keep every guess of the clean image between black and white (uvit on pixels; never sit or latents)."""
     classes: tuple[int, ...] | None = None
     """The classes of image 0, 1, ..., in turn; -1 is none (default: all classes in turn)."""
     latent: str | None = None

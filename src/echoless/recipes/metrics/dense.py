@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from echoless.config.checks import require_whole
 from echoless.evaluation import dense
 from echoless.evaluation.encoder import Encoder
 from echoless.recipes.metrics.bench import Bench, Subject
@@ -10,7 +9,6 @@ from echoless.reports import Metric
 
 
 def check(bench: Bench) -> None:
-    require_whole("images", bench.options.images, 1)
     for images in (bench.train, bench.judged):
         dense.check_masks(bench.encoder, images)
 

@@ -27,6 +27,7 @@ from echoless.recipes.metrics.extractor import PREFIX, PROBABILITIES, open_extra
 from echoless.recipes.reading import read_images
 from echoless.recipes.sample import sample_with
 from echoless.reports import Metric
+from echoless.runs import read_json_object
 from echoless.training import choose_device
 
 NEIGHBOURS = 3  # as published
@@ -99,6 +100,7 @@ class Stage:
     bench: Bench
     extractor: Encoder
     images: Images
+    drawn: dict[str, Any]  # what is known of how the samples were drawn
 
     @property
     def view(self) -> View:
@@ -113,6 +115,7 @@ class Stage:
             "extractor_fingerprint": self.extractor.fingerprint[:16],
             "layer": self.view.layer,
             "samples": options.samples or f"drawn: {options.draw}, {options.steps} steps",
+            **self.drawn,
             "reference": options.test or options.train or "the images of the run",
             "reference_fingerprint": reference.fingerprint[:16],
             "reference_n": reference.usable,
@@ -145,13 +148,21 @@ def _distance(stage: Stage, found: FeatureSet, reference: Moments, described: di
 
 
 def _stage(bench: Bench) -> Stage:
-    images = read_images(str(_place(bench)), None)
+    place = _place(bench)
+    images = read_images(str(place), None)
     size = (bench.judged.shape.height, bench.judged.shape.width)
     given, device = bench.options.extractor, str(choose_device(bench.options.device))
     extractor = bench.encoder if given is None else open_extractor(given, size, device)
     for compared in (images, bench.judged):
         check_channels(extractor, compared)
-    return Stage(bench, extractor, images)
+    return Stage(bench, extractor, images, _drawn(place))
+
+
+def _drawn(place: Path) -> dict[str, Any]:
+    """How `sample` drew them, where it did."""
+    said = (place if place.is_dir() else place.parent) / "samples.json"
+    known = read_json_object(said) if said.is_file() else {}
+    return {name: known[name] for name in ("sampler", "clip") if name in known}
 
 
 def _place(bench: Bench) -> Path:
@@ -161,7 +172,7 @@ def _place(bench: Bench) -> Path:
         folder = Path(options.samples)
     else:
         assert bench.run is not None and options.draw is not None
-        folder = bench.run / "samples" / f"n{options.draw}-steps{options.steps}-seed{options.seed}"
+        folder = bench.run / "samples" / f"n{options.draw}-steps{options.steps}-seed{options.seed}-clip"
         folder.parent.mkdir(exist_ok=True)
         wanted = SampleOptions(
             n=options.draw,

@@ -37,7 +37,14 @@ TINY = ("uvit-tiny", "sit-tiny")
 SIZES = {
     "tiny": Size(
         recipes=TINY,
-        training={"image_size": 16, "width": 128, "depth": 4, "batch_size": 64, "max_steps": 1000},
+        training={
+            "optimizer": "soap",
+            "image_size": 16,
+            "width": 128,
+            "depth": 4,
+            "batch_size": 64,
+            "max_steps": 1000,
+        },
         extractor={"recipe": "demo", "image_size": 16, "patch_size": 4, "max_steps": 600},
         classifier={"recipe": "resnet-tiny-supervised", "image_size": 16, "max_steps": 800},
         samples=512,
@@ -45,7 +52,7 @@ SIZES = {
     ),
     "cpu": Size(
         recipes=TINY,
-        training={},
+        training={"optimizer": "soap"},
         extractor={"recipe": "cifar10", "max_steps": 2000},
         samples=2048,
         alphas=dict.fromkeys(TINY, (1.0, 0.7)),

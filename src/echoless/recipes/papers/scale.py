@@ -55,7 +55,7 @@ Build = Callable[[Source, Scale], Experiment]
 SCALES = {
     "tiny": Scale(
         name="tiny",
-        training={"recipe": "demo", "max_steps": 200, "batch_size": 64},
+        training={"recipe": "demo", "optimizer": "soap", "max_steps": 200, "batch_size": 64},
         widths={384: 32, 768: 64, 1024: 96},
         snapshot_every=40,
         look_every=1,
@@ -63,7 +63,7 @@ SCALES = {
     ),
     "cpu": Scale(
         name="cpu",
-        training={"recipe": "cifar10", "max_steps": 4000},
+        training={"recipe": "cifar10", "optimizer": "soap", "max_steps": 4000},
         widths={384: 64, 768: 128, 1024: 192},
         snapshot_every=400,
         look_every=2,
