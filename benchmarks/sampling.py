@@ -6,7 +6,7 @@ Euler-Maruyama on the reverse SDE with 1000 steps (how U-ViT is published) again
 and Heun with 18, each from the same starting noise. They take turns, 64 samples at a time. The distance is to 2000
 held-out images, through a masked autoencoder that is trained here unless one is given; it compares samplers with each
 other, not with other papers. Goal: 20 times faster, within 5 % of the distance or inside its bootstrap interval.
-Without RUN a small U-ViT is trained first (16 x 16 pixels, about two minutes on two quiet cores; all of it about six).
+Without RUN a small U-ViT is trained first (16 x 16 pixels; all of it about ten minutes on two quiet cores).
 """
 
 from __future__ import annotations
