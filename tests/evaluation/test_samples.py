@@ -169,5 +169,5 @@ def test_samples_of_a_diffusion_run_are_drawn_on_the_spot_and_need_a_named_extra
         evaluate(folder, **wanted)
     found, _ = evaluate(folder, extractor=str(run), **wanted)
     assert found.n == 50 and found.protocol["samples"] == "drawn: 50, 2 steps"
-    assert found.protocol["extractor"] == str(run) and (folder / "samples" / "n50-steps2-seed0" / "grid.png").exists()
+    assert found.protocol["extractor"] == str(run) and (folder / "samples" / "n50-steps2-seed0-clip" / "grid.png").exists()
     assert evaluate(folder, extractor=str(run), **wanted)[0] == found, "a second look draws nothing anew"
