@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import warnings
 from pathlib import Path
 
@@ -55,6 +56,15 @@ def test_the_distance_is_that_of_scipy_on_the_features_of_the_extractor(run, sam
     assert found.protocol["extractor_fingerprint"] == encoder.fingerprint[:16]
     assert found.protocol["reference"] == "shapes:90@test" and found.protocol["reference_n"] == 90
     assert floor.protocol["samples"] == "images of --train, the floor" and floor.n == 80
+
+
+def test_samples_inside_a_run_are_named_by_their_place_in_it(run, samples, tmp_path):
+    """Two runs whose samples lie in the same place have the same protocol, so their numbers can be compared."""
+    inside = tmp_path / "run"
+    shutil.copytree(run, inside)
+    shutil.copytree(samples, inside / "samples")
+    found, _ = evaluate(inside, metrics=("frechet",), samples=str(inside / "samples"), **QUIET)
+    assert found.protocol["samples"] == "RUN/samples"
 
 
 def test_an_npz_file_of_samples_gives_the_same_number(run, samples):
@@ -169,5 +179,7 @@ def test_samples_of_a_diffusion_run_are_drawn_on_the_spot_and_need_a_named_extra
         evaluate(folder, **wanted)
     found, _ = evaluate(folder, extractor=str(run), **wanted)
     assert found.n == 50 and found.protocol["samples"] == "drawn: 50, 2 steps"
-    assert found.protocol["extractor"] == str(run) and (folder / "samples" / "n50-steps2-seed0-clip" / "grid.png").exists()
+    assert (
+        found.protocol["extractor"] == str(run) and (folder / "samples" / "n50-steps2-seed0-clip" / "grid.png").exists()
+    )
     assert evaluate(folder, extractor=str(run), **wanted)[0] == found, "a second look draws nothing anew"

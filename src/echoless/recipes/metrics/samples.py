@@ -114,12 +114,23 @@ class Stage:
             "extractor": options.extractor or self.extractor.name,
             "extractor_fingerprint": self.extractor.fingerprint[:16],
             "layer": self.view.layer,
-            "samples": options.samples or f"drawn: {options.draw}, {options.steps} steps",
+            "samples": self._samples,
             **self.drawn,
             "reference": options.test or options.train or "the images of the run",
             "reference_fingerprint": reference.fingerprint[:16],
             "reference_n": reference.usable,
         }
+
+    @property
+    def _samples(self) -> str:
+        """Those of a run by their place in it, so that the numbers of several runs can stand side by side."""
+        options, run = self.bench.options, self.bench.run
+        if options.samples is None:
+            return f"drawn: {options.draw}, {options.steps} steps"
+        place = Path(options.samples).absolute()
+        if run is None or not place.is_relative_to(run.absolute()):
+            return options.samples
+        return f"RUN/{place.relative_to(run.absolute())}"
 
     def features(self, images: Images, what: str) -> FeatureSet:
         return self.bench.features(self.extractor, [self.view], images, what)[self.view]
