@@ -29,7 +29,7 @@ from echoless.measures import Interval, frechet_interval, moments
 from echoless.models import UViT
 from echoless.objectives import DiffusionObjective, Sampling
 from echoless.randomness import generator_for
-from echoless.recipes.pretrain import pretrain
+from echoless.verbs.pretrain import pretrain
 
 TRAIN, REFERENCE = "shapes:4000", "shapes:2000@test"
 SIZE, HALF = (16, 16), (0.5, 0.5, 0.5)

@@ -44,8 +44,8 @@ def _wrapped(line: str) -> str:
 
 def recipes() -> str:
     """The docstring of every recipe, and what every experiment of the papers is."""
-    from echoless.recipes.papers import PAPERS
     from echoless.recipes.table import RECIPES
+    from echoless.sweeps.papers import PAPERS
 
     parts = ["# Recipes and experiments", "", "## Recipes", "", "`echoless pretrain DATA --recipe NAME --out RUN`", ""]
     for name, recipe in RECIPES.items():

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from echoless.cli.main import VERBS
-from echoless.recipes.papers import PAPERS
 from echoless.recipes.table import RECIPES
+from echoless.sweeps.papers import PAPERS
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from echoless.recipes import doctor
+from echoless.verbs import doctor
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from echoless.data import open_images
 from echoless.errors import ConfigError, DataError
 from echoless.evaluation.dense import raw_patches, segprobe, tokencut
 from echoless.evaluation.encoder import open_encoder, raw_pixels
-from echoless.recipes.evaluate import evaluate
+from echoless.verbs.evaluate import evaluate
 
 
 @pytest.fixture(scope="module")

@@ -12,15 +12,16 @@ from scipy.stats import pearsonr
 from sklearn.linear_model import LogisticRegression
 
 from echoless.cli.main import main
+from echoless.config.metrics import Metric
 from echoless.config.options import EvaluateOptions
 from echoless.data import open_images
 from echoless.errors import ConfigError, DataError, RunError
+from echoless.evaluation.bench import Bench, Subject
 from echoless.evaluation.classify import check_labels, fold_count, knn, linear
 from echoless.evaluation.encoder import open_encoder, raw_pixels
 from echoless.evaluation.extract import FeatureSet, View
-from echoless.recipes.evaluate import evaluate
-from echoless.recipes.metrics import METRICS, Bench, Subject
-from echoless.reports import Metric
+from echoless.evaluation.registry import METRICS
+from echoless.verbs.evaluate import evaluate
 
 
 def blobs(n: int, seed: int, classes: int = 4) -> FeatureSet:

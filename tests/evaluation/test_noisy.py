@@ -16,8 +16,8 @@ from echoless.evaluation.encoder import open_encoder
 from echoless.evaluation.extract import View, _noise_offset, extract
 from echoless.models import SiT, UViT
 from echoless.randomness import generator_for
-from echoless.recipes.evaluate import evaluate
 from echoless.runs import load_weights, save_weights
+from echoless.verbs.evaluate import evaluate
 
 SMALL = {"image_size": (16, 16), "patch_size": 4, "channels": 3, "width": 32, "heads": 4, "classes": 10}
 HALF = [0.5] * 3

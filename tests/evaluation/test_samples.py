@@ -19,10 +19,10 @@ from echoless.errors import ConfigError, DataError, UntrustedFile
 from echoless.evaluation import reference
 from echoless.evaluation.encoder import open_encoder
 from echoless.evaluation.extract import View, extract
+from echoless.evaluation.extractor import open_extractor
 from echoless.models import UViT
-from echoless.recipes.evaluate import evaluate
-from echoless.recipes.metrics.extractor import open_extractor
 from echoless.runs import save_weights
+from echoless.verbs.evaluate import evaluate
 
 QUIET = {"say": lambda _: None, "train": "shapes:120", "test": "shapes:90@test"}
 

@@ -16,11 +16,11 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "reliability"))
 from tiny import tiny_comparison, tiny_images, tiny_run
 
 from echoless.config import DataConfig, RunConfig, from_dict, to_dict
+from echoless.config.facts import DataFacts
 from echoless.config.options import PretrainOptions
 from echoless.errors import ConfigError
 from echoless.randomness import generator_for
-from echoless.recipes.facts import DataFacts
-from echoless.recipes.settle import settle
+from echoless.recipes.resolve import settle
 from echoless.runs import find_latest_valid, load_checkpoint, load_weights
 from echoless.training import build_task, warm_start
 

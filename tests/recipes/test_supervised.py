@@ -12,14 +12,14 @@ import torch
 
 import echoless
 from echoless.config import DataConfig, MAEConfig, RunConfig, ShortcutConfig, ViTConfig, from_dict, to_dict
+from echoless.config.facts import DataFacts
 from echoless.config.options import PretrainOptions
 from echoless.config.resnet import ResNetConfig
 from echoless.config.supervised import ClassifierConfig, SupervisedConfig
 from echoless.errors import ConfigError, DataError
 from echoless.evaluation.encoder import open_encoder
 from echoless.models import ViT
-from echoless.recipes.facts import DataFacts
-from echoless.recipes.settle import settle
+from echoless.recipes.resolve import settle
 from echoless.shortcuts import find_blocks
 from echoless.training import build_task
 

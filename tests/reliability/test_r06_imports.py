@@ -27,9 +27,9 @@ import torch
 
 from echoless.cli.main import main as echoless
 from echoless.errors import ConfigError, UntrustedFile
+from echoless.evaluation.extractor import open_extractor
 from echoless.exchange import import_checkpoint, inspect_model
 from echoless.exchange.import_pth import read_pth
-from echoless.recipes.metrics.extractor import open_extractor
 
 MOST_EXTRA_MEGABYTES = 100
 

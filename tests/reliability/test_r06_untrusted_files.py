@@ -34,12 +34,11 @@ from echoless.runs import (
     load_checkpoint,
     load_weights,
     open_run,
-    read_json_object,
-    read_tensors,
     unflatten_state,
     verify_checkpoint,
 )
 from echoless.runs.checkpoint import _sealed
+from echoless.storage import read_json_object, read_tensors
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "echoless"
 STEP = "checkpoints/step-00000001"

@@ -67,7 +67,7 @@ def weights(out: Path) -> torch.Tensor:
 
 
 DOUBLE = """
-import echoless.training.step as step, echoless.recipes.pretrain as recipe
+import echoless.training.step as step, echoless.verbs.pretrain as recipe
 make, backward = step.make_trainee, step._backward
 recipe.make_trainee = lambda config, model, objective, team: make(config, model.double(), objective, team)
 def double_backward(trainee, batch, draws, **weighted):

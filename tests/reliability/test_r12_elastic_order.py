@@ -21,7 +21,7 @@ from tiny import tiny_config, tiny_images
 from echoless.config import RuntimeConfig
 from echoless.data import BadSample, Images
 from echoless.objectives import MaskedObjective, take
-from echoless.training import Team
+from echoless.runtime import Team
 from echoless.training.loop import _loader
 
 STEPS, BATCH, COUNT = 10, 7, 24  # an odd batch, so that two processes get unequal parts; almost three epochs

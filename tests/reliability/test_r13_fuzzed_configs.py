@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from echoless.config import DataConfig, RunConfig, from_dict, to_dict
+from echoless.config.facts import DataFacts
 from echoless.config.options import PretrainOptions
 from echoless.errors import ConfigError, EcholessError
-from echoless.recipes.facts import DataFacts
-from echoless.recipes.settle import settle
+from echoless.recipes.resolve import settle
 from echoless.recipes.table import RECIPES
 
 ODD = [
@@ -97,7 +97,7 @@ def random_options(draw: random.Random) -> dict:
 
 
 def test_fifty_random_settings_train_one_step_or_are_refused(tmp_path):
-    from echoless.recipes.pretrain import pretrain_with
+    from echoless.verbs.pretrain import pretrain_with
 
     draw, trained, refused = random.Random(1), 0, 0
     while trained + refused < 50:

@@ -14,7 +14,7 @@ from tiny import tiny_config, tiny_images, tiny_run
 
 from echoless.config import to_dict
 from echoless.errors import RunError
-from echoless.training import Team
+from echoless.runtime import Team
 from echoless.training.state import drift, environment
 
 TEAM = Team(0, 1, torch.device("cpu"))

@@ -18,7 +18,8 @@ from pathlib import Path
 import torch
 
 from echoless.errors import EcholessError
-from echoless.runs import checkpoint_folders, clear_leftovers, save_checkpoint, verify_checkpoint
+from echoless.runs import checkpoint_folders, save_checkpoint, verify_checkpoint
+from echoless.storage import clear_leftovers
 
 CALLS = ("open", "mkdir", "fsync", "rename", "replace", "unlink", "rmdir", "close")
 NOBODY = 65534

@@ -26,7 +26,7 @@ from tiny import tiny_config, tiny_images, tiny_run
 from echoless.data.cache import remove_debris
 from echoless.runs import RunFolder
 from echoless.runs.folder import LOCK
-from echoless.runs.lock import FileLock
+from echoless.storage.lock import FileLock
 
 SHARED_MEMORY = Path("/dev/shm")
 STEPS = 24

@@ -28,9 +28,9 @@ from echoless.config import (
     mae_preset,
 )
 from echoless.data import Images, measure_statistics, open_images
-from echoless.recipes.pretrain import carry_out
 from echoless.runs import open_run
-from echoless.training import StopRequest, join_team, leave_team
+from echoless.runtime import StopRequest, join_team, leave_team
+from echoless.verbs.pretrain import carry_out
 
 
 def tiny_images(count: int = 96) -> Images:

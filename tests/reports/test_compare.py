@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from echoless.reports import Metric
+from echoless.config.metrics import Metric
 from echoless.reports.collect import RunData
 from echoless.reports.compare import Estimate as E
 from echoless.reports.compare import best_of, compare, differing, direction, groups_of, student

@@ -14,14 +14,15 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "reliability"))
 from tiny import tiny_config, tiny_images, tiny_run
 
-import echoless.recipes.pretrain as recipe
+import echoless.verbs.pretrain as recipe
 from echoless.config.options import PretrainOptions
 from echoless.data import Batch, Loader
 from echoless.errors import ConfigError, RunError
 from echoless.models import ViT
 from echoless.randomness import generator_for
 from echoless.runs import RunFolder, load_weights
-from echoless.training import Team, build_task, choose_device, make_trainee
+from echoless.runtime import Team, choose_device
+from echoless.training import build_task, make_trainee
 from echoless.training.loop import Clock
 from echoless.training.step import take_step
 from echoless.training.tensorboard import Board, numbers

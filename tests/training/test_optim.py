@@ -21,7 +21,8 @@ from echoless.errors import ConfigError
 from echoless.models import MAE
 from echoless.objectives import MaskedObjective
 from echoless.randomness import generator_for
-from echoless.training import Team, learning_rate, make_optimizer, make_trainee, take_step
+from echoless.runtime import Team
+from echoless.training import learning_rate, make_optimizer, make_trainee, take_step
 
 ALONE = Team(0, 1, torch.device("cpu"))
 

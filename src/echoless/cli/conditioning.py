@@ -27,7 +27,7 @@ class Conditioning:
 
 def run(arguments: Sequence[str]) -> int:
     command = parse(Conditioning, arguments, "echoless conditioning")
-    from echoless.recipes.conditioning import conditioning_with
+    from echoless.verbs.conditioning import conditioning_with
 
     conditioning_with(command.data, command.out, command.options)
     return 0

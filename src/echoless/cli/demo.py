@@ -25,7 +25,7 @@ class Demo:
 
 def run(arguments: Sequence[str]) -> int:
     command = parse(Demo, arguments, "echoless demo")
-    from echoless.recipes.demo import demo
+    from echoless.verbs.demo import demo
 
     demo(command.out, steps=command.steps, seed=command.seed)
     return 0

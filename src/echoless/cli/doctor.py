@@ -22,7 +22,7 @@ class Doctor:
 
 def run(arguments: Sequence[str]) -> int:
     command = parse(Doctor, arguments, "echoless doctor")
-    from echoless.recipes.doctor import examine
+    from echoless.verbs.doctor import examine
 
     section = ""
     broken: list[str] = []

@@ -32,7 +32,7 @@ class Embed:
 
 def run(arguments: Sequence[str]) -> int:
     command = parse(Embed, arguments, "echoless embed")
-    from echoless.recipes.embed import embed_with
+    from echoless.verbs.embed import embed_with
 
     rows = embed_with(command.run, command.data, command.out, command.options)
     if rows:

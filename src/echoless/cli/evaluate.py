@@ -27,8 +27,8 @@ class Evaluate:
 
 def run(arguments: Sequence[str]) -> int:
     command = parse(Evaluate, arguments, "echoless evaluate")
-    from echoless.recipes.evaluate import evaluate_with
-    from echoless.reports import table
+    from echoless.config.metrics import table
+    from echoless.verbs.evaluate import evaluate_with
 
     print(table(evaluate_with(command.run, command.options, print)))
     return 0

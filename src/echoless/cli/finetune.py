@@ -34,7 +34,7 @@ class Finetune:
 
 def run(arguments: Sequence[str]) -> int:
     command = parse(Finetune, arguments, "echoless finetune")
-    from echoless.recipes.finetune import finetune_with
+    from echoless.verbs.finetune import finetune_with
 
     metric = finetune_with(command.run, command.train, command.test, command.out, command.options)
     if metric is not None:

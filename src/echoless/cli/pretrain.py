@@ -31,7 +31,7 @@ class Pretrain:
 
 def run(arguments: Sequence[str]) -> int:
     command = parse(Pretrain, arguments, "echoless pretrain")
-    from echoless.recipes.pretrain import REQUEUE_EXIT_CODE, Stopped, pretrain_with
+    from echoless.verbs.pretrain import REQUEUE_EXIT_CODE, Stopped, pretrain_with
 
     try:
         complete = pretrain_with(command.data, command.out, command.run)

@@ -16,8 +16,8 @@ class Recipes:
 
 def run(arguments: Sequence[str]) -> int:
     parse(Recipes, arguments, "echoless recipes")
-    from echoless.recipes.papers import PAPERS
     from echoless.recipes.table import RECIPES
+    from echoless.sweeps.papers import PAPERS
 
     for name, recipe in RECIPES.items():
         print(f"{name}\n    " + (inspect.getdoc(recipe) or "").replace("\n", "\n    ") + "\n")

@@ -30,8 +30,8 @@ class Sample:
 
 def run(arguments: Sequence[str]) -> int:
     command = parse(Sample, arguments, "echoless sample")
-    from echoless.recipes.sample import sample_with
+    from echoless.evaluation.draw import draw_into
 
-    if count := sample_with(command.run, command.out, command.options):
+    if count := draw_into(command.run, command.out, command.options):
         print(f"{count} images in {command.out}, all of them in {command.out / 'samples.npz'}")
     return 0

@@ -32,9 +32,9 @@ class Sweep:
 
 def run(arguments: Sequence[str]) -> int:
     command = parse(Sweep, arguments, "echoless sweep")
-    from echoless.recipes.sweep import sweep_with
+    from echoless.sweeps.run import run_sweep
 
-    swept = sweep_with(command.data, command.out, command.options, lambda text: print(text, flush=True))
+    swept = run_sweep(command.data, command.out, command.options, lambda text: print(text, flush=True))
     if swept.stopped:
         return STOPPED_EXIT_CODE
     return FAILED_EXIT_CODE if swept.failed else 0

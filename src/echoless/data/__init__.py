@@ -1,7 +1,7 @@
 """Images from disk to normalised batches.
 
 The order to read it in: `opening` (what DATA may be), `sources` and its kinds (`parquet`, `shards`, `arrays`), `decode`
-(bytes to pixels), `cache` (pixels that stay) with `leases` and `eviction` (and how long), `order` (which samples a step
+(bytes to pixels), `cache` (pixels that stay) with `eviction` (and how long), `order` (which samples a step
 sees), `augment` and `resample` (pixels to model input), `views` (several of one image), `loader` (batches ahead of
 time), `latents` (of an autoencoder, cached), `synthetic` (the built-in set).
 """
@@ -10,7 +10,7 @@ from echoless.data.augment import AugmentConfig, augment, resize_and_crop
 from echoless.data.cache import default_cache_dir
 from echoless.data.images import BadSample, Images, Shape
 from echoless.data.latents import LatentLoader, Latents, cached_latents
-from echoless.data.loader import Batch, Loader, evaluation_batches
+from echoless.data.loader import Batch, Loader, evaluation_batches, plain_images
 from echoless.data.opening import open_images
 from echoless.data.order import batch_indices, epoch_order, rank_slice
 from echoless.data.statistics import Statistics, measure_statistics
@@ -38,6 +38,7 @@ __all__ = [
     "make_view",
     "measure_statistics",
     "open_images",
+    "plain_images",
     "rank_slice",
     "resize_and_crop",
 ]

@@ -23,8 +23,8 @@ from uuid import uuid4
 import numpy as np
 
 from echoless.data.images import BadSample, Fetched
-from echoless.data.leases import have_alone, use
 from echoless.data.resample import Array
+from echoless.storage.lock import hold_shared, lock_exclusively
 
 VERSION = 1
 _SETTLING_SECONDS = 60  # a folder this young may not have its lock yet
@@ -46,7 +46,7 @@ class CachedPixels:
     """A finished cache, memory-mapped: the operating system holds what is used, this process holds nothing."""
 
     def __init__(self, folder: Path) -> None:
-        use(folder / "about.json", self)
+        hold_shared(folder / "about.json", self)
         self.about: dict[str, Any] = json.loads((folder / "about.json").read_text())
         self.index: Array = np.load(folder / "index.npy", allow_pickle=False)
         self.bad = [BadSample(**entry) for entry in self.about["bad"]]
@@ -154,7 +154,7 @@ def _building(root: Path, key: str) -> Iterator[Path]:
     folder.mkdir()
     try:
         with (folder / "lock").open("wb") as lock:
-            have_alone(lock.fileno())
+            lock_exclusively(lock.fileno())
             yield folder
     finally:
         # Gone already where the build succeeded.
@@ -181,7 +181,7 @@ def _is_complete(folder: Path) -> bool:
 def _is_alive(folder: Path) -> bool:
     try:
         with (folder / "lock").open("rb") as lock:
-            return not have_alone(lock.fileno())
+            return not lock_exclusively(lock.fileno())
     except OSError:
         pass
     try:

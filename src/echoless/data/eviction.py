@@ -15,8 +15,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from echoless.data.cache import LEFTOVER
-from echoless.data.leases import have_alone
 from echoless.errors import ConfigError
+from echoless.storage.lock import lock_exclusively
 
 LIMIT = "ECHOLESS_CACHE_LIMIT"
 _SHARE = 4  # of the disk, by default
@@ -67,7 +67,7 @@ def _evict(folder: Path) -> bool:
     leftover = folder.with_name(f"{LEFTOVER}{folder.name[:16]}-{uuid4().hex[:12]}")
     try:
         with (folder / "about.json").open("rb") as about:
-            if not have_alone(about.fileno()):
+            if not lock_exclusively(about.fileno()):
                 return False
             folder.rename(leftover)
     except OSError:

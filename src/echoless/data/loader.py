@@ -163,3 +163,12 @@ def _check(size: tuple[int, int], batch_size: int, workers: int) -> None:
         raise ConfigError(f"batch_size is {batch_size}; allowed: 1 or more")
     if workers < 0:
         raise ConfigError(f"workers is {workers}; allowed: 0 or more")
+
+
+def plain_images(images: Images, ids: Sequence[int], size: tuple[int, int]) -> Tensor:
+    """These images in [0, 1], BCHW, as a model of this input size sees them before they are normalised."""
+    channels = images.shape.channels
+    batches = evaluation_batches(
+        images, size=size, batch_size=64, mean=(0.0,) * channels, std=(1.0,) * channels, ids=ids, workers=0
+    )
+    return torch.cat([batch.images_BCHW for batch in batches])

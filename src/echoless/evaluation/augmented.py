@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from echoless.config.metrics import Metric
 from echoless.data import AugmentConfig, Images, Loader
 from echoless.errors import DataError
 from echoless.evaluation.encoder import Encoder
 from echoless.evaluation.extract import FeatureSet, Report, View, pool
 from echoless.measures import accuracy_interval, mae_probe
 from echoless.randomness import generator_for
-from echoless.reports.record import Metric
 
 LARGEST_BATCH = 16_384  # the published one; the learning rate is scaled to what is used
 

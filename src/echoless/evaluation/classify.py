@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from echoless.config.metrics import Metric
 from echoless.errors import ConfigError, DataError
 from echoless.evaluation.extract import FeatureSet
-from echoless.evaluation.remember import remembered
+from echoless.evaluation.outcome_cache import remembered
 from echoless.measures import (
     LinearProbe,
     accuracy_interval,
@@ -22,7 +23,6 @@ from echoless.measures import (
     stratified_folds,
 )
 from echoless.randomness import generator_for
-from echoless.reports.record import Metric
 
 FOLDS = 5  # at most
 ROWS_DRAW = 2_000_000  # place in the stream of the draw of rows

@@ -14,9 +14,9 @@ from echoless.config.training import LatentConfig
 from echoless.errors import ConfigError, RunError
 from echoless.evaluation.encoder import load_into
 from echoless.models import SiT, UViT
-from echoless.models.vae import VAE, open_vae
 from echoless.objectives import DiffusionObjective, FlowObjective, denoising_objective
 from echoless.runs import Weights
+from echoless.runs.autoencoder import VAE, open_vae
 
 KINDS: dict[Any, tuple[Any, Any]] = {"uvit": (UViTConfig, UViT), "sit": (SiTConfig, SiT)}
 OBJECTIVES: dict[Any, Any] = {"diffusion": DiffusionConfig, "flow": FlowConfig}

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from echoless.config.metrics import Metric
 from echoless.data import Images
 from echoless.errors import ConfigError, DataError
 from echoless.evaluation.encoder import Encoder, Tokens, fingerprint_of
@@ -33,7 +34,6 @@ from echoless.measures import (
 from echoless.measures.tokencut import TAU
 from echoless.models import patchify
 from echoless.randomness import generator_for
-from echoless.reports.record import Metric
 
 FOUND = 0.5  # box overlap above which an object counts as found (CorLoc)
 

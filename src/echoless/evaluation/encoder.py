@@ -91,14 +91,14 @@ def _open_path(source: str | Path, device: str, noise: float | None, latent: str
     if (path / "config.json").is_file():
         described = json.loads((path / "config.json").read_bytes()[: 2**22])
         if isinstance(described, dict) and "model_type" in described:
-            from echoless.evaluation.foreign import from_transformers
+            from echoless.evaluation.foreign_encoders import from_transformers
 
             return from_transformers(path, device)
         return from_folder(path, device, noise, latent)
     if path.exists():
         raise RunError(f"{path} is neither a run, nor an encoder folder, nor a transformers folder")
     if str(source).startswith(("timm:", "local-dir:")):
-        from echoless.evaluation.foreign import from_timm
+        from echoless.evaluation.foreign_encoders import from_timm
 
         return from_timm(str(source), device)
     raise RunError(f"{source} does not exist; allowed: a run, an encoder folder, a transformers folder, or timm:NAME")

@@ -21,7 +21,7 @@ from torch import Tensor
 from echoless.data import Images, evaluation_batches
 from echoless.errors import ConfigError, DataError
 from echoless.evaluation.encoder import MOST_AT_ONCE, Encoder
-from echoless.runs import clear_leftovers, new_folder
+from echoless.storage import clear_leftovers, new_folder
 
 CHUNK = 64
 POOLINGS = ("mean", "cls", "patch_mean")

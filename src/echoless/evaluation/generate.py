@@ -14,10 +14,10 @@ from echoless.errors import ConfigError, RunError
 from echoless.evaluation.denoiser import read_denoiser
 from echoless.evaluation.encoder import fingerprint_of
 from echoless.models import SiT, UViT
-from echoless.models.vae import VAE
 from echoless.objectives import DiffusionObjective, FlowObjective, Sampling, draw_samples
 from echoless.objectives.samplers import SampleNoise
 from echoless.runs import Weights, find_latest_valid, load_checkpoint, load_weights
+from echoless.runs.autoencoder import VAE
 
 # Always so many at once, the last ones for nothing if need be: a processor rounds otherwise in another batch.
 PIECE = 16

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from echoless.config.metrics import Metric
 from echoless.data import Images, evaluation_batches
 from echoless.errors import ConfigError
 from echoless.evaluation.encoder import Encoder
@@ -29,7 +30,6 @@ from echoless.measures import (
     upsample_labels,
 )
 from echoless.randomness import generator_for
-from echoless.reports.record import Metric
 
 DIRECT_TOKENS = 40_000  # above it, the graph's eigenvectors are found by the paper's stochastic optimisation
 

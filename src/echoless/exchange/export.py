@@ -12,8 +12,8 @@ from echoless.exchange.card import model_card
 from echoless.exchange.plain import TOLERANCE, make_probe, relative_error, token_error
 from echoless.exchange.source import open_source
 from echoless.exchange.target import NotInstalled, Target
-from echoless.runs import new_folder
-from echoless.runs.seal import write_sealed
+from echoless.storage import new_folder
+from echoless.storage.seal import write_sealed
 
 TARGETS: dict[str, Target] = {"hf": to_hf.TARGET, "timm": to_timm.TARGET, "onnx": to_onnx.TARGET}
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from echoless.config import DiffusionConfig, FlowConfig, SiTConfig
 from echoless.config.options import ImportOptions
 from echoless.errors import ConfigError, UntrustedFile
-from echoless.exchange.denoiser import ImportedDenoiser, denoiser_sizes, label_rows
 from echoless.exchange.foreign import Foreign
+from echoless.exchange.from_denoiser import ImportedDenoiser, denoiser_sizes, label_rows
 from echoless.exchange.names import Taken, conv_to_linear, count_blocks
 from echoless.models import sincos_positions
 

@@ -7,8 +7,8 @@ from torch import Tensor
 from echoless.config import DiffusionConfig, UViTConfig
 from echoless.config.options import ImportOptions
 from echoless.errors import ConfigError
-from echoless.exchange.denoiser import ImportedDenoiser, denoiser_sizes, label_rows
 from echoless.exchange.foreign import Foreign
+from echoless.exchange.from_denoiser import ImportedDenoiser, denoiser_sizes, label_rows
 from echoless.exchange.names import Taken, conv_to_linear, count_blocks
 
 _LAYERS = ("norm1", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2")

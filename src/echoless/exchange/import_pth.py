@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.torch_version import TorchVersion
 
 from echoless.errors import ConfigError, UntrustedFile
-from echoless.runs.jsonfile import open_untrusted
+from echoless.storage.jsonfile import open_untrusted
 
 SAFE_TORCH = (2, 10)  # earlier ones: CVE-2025-32434 and CVE-2026-24747, both through weights_only
 PICKLE_LIMIT = 8 * 2**20  # bytes; a huge model with its optimiser takes a tenth of it

@@ -22,17 +22,18 @@ from torch import Tensor
 from echoless.config import DataConfig, RunConfig, SiTConfig, UViTConfig, ViTConfig, to_dict
 from echoless.config.options import ImportOptions
 from echoless.errors import ConfigError, UntrustedFile
-from echoless.exchange.denoiser import ImportedDenoiser
 from echoless.exchange.export import require_new
 from echoless.exchange.foreign import Foreign, Imported, read_foreign, weights_of
+from echoless.exchange.from_denoiser import ImportedDenoiser
 from echoless.exchange.from_hf import from_hf_vit, from_hf_vitmae
 from echoless.exchange.from_mae import from_authors, from_mae, from_vit
 from echoless.exchange.from_sit import from_diffusers_dit, from_sit
 from echoless.exchange.from_uvit import from_uvit
 from echoless.exchange.target import write_json_file
 from echoless.models import MAE, SiT, UViT, ViT, sincos_positions
-from echoless.runs import new_folder, save_checkpoint, save_weights, write_json
-from echoless.runs.jsonfile import open_untrusted
+from echoless.runs import save_checkpoint, save_weights
+from echoless.storage import new_folder, write_json
+from echoless.storage.jsonfile import open_untrusted
 
 Normalisation = tuple[tuple[float, ...], tuple[float, ...]]  # mean and deviation of each channel
 IMAGENET: Normalisation = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))

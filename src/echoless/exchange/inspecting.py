@@ -20,8 +20,8 @@ from echoless.exchange.examples import (
     transformers_examples,
 )
 from echoless.models import ViT
-from echoless.runs import read_json_object
 from echoless.shortcuts import FadedShortcut, PatchReport, decay_shortcuts
+from echoless.storage import read_json_object
 
 MOST_PARAMETERS = 2_000_000_000  # 8 GB in float32
 KINDS = "a transformers or diffusers folder, timm:NAME, torchvision:NAME, or a run"

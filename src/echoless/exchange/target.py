@@ -11,8 +11,8 @@ from torch import Tensor
 
 from echoless.exchange.plain import Probe
 from echoless.exchange.source import Source
-from echoless.runs.jsonfile import json_bytes
-from echoless.runs.seal import write_sealed
+from echoless.storage.jsonfile import json_bytes
+from echoless.storage.seal import write_sealed
 
 
 @dataclass(frozen=True, kw_only=True)

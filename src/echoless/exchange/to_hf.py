@@ -18,7 +18,7 @@ from echoless.exchange.plain import Plain, Probe, with_one_eps
 from echoless.exchange.source import Source
 from echoless.exchange.target import NotInstalled, Target, Written, write_json_file
 from echoless.models import ViT
-from echoless.runs.tensorfile import write_tensors
+from echoless.storage.tensorfile import write_tensors
 
 _BLOCK_NAMES = {
     "norm1": "layernorm_before",

@@ -19,7 +19,7 @@ from echoless.exchange.source import Source
 from echoless.exchange.target import NotInstalled, Target, Written, write_json_file
 from echoless.models import ViT
 from echoless.models.layers import patchify
-from echoless.runs.seal import write_sealed
+from echoless.storage.seal import write_sealed
 
 MODEL = "model.onnx"
 MOST_BYTES = 2**31 - 2**20  # a single protocol-buffer message ends at 2 GiB

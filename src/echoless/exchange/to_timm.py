@@ -16,8 +16,8 @@ from echoless.exchange.names import linear_to_conv
 from echoless.exchange.plain import Plain, Probe, with_given_eps
 from echoless.exchange.source import Source
 from echoless.exchange.target import NotInstalled, Target, Written, write_json_file
-from echoless.runs.jsonfile import read_json_object
-from echoless.runs.tensorfile import write_tensors
+from echoless.storage.jsonfile import read_json_object
+from echoless.storage.tensorfile import write_tensors
 
 TIMM_EPS = 1e-6
 ARCHITECTURE = "vit_base_patch16_224"  # any of timm's plain ViTs; the settings below replace all of its own

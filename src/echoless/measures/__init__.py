@@ -1,11 +1,5 @@
 """Measurements as pure functions on tensors, one protocol per file. Whatever is random takes a generator or a seed."""
 
-from echoless.measures.conditioning import (
-    Extremes,
-    diagonal_attention,
-    extreme_singular_values,
-    lanczos_singular_values,
-)
 from echoless.measures.frechet import (
     Moments,
     MomentsAccumulator,
@@ -45,6 +39,12 @@ from echoless.measures.segmentation import (
     upsample_labels,
 )
 from echoless.measures.segprobe import confusion_per_image, fit_segmentation_probe, patch_classes, segment
+from echoless.measures.singular_values import (
+    Extremes,
+    diagonal_attention,
+    extreme_singular_values,
+    lanczos_singular_values,
+)
 from echoless.measures.spectral import (
     SpectralEmbedding,
     affinity_graph,

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from echoless.config import DiffusionConfig, FlowConfig
-from echoless.objectives.conditioning import per_sample
 from echoless.objectives.diffusion import DiffusionObjective
 from echoless.objectives.flow import FlowObjective
+from echoless.objectives.labels import per_sample
 
 
 class Noised(NamedTuple):

@@ -18,7 +18,7 @@ from echoless.config import (
     uvit_preset,
 )
 from echoless.config.diffusion import SIT_SIZES, UVIT_SIZES
-from echoless.recipes.facts import DataFacts, Recipe, fitted, natural_size
+from echoless.config.facts import DataFacts, Recipe, fitted, natural_size
 
 
 def _per_256(lr: float, batch_size: int) -> float:

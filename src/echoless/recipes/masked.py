@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from echoless.config import DataConfig, MaskedConfig, OptimConfig, RunConfig, mae_preset
-from echoless.recipes.facts import DataFacts, Recipe, natural_size, steps_for
+from echoless.config.facts import DataFacts, Recipe, natural_size, steps_for
 
 
 def _paper(name: str, size: str, facts: DataFacts, alpha_min: float) -> RunConfig:

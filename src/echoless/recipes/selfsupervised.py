@@ -21,7 +21,7 @@ from echoless.config import (
     ShortcutConfig,
     ViTConfig,
 )
-from echoless.recipes.facts import DataFacts, Recipe, natural_size, steps_for
+from echoless.config.facts import DataFacts, Recipe, natural_size, steps_for
 
 
 def _encoder(facts: DataFacts, width: int, depth: int, heads: int) -> ViTConfig:

@@ -7,9 +7,9 @@ network of arXiv:2404.10947, `--variant identity` the residual baseline: one rec
 from __future__ import annotations
 
 from echoless.config import DataConfig, OptimConfig, RunConfig, ShortcutConfig, ViTConfig
+from echoless.config.facts import DataFacts, Recipe, natural_size, steps_for
 from echoless.config.resnet import ResNetConfig
 from echoless.config.supervised import ClassifierConfig, SupervisedConfig
-from echoless.recipes.facts import DataFacts, Recipe, natural_size, steps_for
 
 UNLABELLED = 10  # classes of a config that is made before the data is known
 GENTLE = DataConfig(crop_scale=(0.6, 1.0))  # of a small image the usual crop may leave nothing that tells the class

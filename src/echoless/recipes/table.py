@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from echoless.config.facts import Recipe
 from echoless.recipes.diffusion import DIFFUSION
-from echoless.recipes.facts import Recipe
 from echoless.recipes.masked import MASKED
 from echoless.recipes.selfsupervised import SELF_SUPERVISED
 from echoless.recipes.supervised import SUPERVISED

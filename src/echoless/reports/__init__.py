@@ -1,5 +1,1 @@
-"""What a number is (record), and how it is shown (render)."""
-
-from echoless.reports.record import Metric, describe, table
-
-__all__ = ["Metric", "describe", "table"]
+"""How numbers are shown: the page about one run or several, its figures, the live server."""

@@ -14,12 +14,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
+from echoless.config.metrics import Metric
 from echoless.errors import EcholessError, RunError
-from echoless.reports.record import Metric
-from echoless.runs import RunFolder, checkpoint_folders, read_json_object, read_tensors
+from echoless.runs import RunFolder, checkpoint_folders
 from echoless.runs.journal import Metrics
-from echoless.runs.jsonfile import open_untrusted, read_small
 from echoless.shortcuts import alphas
+from echoless.storage import read_json_object, read_tensors
+from echoless.storage.jsonfile import open_untrusted, read_small
 
 PICTURE_LIMIT = 16 * 2**20  # bytes; a larger file is not looked at
 MOST_ON_A_MAP = 65_535  # points, and any index among them

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
+from echoless.config.metrics import Metric, is_share
 from echoless.measures.intervals import MOST_SEEDS, sign_flip_test
 from echoless.reports.collect import RunData
-from echoless.reports.record import Metric, is_share
 
 _HIGHER = ("knn", "linear", "miou", "accuracy", "finetune", "precision", "recall", "inception")
 _LOWER = ("frechet", "fid", "kid", "loss", "bits")

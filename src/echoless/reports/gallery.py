@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from echoless.config.metrics import number
 from echoless.reports.charts import spark
 from echoless.reports.collect import RunData, looks_like_a_run, spelled
 from echoless.reports.compare import comparable
 from echoless.reports.facts import headline, status
 from echoless.reports.learned import title_of
-from echoless.reports.record import number
 
 DEEPEST = 4  # folders below DIR
 _WATCHED = (

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from echoless.config.metrics import Metric, describe, interval_text, number
 from echoless.reports.charts import Curve, Dot, Grid, dot_chart, heat_map, line_chart
 from echoless.reports.collect import RunData, is_number
 from echoless.reports.compare import comparable, is_share_name
 from echoless.reports.figures import Figure
-from echoless.reports.record import Metric, describe, interval_text, number
 
 TITLES = {
     "knn": "kNN accuracy",

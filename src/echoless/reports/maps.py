@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from echoless.reports.pictures import save_picture, tiles
-from echoless.runs import write_bytes
-from echoless.runs.jsonfile import json_bytes
+from echoless.storage import write_bytes
+from echoless.storage.jsonfile import json_bytes
 
 NEIGHBOURS = 6
 TILE = 40  # pixels, at most

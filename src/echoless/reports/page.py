@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import echoless
+from echoless.config.metrics import Metric, describe, interval_text, number
 from echoless.errors import ConfigError
 from echoless.reports.charts import COLOURS, DRAWN
 from echoless.reports.collect import Picture, RunData, collect_all
@@ -19,9 +20,8 @@ from echoless.reports.facts import command, facts, headline, status
 from echoless.reports.figures import alpha_figures, training_figures
 from echoless.reports.learned import heat_maps, learned_figures, title_of
 from echoless.reports.payload import PICTURE_BUDGET, data_uri, maps_of, within
-from echoless.reports.record import Metric, describe, interval_text, number
 from echoless.reports.verdicts import Verdict, judge
-from echoless.runs import write_bytes
+from echoless.storage import write_bytes
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -12,7 +12,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from echoless.runs import write_bytes
+from echoless.storage import write_bytes
 
 _GAP, _TITLE = 2, 20
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from echoless.runs import write_bytes
+from echoless.storage import write_bytes
 
 
 def scatter(path: Path, points_N2: Tensor, labels_N: Tensor | None, names: Sequence[str] | None) -> Path:

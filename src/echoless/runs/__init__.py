@@ -1,6 +1,5 @@
 """What is on the disk for a run, and how it is read and written so that no instant can lose work."""
 
-from echoless.runs.atomic import clear_leftovers, new_folder, write_bytes
 from echoless.runs.checkpoint import (
     Checkpoint,
     Found,
@@ -12,9 +11,7 @@ from echoless.runs.checkpoint import (
     verify_checkpoint,
 )
 from echoless.runs.folder import RunFolder, check_run, open_run
-from echoless.runs.jsonfile import read_json, read_json_object, write_json
 from echoless.runs.optim_state import flatten_state, unflatten_state
-from echoless.runs.tensorfile import read_tensors
 from echoless.runs.weights import Weights, load_weights, require_same_shortcuts, save_weights
 
 __all__ = [
@@ -25,21 +22,14 @@ __all__ = [
     "Weights",
     "check_run",
     "checkpoint_folders",
-    "clear_leftovers",
     "find_latest_valid",
     "flatten_state",
     "load_checkpoint",
     "load_weights",
-    "new_folder",
     "open_run",
-    "read_json",
-    "read_json_object",
-    "read_tensors",
     "require_same_shortcuts",
     "save_checkpoint",
     "save_weights",
     "unflatten_state",
     "verify_checkpoint",
-    "write_bytes",
-    "write_json",
 ]

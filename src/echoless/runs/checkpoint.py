@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from echoless.errors import EcholessError, RunError, UntrustedFile
-from echoless.runs.atomic import clear_leftovers, discard_folder, explained, new_folder, write_bytes
-from echoless.runs.jsonfile import json_bytes, parse_json, read_json_object, read_small, require_object
-from echoless.runs.seal import Seal, check_seal, write_sealed
-from echoless.runs.tensorfile import check_header, file_bytes, read_tensors, write_tensors
+from echoless.storage.atomic import clear_leftovers, discard_folder, explained, new_folder, write_bytes
+from echoless.storage.jsonfile import json_bytes, parse_json, read_json_object, read_small, require_object
+from echoless.storage.seal import Seal, check_seal, write_sealed
+from echoless.storage.tensorfile import check_header, file_bytes, read_tensors, write_tensors
 
 FEWEST_KEPT = 2
 MANIFEST = "MANIFEST.json"

@@ -19,7 +19,11 @@ from torch import Tensor
 
 from echoless.errors import RunError
 from echoless.runs import checkpoint
-from echoless.runs.atomic import (
+from echoless.runs.checkpoint import Found
+from echoless.runs.journal import Journal, Metrics
+from echoless.runs.results import merge_results, read_results
+from echoless.runs.weights import Weights, load_weights, save_weights
+from echoless.storage.atomic import (
     clear_leftovers,
     discard_folder,
     explained,
@@ -28,12 +32,8 @@ from echoless.runs.atomic import (
     sync_folder,
     write_bytes,
 )
-from echoless.runs.checkpoint import Found
-from echoless.runs.journal import Journal, Metrics
-from echoless.runs.jsonfile import read_json_object, write_json
-from echoless.runs.lock import FileLock
-from echoless.runs.results import merge_results, read_results
-from echoless.runs.weights import Weights, load_weights, save_weights
+from echoless.storage.jsonfile import read_json_object, write_json
+from echoless.storage.lock import FileLock
 
 LOCK = ".lock"
 # Everything a run may hold. --overwrite deletes these and nothing else; the last two go last, so that a folder in

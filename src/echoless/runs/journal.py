@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from echoless.errors import UntrustedFile
-from echoless.runs.atomic import explained
-from echoless.runs.jsonfile import json_bytes, open_untrusted, parse_json, require_object
+from echoless.storage.atomic import explained
+from echoless.storage.jsonfile import json_bytes, open_untrusted, parse_json, require_object
 
 LINE_LIMIT = 2**20  # bytes
 

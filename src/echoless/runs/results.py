@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from echoless.errors import RunError, UntrustedFile
-from echoless.runs.jsonfile import json_bytes, read_json, write_json
-from echoless.runs.lock import FileLock
+from echoless.storage.jsonfile import json_bytes, read_json, write_json
+from echoless.storage.lock import FileLock
 
 
 def read_results(path: Path) -> list[dict[str, Any]]:

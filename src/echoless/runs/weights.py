@@ -19,10 +19,10 @@ from typing import Any
 from torch import Tensor
 
 from echoless.errors import AlphaMismatch, RunError, UntrustedFile
-from echoless.runs.atomic import clear_leftovers, new_folder
-from echoless.runs.jsonfile import json_bytes, parse_json, read_json_object, require_object
-from echoless.runs.seal import Seal, check_seal, write_sealed
-from echoless.runs.tensorfile import file_bytes, read_tensors, write_tensors
+from echoless.storage.atomic import clear_leftovers, new_folder
+from echoless.storage.jsonfile import json_bytes, parse_json, read_json_object, require_object
+from echoless.storage.seal import Seal, check_seal, write_sealed
+from echoless.storage.tensorfile import file_bytes, read_tensors, write_tensors
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -17,10 +15,10 @@ from echoless.config import RunConfig, RuntimeConfig, to_dict
 from echoless.data import AugmentConfig, Batch, Images, LatentLoader, Latents, Loader
 from echoless.errors import ConfigError, RunError
 from echoless.runs import Checkpoint, RunFolder, find_latest_valid, load_checkpoint
+from echoless.runtime import Progress, StopRequest, duration
+from echoless.runtime.machine import peak_memory_mb
 from echoless.training import state
 from echoless.training.health import look, probe_batch, probe_latents
-from echoless.training.progress import Progress, duration
-from echoless.training.signals import StopRequest
 from echoless.training.step import StepReport, Trainee, take_step
 from echoless.training.tensorboard import Board
 
@@ -227,7 +225,7 @@ def _record(session: Session, done: int, report: StepReport, clock: Clock, probe
         line |= look(session.trainee.model, session.trainee.objective, probe, session.trainee.team.device)
     if judged and session.judge is not None:
         line |= session.judge(session.trainee.model)
-    session.record(line | rates | {"memory_mb": _memory_mb()})
+    session.record(line | rates | {"memory_mb": peak_memory_mb()})
 
 
 def _ends_epoch(session: Session, done: int) -> bool:
@@ -258,9 +256,3 @@ def _end(session: Session, done: int) -> bool:
             )
     session.trainee.team.wait()
     return complete
-
-
-def _memory_mb() -> int:
-    """The largest resident size so far. Linux counts in kilobytes, macOS in bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak // 1024 if sys.platform != "darwin" else peak // 2**20

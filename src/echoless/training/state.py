@@ -17,7 +17,7 @@ import echoless
 from echoless.config import RunConfig, from_dict, to_dict
 from echoless.errors import NonFiniteError, RunError
 from echoless.runs import Checkpoint, RunFolder, flatten_state, require_same_shortcuts, unflatten_state
-from echoless.training.distributed import Team
+from echoless.runtime import Team
 from echoless.training.step import Trainee, first_non_finite
 
 

@@ -13,7 +13,7 @@ from echoless.config import RunConfig
 from echoless.data import Batch
 from echoless.errors import NonFiniteError
 from echoless.objectives import Draws, LossModule, Objective, Teaching, take
-from echoless.training.distributed import Team
+from echoless.runtime import Team
 from echoless.training.optim import learning_rate, make_optimizer, set_learning_rate
 
 

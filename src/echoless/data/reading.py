@@ -1,0 +1,34 @@
+"""How does a verb read its images? With a line that moves while the cache is built, and classes numbered once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from echoless.data import Images, open_images
+from echoless.errors import DataError
+from echoless.runtime import Progress
+
+
+def read_images(data: str, labels: str | None, channels: int | None = None) -> Images:
+    """`channels`: what every image is converted to; None: as most of them are."""
+    with Progress("reading images", 1, "images") as progress:
+
+        def show(done: int, total: int) -> None:
+            progress.total = total
+            progress.show(done)
+
+        given = Path(labels) if labels else None
+        return open_images(data, labels=given, channels=channels, progress=show, say=progress.say)
+
+
+def align_classes(train: Images, test: Images) -> None:
+    """Number the classes of the test set as the training set does, by name."""
+    if train.class_names is None or test.class_names is None or test.labels is None:
+        return
+    present = sorted(set(test.labels.tolist()))
+    unseen = [test.class_names[label] for label in present if test.class_names[label] not in train.class_names]
+    if unseen:
+        raise DataError(f"the test set has classes that the training set lacks: {', '.join(unseen[:10])}")
+    number = [train.class_names.index(name) if name in train.class_names else -1 for name in test.class_names]
+    test.labels = test.labels.new_tensor([number[label] for label in test.labels.tolist()])
+    test.class_names = train.class_names

@@ -1,0 +1,183 @@
+"""How does a diffusion model fill a folder with images? Batch by batch, so that a killed command continues.
+
+DIR/000000.png ..., DIR/samples.npz (the layout of the ADM evaluation suite: arr_0 uint8 NHWC, arr_1 labels) and
+DIR/grid.png. Until all are there, DIR/parts holds the batches that are done.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from echoless.config import to_dict
+from echoless.config.options import SampleOptions
+from echoless.errors import RunError
+from echoless.evaluation.generate import ImageGenerator, check_request, open_generator
+from echoless.objectives import Sampling, sampler_for
+from echoless.runtime import Progress, StopRequest, Team, join_team, leave_team
+from echoless.storage import read_json_object, write_bytes, write_json
+from echoless.storage.atomic import clear_leftovers, create_file
+
+GRID = 8  # images in a row, and rows at most
+
+
+def draw_into(source: Path, out: Path, options: SampleOptions) -> int:
+    """Everything that can be refused is refused before anything is deleted."""
+    team = join_team(options.device)
+    try:
+        with StopRequest() as stop:
+            with team.together():
+                generator = open_generator(source, str(team.device), latent=options.latent)
+                check_request(generator, options.guidance, options.classes)
+                sampler, clip = sampler_for(generator.objective, options.sampler), options.clip and generator.clips
+                options = replace(options, sampler=sampler, clip=clip)
+                if team.leads:
+                    _prepare(out, _protocol(generator, options), options)
+            done = _draw(generator, out, options, team, stop)
+            if team.leads and done == options.n and not (out / "samples.npz").exists():
+                _finish(generator, out, options)
+            team.wait()
+            return done
+    finally:
+        leave_team()
+
+
+def _protocol(generator: ImageGenerator, options: SampleOptions) -> dict[str, Any]:
+    """All that decides the pixels: what DIR/samples.json says, and what must be equal to continue."""
+    settings = to_dict(options)
+    for name in ("device", "resume", "overwrite", "batch_size", "latent"):
+        del settings[name]
+    return {"model": generator.fingerprint, **settings}
+
+
+def _prepare(out: Path, protocol: dict[str, Any], options: SampleOptions) -> None:
+    if not out.parent.is_dir():
+        raise RunError(f"{out} cannot be written: its parent folder {out.parent} does not exist")
+    if out.exists() and not out.is_dir():
+        raise RunError(f"{out} is a file; allowed: a folder for the samples")
+    filled = out.is_dir() and any(out.iterdir())
+    if filled and not options.resume:
+        if not options.overwrite:
+            raise RunError(f"{out} is not empty; give --resume to continue, --overwrite to replace, or another --out")
+        _require_ours(out)
+        shutil.rmtree(out)
+    elif filled:
+        _require_ours(out)
+        before = {"clip": False, **read_json_object(out / "samples.json")}  # older ones do not say it
+        for name, value in protocol.items():
+            if before.get(name) != value:
+                raise RunError(
+                    f"{name} was {before.get(name)!r} and is {value!r}; allowed on --resume: the same, or another --out"
+                )
+        clear_leftovers(out)
+    (out / "parts").mkdir(parents=True, exist_ok=True)
+    write_json(out / "samples.json", protocol)
+
+
+def _require_ours(out: Path) -> None:
+    """Nothing is deleted or continued that `sample` did not make."""
+    if not (out / "samples.json").is_file():
+        raise RunError(f"{out} holds something other than samples; allowed: a folder that `sample` made, or a new one")
+
+
+def _draw(generator: ImageGenerator, out: Path, options: SampleOptions, team: Team, stop: StopRequest) -> int:
+    """Every process its own batches. Returns how many images are there in the end, on every process."""
+    if (out / "samples.npz").exists():
+        return options.n
+    sampling = Sampling(
+        name=options.sampler,
+        steps=options.steps,
+        guidance=options.guidance,
+        channels=options.guidance_channels,
+        clip=options.clip,
+    )
+    batches = list(_batches(options))
+    stopped = False
+    with Progress("sampling", options.n, "images") as progress:
+        for number, indices in enumerate(batches):
+            if number % team.world != team.rank or _part(out, indices).exists():
+                continue
+            if stop.requested:
+                stopped = True
+                break
+            images = generator.images(indices, options.seed, sampling, options.classes).numpy()
+            _write(out, indices, images)
+            if team.leads:
+                progress.show(indices[-1] + 1, f"{options.sampler}, {options.steps} steps")
+        if any(team.maximum(float(stopped))):
+            progress.say(f"stopped by {stop.requested or 'another process'}; the same command with --resume continues")
+            return 0
+    return options.n
+
+
+def _batches(options: SampleOptions) -> Iterator[range]:
+    for first in range(0, options.n, options.batch_size):
+        yield range(first, min(options.n, first + options.batch_size))
+
+
+def _part(out: Path, indices: range) -> Path:
+    return out / "parts" / f"{indices[0]:08d}-{indices[-1]:08d}.npy"
+
+
+def _write(out: Path, indices: range, images_BHWC: np.ndarray) -> None:
+    """The pictures first: a part that is there says that its pictures are."""
+    for index, image in zip(indices, images_BHWC):
+        picture = as_picture(image)
+        if picture is not None:
+            file = io.BytesIO()
+            picture.save(file, "png")
+            write_bytes(out / f"{index:06d}.png", file.getvalue())
+    array = io.BytesIO()
+    np.save(array, images_BHWC)
+    write_bytes(_part(out, indices), array.getvalue())
+
+
+def as_picture(image_HWC: np.ndarray) -> Image.Image | None:
+    """Grey or colour; None for other numbers of channels, which a PNG does not have."""
+    if image_HWC.shape[-1] not in (1, 3):
+        return None
+    return Image.fromarray(image_HWC[:, :, 0] if image_HWC.shape[-1] == 1 else image_HWC)
+
+
+def _finish(generator: ImageGenerator, out: Path, options: SampleOptions) -> None:
+    """samples.npz and grid.png from the parts, which are then gone."""
+    parts = [_part(out, indices) for indices in _batches(options)]
+    shape = (options.n, *np.load(parts[0], mmap_mode="r").shape[1:])
+    labels = generator.labels_of(range(options.n), options.classes)
+    _write_grid(out / "grid.png", parts)
+    temporary = out / f"samples.npz.tmp-{os.getpid()}"
+    with create_file(temporary) as file, zipfile.ZipFile(file, "w") as archive:
+        with archive.open("arr_0.npy", "w", force_zip64=True) as member:
+            np.lib.format.write_array_header_1_0(member, {"descr": "|u1", "fortran_order": False, "shape": shape})
+            for part in parts:
+                member.write(np.load(part).tobytes())
+        if labels is not None:
+            with archive.open("arr_1.npy", "w") as member:
+                np.lib.format.write_array(member, labels.numpy())
+    temporary.replace(out / "samples.npz")
+    shutil.rmtree(out / "parts")
+
+
+def _write_grid(path: Path, parts: Sequence[Path]) -> None:
+    images = np.concatenate([np.load(part) for part in parts[: GRID * GRID]])[: GRID * GRID]
+    channels = images.shape[-1] if images.shape[-1] in (1, 3) else 3 if images.shape[-1] > 3 else 1
+    count, height, width = images.shape[:3]
+    columns = min(GRID, count)
+    sheet = np.full((-(-count // columns) * (height + 2), columns * (width + 2), channels), 255, np.uint8)
+    for index, image in enumerate(images[..., :channels]):
+        top, left = index // columns * (height + 2), index % columns * (width + 2)
+        sheet[top : top + height, left : left + width] = image
+    picture = as_picture(sheet)
+    assert picture is not None
+    file = io.BytesIO()
+    picture.save(file, "png")
+    write_bytes(path, file.getvalue())

@@ -1,0 +1,65 @@
+"""How is nothing measured twice? The outcome is kept beside the features, under the name of everything that decides it.
+
+That is: the features themselves, the labels, the settings, and the code of the measures. Whatever changes, the name
+changes, and the measurement is made again; so a remembered number is the number that would be measured now.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib.resources import files
+
+import numpy as np
+import torch
+
+from echoless.evaluation.extract import FeatureSet
+from echoless.storage import write_bytes
+
+CODE = ("echoless.measures", "echoless.evaluation")
+
+
+def remembered(
+    sets: Sequence[FeatureSet], settings: object, shape: tuple[int, ...], measure: Callable[[], np.ndarray]
+) -> np.ndarray:
+    """What `measure` returns, or returned when it was called for the same sets and settings before.
+
+    Features that are not in a cache are measured every time. A file that cannot be read, or has another shape, is
+    replaced.
+    """
+    homes = [each.home for each in sets]
+    if homes[0] is None or None in homes:
+        return measure()
+    file = homes[0] / f"outcome-{_name(sets, settings)}.npy"
+    try:
+        kept = np.load(file, allow_pickle=False)
+        if kept.shape == shape:
+            return np.asarray(kept)
+    except (OSError, ValueError, EOFError):
+        pass
+    outcome, data = measure(), io.BytesIO()
+    np.save(data, outcome, allow_pickle=False)
+    write_bytes(file, data.getvalue())
+    return outcome
+
+
+def _name(sets: Sequence[FeatureSet], settings: object) -> str:
+    digest = hashlib.sha256(f"{_code()} {torch.__version__} {settings!r}".encode())
+    for each in sets:
+        assert each.home is not None
+        labels = b"" if each.labels_N is None else each.labels_N.numpy().tobytes()
+        digest.update(each.home.name.encode() + hashlib.sha256(labels).digest())
+    return digest.hexdigest()[:32]
+
+
+@cache
+def _code() -> str:
+    """The fingerprint of every line that may decide a number."""
+    digest = hashlib.sha256()
+    for package in CODE:
+        for source in sorted(files(package).iterdir(), key=lambda each: each.name):
+            if source.name.endswith(".py"):
+                digest.update(source.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,198 @@
+"""How good are generated images? Frechet distance, precision and recall, Inception Score, through a named extractor.
+
+The reference is --test, or --train where there is no test set. Where RUN is no diffusion model, it is the extractor
+itself: two sets of images are compared with no run at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from echoless.config.checks import require_whole
+from echoless.config.metrics import Metric
+from echoless.config.options import SampleOptions
+from echoless.data import Images
+from echoless.data.reading import read_images
+from echoless.errors import ConfigError, DataError
+from echoless.evaluation.bench import Bench, Subject
+from echoless.evaluation.draw import draw_into
+from echoless.evaluation.encoder import Encoder
+from echoless.evaluation.extract import FeatureSet, View, check_channels
+from echoless.evaluation.extractor import PREFIX, PROBABILITIES, open_extractor
+from echoless.evaluation.reference import reference_moments
+from echoless.measures import Moments, frechet_distance, frechet_interval, inception_score, moments, precision_recall
+from echoless.randomness import generator_for
+from echoless.runtime import choose_device
+from echoless.storage import read_json_object
+
+NEIGHBOURS = 3  # as published
+MANIFOLD = 10_000  # images of each side that precision and recall look at
+BOOTSTRAPPED = 512  # dimensions up to which resampling takes seconds
+FEWEST = 50
+
+
+def check_samples(bench: Bench) -> None:
+    """Refuse early what cannot be measured."""
+    if bench.options.extractor is None and bench.encoder.noise is not None:
+        raise ConfigError(
+            "the distance between sets of images means nothing without the network that looks at them; give "
+            "--extractor: a run, a transformers folder, timm:NAME, or inception:FILE"
+        )
+    if bench.options.samples is None and (bench.options.draw is None or bench.run is None):
+        raise ConfigError(
+            "there are no samples to measure; give --samples DIR, as `echoless sample` writes it, or, of a diffusion "
+            "run, --draw N"
+        )
+    if bench.options.samples is not None and bench.options.draw is not None:
+        raise ConfigError(
+            f"samples is {bench.options.samples!r} and draw is {bench.options.draw}; allowed: one of them"
+        )
+    if bench.options.draw is not None:
+        require_whole("draw", bench.options.draw, FEWEST)
+    wants_classes = "inception-score" in bench.options.metrics
+    if wants_classes and not (bench.options.extractor or "").startswith(PREFIX):
+        raise ConfigError("the Inception Score is about the classes of Inception; give --extractor inception:FILE")
+
+
+def frechet(subject: Subject) -> list[Metric]:
+    """The distance with a bootstrap interval where that takes seconds, and the same for real images, the floor."""
+    stage = _stage(subject.bench)
+    reference, found = stage.reference(), stage.generated()
+    metrics = [_distance(stage, found, reference, stage.described)]
+    if subject.bench.test is not None:
+        train = stage.features(subject.bench.train, "train")
+        floor = FeatureSet(train.view, train.features_ND[: len(found.features_ND)], train.ids_N, None)
+        described = {**stage.described, "features": "real images", "samples": "images of --train, the floor"}
+        metrics.append(_distance(stage, floor, reference, described))
+    return metrics
+
+
+def precision(subject: Subject) -> list[Metric]:
+    stage = _stage(subject.bench)
+    real = stage.features(subject.bench.judged, "reference").features_ND[:MANIFOLD]
+    generated = stage.generated().features_ND[:MANIFOLD]
+    both = precision_recall(real, generated, k=NEIGHBOURS)
+    described = {**stage.described, "k": NEIGHBOURS, "reference_n": len(real)}
+    return [
+        Metric(metric=name, value=value, n=len(generated), protocol=described)
+        for name, value in zip(("precision", "recall"), both)
+    ]
+
+
+def inception(subject: Subject) -> list[Metric]:
+    stage = _stage(subject.bench)
+    view = View(PROBABILITIES)
+    found = subject.bench.features(stage.extractor, [view], stage.images, "the samples")[view]
+    value, spread = inception_score(torch.from_numpy(found.features_ND[:]))
+    described = {**stage.described, "layer": view.layer, "splits": 10, "spread_over_splits": spread}
+    return [Metric(metric="inception-score", value=value, n=len(found.features_ND), protocol=described)]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Samples, the extractor that looks at them, and what every number about them must say."""
+
+    bench: Bench
+    extractor: Encoder
+    images: Images
+    drawn: dict[str, Any]  # what is known of how the samples were drawn
+
+    @property
+    def view(self) -> View:
+        return View(self.extractor.default_layer)
+
+    @property
+    def described(self) -> dict[str, Any]:
+        options, reference = self.bench.options, self.bench.judged
+        return {
+            "features": "trained",
+            "extractor": options.extractor or self.extractor.name,
+            "extractor_fingerprint": self.extractor.fingerprint[:16],
+            "layer": self.view.layer,
+            "samples": self._samples,
+            **self.drawn,
+            "reference": options.test or options.train or "the images of the run",
+            "reference_fingerprint": reference.fingerprint[:16],
+            "reference_n": reference.usable,
+        }
+
+    @property
+    def _samples(self) -> str:
+        """Those of a run by their place in it, so that the numbers of several runs can stand side by side."""
+        options, run = self.bench.options, self.bench.run
+        if options.samples is None:
+            return f"drawn: {options.draw}, {options.steps} steps"
+        place = Path(options.samples).absolute()
+        if run is None or not place.is_relative_to(run.absolute()):
+            return options.samples
+        return f"RUN/{place.relative_to(run.absolute())}"
+
+    def features(self, images: Images, what: str) -> FeatureSet:
+        return self.bench.features(self.extractor, [self.view], images, what)[self.view]
+
+    def generated(self) -> FeatureSet:
+        found = self.features(self.images, "the samples")
+        if len(found.features_ND) < FEWEST:
+            raise DataError(f"there are {len(found.features_ND)} samples; allowed: {FEWEST} or more")
+        return found
+
+    def reference(self) -> Moments:
+        images, keep = self.bench.judged, self.bench.cache is not None
+        features = partial(self.features, images, "the reference")
+        return reference_moments(self.extractor, images, self.view, features, keep=keep)
+
+
+def _distance(stage: Stage, found: FeatureSet, reference: Moments, described: dict[str, Any]) -> Metric:
+    features, seed = found.features_ND, stage.bench.options.seed
+    interval = None
+    if features.shape[1] <= BOOTSTRAPPED:
+        value, *ends = frechet_interval(features, reference, generator=generator_for(seed, "probe", 0))
+        interval, described = (ends[0], ends[1]), {**described, "seed": seed}
+    else:
+        value = frechet_distance(reference, moments(features))
+    return Metric(metric="frechet", value=value, n=len(features), interval=interval, protocol=described)
+
+
+def _stage(bench: Bench) -> Stage:
+    place = _place(bench)
+    images = read_images(str(place), None)
+    size = (bench.judged.shape.height, bench.judged.shape.width)
+    given, device = bench.options.extractor, str(choose_device(bench.options.device))
+    extractor = bench.encoder if given is None else open_extractor(given, size, device)
+    for compared in (images, bench.judged):
+        check_channels(extractor, compared)
+    return Stage(bench, extractor, images, _drawn(place))
+
+
+def _drawn(place: Path) -> dict[str, Any]:
+    """How `sample` drew them, where it did."""
+    said = (place if place.is_dir() else place.parent) / "samples.json"
+    known = read_json_object(said) if said.is_file() else {}
+    return {name: known[name] for name in ("sampler", "clip") if name in known}
+
+
+def _place(bench: Bench) -> Path:
+    """Where the samples are, drawn first if need be. A folder that `sample` filled holds all of them in one file."""
+    options = bench.options
+    if options.samples is not None:
+        folder = Path(options.samples)
+    else:
+        assert bench.run is not None and options.draw is not None
+        folder = bench.run / "samples" / f"n{options.draw}-steps{options.steps}-seed{options.seed}-clip"
+        folder.parent.mkdir(exist_ok=True)
+        wanted = SampleOptions(
+            n=options.draw,
+            steps=options.steps,
+            seed=options.seed,
+            latent=options.latent,
+            device=options.device,
+            resume=True,
+        )
+        draw_into(bench.run, folder, wanted)
+    archive = folder / "samples.npz"
+    return archive if archive.is_file() else folder

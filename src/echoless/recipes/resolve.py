@@ -1,0 +1,148 @@
+"""How do a recipe, the user's options and the data become one config with nothing left open? No torch."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from echoless.config import DataConfig, RunConfig, ViTConfig, with_body
+from echoless.config.checks import require, require_number, require_one_of
+from echoless.config.facts import DataFacts, fitted, natural_patch, steps_for
+from echoless.config.options import PretrainOptions
+from echoless.errors import ConfigError
+from echoless.recipes.table import RECIPES
+
+_SHORTCUT_OPTIONS = ("alpha_min", "variant", "schedule", "per", "fade")
+_OPTIM_OPTIONS = ("base_lr", "weight_decay", "warmup", "decay", "clip", "ema")
+# Those that not every recipe has: an option is allowed where the recipe's config has a field of its name.
+_BODY_OPTIONS = (
+    *("patch_size", "depth", "width", "zero_init", "long_skips"),
+    *("init_scheme", "init_constants", "third_stage"),
+)
+_MODEL_OPTIONS = ("decoder", "decoder_depth")
+_OBJECTIVE_OPTIONS = (
+    *("mask_ratio", "normalize_pixels", "label_dropout"),
+    *("label_smoothing", "mixup", "cutmix", "erase", "drop_path"),
+)
+
+
+def settle(options: PretrainOptions, facts: DataFacts, data: DataConfig, before: RunConfig | None = None) -> RunConfig:
+    """The recipe's config, or that of the run to be resumed, changed where the user said so."""
+    require_one_of("recipe", options.recipe, tuple(RECIPES))
+    told = replace(facts, classes=None) if options.conditional is False else facts
+    config = before or RECIPES[options.recipe](told)
+    _refuse_options_of_others(options, config)
+    if options.conditional and facts.classes is None:
+        raise ConfigError(
+            "conditional is True, and the data has no labels; allowed: labelled data, or --labels FILE.csv"
+        )
+    optim = replace(config.optim, **_given(options, _OPTIM_OPTIONS))
+    if options.optimizer is not None:
+        optim = replace(optim, name=options.optimizer)
+    batch_size = config.batch_size if options.batch_size is None else options.batch_size
+    return replace(
+        config,
+        model=_model(config, options),
+        objective=_objective(config, options),
+        optim=optim,
+        data=_data(data, config.data, options),
+        batch_size=batch_size,
+        accumulate=config.accumulate if options.accumulate == 1 else options.accumulate,
+        steps=_steps(config, options, facts, batch_size),
+        seed=options.seed or config.seed,
+    )
+
+
+def _given(options: PretrainOptions, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name in names if (value := getattr(options, name)) is not None}
+
+
+def _refuse_options_of_others(options: PretrainOptions, config: RunConfig) -> None:
+    """An option that the recipe has no use for is a misunderstanding, and is never passed over in silence."""
+    known = {field.name for part in (config.model, config.model.body, config.objective) for field in fields(part)}
+    if "classes" in {field.name for field in fields(config.model.body)}:
+        known |= {"conditional", "latent"}
+    special = ("conditional", "latent", *_BODY_OPTIONS, *_MODEL_OPTIONS, *_OBJECTIVE_OPTIONS)
+    for name in _given(options, special):
+        allowed = ", ".join(option for option in special if option in known)
+        if name not in known:
+            raise ConfigError(f"{name} is given, and recipe {config.recipe} has none; allowed with it: {allowed}")
+
+
+def _model(config: RunConfig, options: PretrainOptions) -> Any:
+    body = _widened(_sized(config.model.body, options), options.width)
+    body = replace(body, shortcuts=replace(body.shortcuts, **_given(options, _SHORTCUT_OPTIONS)))
+    if options.decoder is not None:
+        body = replace(body, final_norm=options.decoder == "plain", zero_init=options.decoder == "long_skips")
+    own = tuple(name for name in _BODY_OPTIONS if name not in ("patch_size", "width"))
+    body = replace(body, **_given(options, own))
+    model: Any = with_body(config.model, body)
+    return replace(model, **_given(options, _MODEL_OPTIONS))
+
+
+def _widened(body: Any, width: int | None) -> Any:
+    """Another width has more or fewer heads, of the same size."""
+    if width is None or not hasattr(body, "heads"):
+        return body if width is None else replace(body, width=width)
+    head = body.width // body.heads
+    require(width >= head and width % head == 0, "width", width, f"a multiple of {head}, the width of a head")
+    return replace(body, width=width, heads=width // head)
+
+
+def _objective(config: RunConfig, options: PretrainOptions) -> Any:
+    objective: Any = replace(config.objective, **_given(options, _OBJECTIVE_OPTIONS))
+    if options.variant == "none" and getattr(objective, "drop_path", 0.0) > 0:
+        allowed = "0 with variant none, because nothing is left of the stream where a branch is dropped"
+        require(options.drop_path is None, "drop_path", options.drop_path, allowed)
+        objective = replace(objective, drop_path=0.0)
+    return objective
+
+
+def _data(measured: DataConfig, wanted: DataConfig, options: PretrainOptions) -> DataConfig:
+    """The images as they are, brought to the model as the recipe says: by their own statistics unless it has others."""
+    return replace(
+        measured,
+        mean=wanted.mean or measured.mean,
+        std=wanted.std or measured.std,
+        flip=wanted.flip,
+        crop_scale=wanted.crop_scale if options.crop_scale is None else options.crop_scale,
+    )
+
+
+def _sized(body: Any, options: PretrainOptions) -> Any:
+    """Image and patch size: as given, each fitted to the other where only one was."""
+    if options.image_size is None and options.patch_size is None:
+        return body
+    size = body.image_size
+    if options.image_size is not None:
+        require(len(options.image_size) in (1, 2), "image_size", options.image_size, "one number, or height and width")
+        require(min(options.image_size) >= 1, "image_size", options.image_size, "whole numbers, 1 or more")
+        size = (options.image_size[0], options.image_size[-1])
+    if not hasattr(body, "patch_size"):
+        return replace(body, image_size=size)
+    if options.patch_size is not None:
+        require(options.patch_size >= 1, "patch_size", options.patch_size, "a whole number, 1 or more")
+        patch = options.patch_size
+    else:
+        another = isinstance(body, ViTConfig) and size != body.image_size
+        patch = natural_patch(min(size)) if another else body.patch_size
+    if options.image_size is None:
+        size = fitted(size, patch)
+    return replace(body, image_size=size, patch_size=patch)
+
+
+def _steps(config: RunConfig, options: PretrainOptions, facts: DataFacts, batch_size: int) -> int:
+    require(
+        options.epochs is None or options.max_steps is None,
+        "epochs",
+        options.epochs,
+        "either epochs or max_steps, not both",
+    )
+    require(batch_size >= 1, "batch_size", batch_size, "a whole number, 1 or more")
+    if options.max_steps is not None:
+        return options.max_steps
+    if options.epochs is not None:
+        require_number("epochs", options.epochs, 0, 1e7, ends="(]")
+        return steps_for(options.epochs, facts.count, batch_size)
+    # The recipe counted its steps at its own batch size: keep the number of images seen.
+    return max(1, round(config.steps * config.batch_size / batch_size))

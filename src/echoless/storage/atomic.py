@@ -1,0 +1,214 @@
+"""How does a file or a folder appear on disk whole, or not at all?
+
+It is written under a temporary name beside its target, forced to the disk, and renamed. The temporary name ends in the
+writer's process id, so whatever a killed process left behind is recognised and removed by the next one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from echoless.errors import RunError
+
+# "tmp" is a target in the making or on its way out; "old" is a target that a new one was about to replace.
+_LEFTOVER = re.compile(r"(?P<name>.+)\.(?P<kind>tmp|old)-(?P<pid>\d+)")
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Replace `path` by a file that holds `data`; a kill at any instant leaves the old content or the new."""
+    temporary = _sibling(path, "tmp")
+    with explained(path, needed=len(data)):
+        _refuse_unless(stat.S_ISREG, path, "a regular file")
+        with _removed_on_failure(temporary):
+            with create_file(temporary) as file:
+                file.write(data)
+            temporary.replace(path)
+        sync_folder(path.parent)
+
+
+@contextmanager
+def new_folder(path: Path, *, needed: int | None = None) -> Iterator[Path]:
+    """A temporary folder to fill: it becomes `path` when the block ends well, and vanishes when it does not.
+
+    Files in it are made with `create_file`, which forces them to the disk. `needed` is for the message on a full disk.
+    """
+    temporary = _sibling(path, "tmp")
+    with explained(path, needed):
+        _refuse_unless(stat.S_ISDIR, path, "a folder")
+        with _removed_on_failure(temporary):
+            temporary.mkdir()
+            yield temporary
+            sync_folder(temporary)
+            _move_into_place(temporary, path)
+
+
+def _move_into_place(temporary: Path, path: Path) -> None:
+    """Rename; a folder in the way steps aside first, because a folder cannot be renamed over a full one."""
+    aside = _sibling(path, "old")
+    if occupied := path.exists():
+        path.rename(aside)
+    try:
+        temporary.rename(path)
+    except BaseException:
+        if occupied:
+            aside.rename(path)
+        raise
+    sync_folder(path.parent)
+    if occupied:
+        remove(aside)
+
+
+@contextmanager
+def create_file(path: Path) -> Iterator[BinaryIO]:
+    """A file that did not exist, with the mode the umask asks for, forced to the disk when the block ends."""
+    # O_EXCL also refuses a link that somebody planted under the temporary name.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    with os.fdopen(descriptor, "wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Force the names in a folder to the disk: without it a rename may not survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some network file systems cannot, and say so this way
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def clear_leftovers(folder: Path, name: str | None = None) -> None:
+    """Remove what dead writers (of `name`, or of anything) left in `folder`, and put back what they had moved aside.
+
+    Never an error. Call it where this process itself is not in the middle of a write: names with its own id are
+    leftovers too, of a dead process that had the same id (common in containers).
+    """
+    with suppress(OSError):
+        for path in sorted(folder.iterdir()):
+            match = _LEFTOVER.fullmatch(path.name)
+            if match is None or name not in (None, match["name"]) or _is_another_living_process(match["pid"]):
+                continue
+            with suppress(OSError):
+                _clear(path, folder / match["name"], match["kind"])
+
+
+def is_leftover(path: Path) -> bool:
+    """Is this the name of something half written?"""
+    return _LEFTOVER.fullmatch(path.name) is not None
+
+
+def _clear(leftover: Path, target: Path, kind: str) -> None:
+    if kind == "old" and not target.exists():
+        leftover.rename(target)
+    else:
+        remove(leftover)
+
+
+def discard_folder(path: Path) -> None:
+    """Delete a folder so that a kill on the way leaves a leftover, never a folder with half its files."""
+    doomed = _sibling(path, "tmp")
+    path.rename(doomed)
+    remove(doomed)
+
+
+def remove(path: Path) -> None:
+    """Delete a file, a link or a folder, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def explained(path: Path, needed: int | None = None) -> Iterator[None]:
+    """Turn what the operating system says about a write into one sentence with the path and the way out."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(_explain(error, path, needed)) from error
+
+
+def _explain(error: OSError, path: Path, needed: int | None) -> str:
+    reasons = {
+        errno.ENOSPC: "the disk is full",
+        errno.EDQUOT: "the disk quota is used up",
+        errno.EACCES: "permission denied",
+        errno.EPERM: "permission denied",
+        errno.EROFS: "the file system is read-only",
+        errno.ENOENT: f"its parent folder {path.parent} does not exist",
+        errno.ENOTDIR: f"its parent {path.parent} is not a folder",
+    }
+    reason = reasons.get(error.errno or 0, error.strerror or str(error))
+    if error.errno == errno.EFBIG:
+        reason = f"a file may not grow beyond {_largest_file()} bytes here"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        reason += f" ({_bytes(needed)} bytes needed, {_bytes(_free_bytes(path))} bytes free)"
+    elif error.errno == errno.ENOENT and path.parent.is_dir():
+        reason = f"{error.filename} disappeared while it was written"
+    return f"{path} cannot be written: {reason}"
+
+
+def _largest_file() -> int:
+    import resource  # not on Windows, which does not raise EFBIG either
+
+    return resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+
+
+def _bytes(count: int | None) -> str:
+    return "an unknown number of" if count is None else str(count)
+
+
+def _free_bytes(path: Path) -> int | None:
+    for folder in path.absolute().parents:
+        with suppress(OSError):
+            return shutil.disk_usage(folder).free
+    return None
+
+
+def _refuse_unless(allowed: Callable[[int], bool], path: Path, kind: str) -> None:
+    """Renaming over a device or a socket would destroy it, even as root; over a link, it replaces the link."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not (stat.S_ISLNK(mode) and kind == "a regular file") and not allowed(mode):
+        raise RunError(f"{path} cannot be written: it exists and is not {kind}")
+
+
+def _sibling(path: Path, kind: str) -> Path:
+    return path.with_name(f"{path.name}.{kind}-{os.getpid()}")
+
+
+@contextmanager
+def _removed_on_failure(temporary: Path) -> Iterator[None]:
+    remove(temporary)
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            remove(temporary)
+        raise
+
+
+def _is_another_living_process(pid: str) -> bool:
+    try:
+        if int(pid) in (0, os.getpid()):
+            return False
+        os.kill(int(pid), 0)
+    except (ProcessLookupError, OverflowError, ValueError):
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,99 @@
+"""Who uses this file? Locks of the operating system on it, which end with their process however it ends.
+
+`FileLock` is exclusive, for a folder that one process may write into. `lock_exclusively` and `hold_shared` let readers
+of a cache share it and keep whoever removes caches away. Where there are no such locks (Windows, a few network disks)
+sharing is always granted and exclusive use never: what might be in use is then never deleted.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import weakref
+from pathlib import Path
+
+from echoless.errors import RunError
+from echoless.storage.atomic import explained
+
+_NO_LOCKS_HERE = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
+
+
+def _flock(descriptor: int, *, shared: bool = False, wait: bool = False) -> None:
+    """flock(2); OSError with errno ENOSYS where the system has no such call."""
+    try:
+        import fcntl  # not on Windows
+    except ImportError:
+        raise OSError(errno.ENOSYS, "this system has no flock") from None
+    fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+
+
+def lock_exclusively(descriptor: int) -> bool:
+    """Lock the open file for this process alone, until it is closed; False if anybody else uses it."""
+    try:
+        _flock(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def hold_shared(path: Path, user: object) -> None:
+    """Hold the file, together with others, for as long as `user` exists. OSError if it is gone or about to go."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    weakref.finalize(user, os.close, descriptor)
+    try:
+        _flock(descriptor, shared=True)
+    except BlockingIOError:
+        raise FileNotFoundError(f"{path} is being removed") from None
+    except OSError:
+        return  # no locks here
+    # It may have been removed, and even replaced, between opening and locking.
+    if not os.path.samestat(os.fstat(descriptor), path.stat()):
+        raise FileNotFoundError(f"{path} was replaced")
+
+
+class FileLock:
+    """An exclusive lock on a small file, held from construction to `release` or to the end of the process.
+
+    `held` is False on the few file systems that have no locks; the caller then has to be careful by itself.
+    """
+
+    held = False
+
+    def __init__(self, path: Path, *, busy: str | None = None) -> None:
+        """Take the lock: with `busy`, refuse at once with that sentence when another holds it; without, wait."""
+        with explained(path):
+            flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+            self._descriptor: int | None = os.open(path, flags, 0o666)
+        _all.add(self)
+        try:
+            _flock(self._descriptor, wait=busy is None)
+            self.held = True
+        except OSError as error:
+            self.release()
+            if error.errno not in _NO_LOCKS_HERE:
+                raise RunError(busy or f"{path} cannot be locked: {error.strerror}") from None
+
+    def release(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        self._descriptor, self.held = None, False
+
+    def __enter__(self) -> FileLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+_all: weakref.WeakSet[FileLock] = weakref.WeakSet()
+
+
+def _drop_in_child() -> None:
+    # A forked data worker shares its parent's lock and would keep it when the parent is killed. Closing the worker's
+    # copy of the descriptor leaves the parent as the only holder.
+    for lock in list(_all):
+        lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_drop_in_child)

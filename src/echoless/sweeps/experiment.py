@@ -1,0 +1,116 @@
+"""What is an experiment? Trials that differ in a few settings, what is read off them, and what was published."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from echoless.config.checks import require
+from echoless.config.metrics import Metric
+
+RUN = "{run}"  # a word of a command that begins so stands for the trial's own folder: `{run}`, `{run}-tuned`
+
+BESIDE = f"{RUN}/../"  # and one that begins so for a folder that all trials share
+
+Words = tuple[str, ...]
+Reading = Callable[[Path], list[Metric]]  # a run folder -> numbers that no verb prints
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One row of an experiment: what is typed after `echoless`, training first, then everything that measures it.
+
+    Every command must be one that can be given again: training resumes, measuring replaces what it measured.
+    """
+
+    name: str  # its folder in the sweep
+    settings: Mapping[str, Any]  # what tells it from the others; `seed` among them
+    commands: tuple[Words, ...]
+    cost: float = 1.0  # of its training, relative to the other trials
+    results: tuple[str, ...] = (RUN,)  # folders whose results.json belongs to it
+    may_diverge: bool = False  # training that stops because it is not finite is an answer here, not a failure
+
+    def __post_init__(self) -> None:
+        good = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,150}", self.name) is not None
+        require(good, "trial", self.name, "a folder name of letters, digits and . _ + -")
+
+    def commands_in(self, out: Path) -> tuple[Words, ...]:
+        return tuple(tuple(_placed(word, out / self.name) for word in words) for words in self.commands)
+
+    def folders_in(self, out: Path) -> tuple[Path, ...]:
+        return tuple(Path(_placed(word, out / self.name)) for word in self.results)
+
+    @property
+    def group(self) -> tuple[tuple[str, Any], ...]:
+        """Its settings without the seed: trials of one group are repetitions of each other."""
+        return tuple((key, value) for key, value in self.settings.items() if key != "seed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantity:
+    """A column of the table: the records of results.json that it shows."""
+
+    metric: str
+    title: str
+    protocol: Mapping[str, Any] = field(default_factory=lambda: {"features": "trained"})  # what a record must say
+    best: Literal["max", "min"] | None = None  # of several records; None: there is one
+    share: bool = True  # shown as a percentage
+
+    def belongs(self, metric: Metric) -> bool:
+        same = all(metric.protocol.get(key) == value for key, value in self.protocol.items())
+        return metric.metric == self.metric and same
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """A figure of a paper, for the row whose columns say the same as `settings`."""
+
+    metric: str
+    value: float
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """`trials` in the order in which they run; `quantities` in the order of the table's columns."""
+
+    name: str
+    title: str
+    trials: tuple[Trial, ...]
+    quantities: tuple[Quantity, ...]
+    published: tuple[Published, ...] = ()
+    by: tuple[str, ...] = ()  # keys of a protocol that become columns too, such as "step"
+    readings: tuple[Reading, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [trial.name for trial in self.trials]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        require(not twice, "trials", twice[:3], "different names")
+
+
+def command(verb: str, *positional: str, **options: Any) -> Words:
+    """`("pretrain", "DATA", "--max-steps", "10")`: None is left out, True and False are `--flag` and `--no-flag`."""
+    words = [verb, *positional]
+    for name, value in options.items():
+        flag = name.replace("_", "-")
+        if value is True or value is False:
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        elif isinstance(value, tuple | list):
+            words += [f"--{flag}", *map(str, value)]
+        elif value is not None:
+            words += [f"--{flag}", str(value)]
+    return tuple(words)
+
+
+def trial_name(settings: Mapping[str, Any]) -> str:
+    """`alpha_min-0.6_seed-0`, whatever the values are."""
+    words = [re.sub(r"[^A-Za-z0-9._+-]+", "-", f"{key}-{value}") for key, value in settings.items()]
+    return "_".join(word.strip("-") for word in words)
+
+
+def _placed(word: str, run: Path) -> str:
+    return f"{run}{word.removeprefix(RUN)}" if word.startswith(RUN) else word

@@ -1,0 +1,135 @@
+"""Which runs does a grid have? Every combination of the values given, each with every seed. No torch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+from echoless.config import DataConfig
+from echoless.config.checks import nearest, require, require_number, require_whole
+from echoless.config.facts import DataFacts
+from echoless.config.options import PretrainOptions, SweepOptions
+from echoless.recipes.resolve import settle
+from echoless.sweeps.experiment import RUN, Experiment, Quantity, Trial, Words, command, trial_name
+
+MOST_TRIALS = 10_000
+# Settings of pretrain that are one word each and decide the result.
+SWEPT = (
+    *("variant", "schedule", "per", "fade", "decoder", "depth", "width", "decoder_depth", "zero_init"),
+    *("mask_ratio", "normalize_pixels", "optimizer", "base_lr", "weight_decay", "warmup", "decay", "clip", "ema"),
+    *("batch_size", "patch_size"),
+)
+
+KNN = Quantity(metric="knn", title="kNN %")
+LINEAR = Quantity(metric="linear", title="linear %")
+RANK = Quantity(metric="rank_paper", title="rank", share=False)
+MIOU = Quantity(metric="miou", title="mIoU %")
+COLUMNS = {"knn": KNN, "linear": LINEAR, "rank": RANK, "spectral": MIOU}
+
+
+def grid(data: str, options: SweepOptions) -> Experiment:
+    """Refuses, before any work, whatever `pretrain` would refuse of any of its runs."""
+    choices = _choices(options)
+    varied = [name for name, values in choices.items() if len(values) > 1 or name == "alpha_min"]
+    trials: dict[str, Trial] = {}
+    for chosen in _combinations(choices):
+        _check(chosen, options)
+        for seed in range(options.seeds):
+            settings = {name: chosen[name] for name in varied if name in chosen} | {"seed": seed}
+            trial = Trial(
+                name=trial_name(settings),
+                settings=settings,
+                commands=(_train(data, options, chosen, seed), measure(data, options, options.metrics)),
+                cost=float(chosen.get("depth", 1)) * float(chosen.get("width", 1)) ** 2,
+            )
+            trials.setdefault(trial.name, trial)
+    ordered = sorted(trials.values(), key=lambda trial: trial.settings["seed"])
+    title = f"{' x '.join(varied)} on {data}, recipe {options.recipe}"
+    quantities = tuple(COLUMNS[name] for name in dict.fromkeys(options.metrics))
+    return Experiment(name="grid", title=title, trials=tuple(ordered), quantities=quantities)
+
+
+def measure(data: str, options: SweepOptions, metrics: tuple[str, ...], **more: Any) -> Words:
+    """Raw pixels and untrained encoders would be the same for many runs: `evaluate` measures them on demand."""
+    return command(
+        "evaluate",
+        RUN,
+        train=data,
+        test=options.test,
+        labels=options.labels,
+        test_labels=options.test_labels,
+        metrics=metrics,
+        device=_device(options),
+        baselines=False,
+        **more,
+    )
+
+
+def _train(data: str, options: SweepOptions, chosen: Mapping[str, Any], seed: int) -> Words:
+    return command(
+        "pretrain",
+        data,
+        out=RUN,
+        recipe=options.recipe,
+        epochs=options.epochs,
+        max_steps=options.max_steps,
+        labels=options.labels,
+        **chosen,
+        seed=seed,
+        device=_device(options),
+        resume=True,
+    )
+
+
+def _device(options: SweepOptions) -> str | None:
+    return None if options.device == "auto" else options.device
+
+
+def _choices(options: SweepOptions) -> dict[str, list[Any]]:
+    require_whole("seeds", options.seeds, 1, 100)
+    require(bool(options.alpha_min), "alpha_min", options.alpha_min, "one or more numbers in [0, 1]")
+    for value in options.alpha_min:
+        require_number("alpha_min", value, 0, 1)
+    choices: dict[str, list[Any]] = {"alpha_min": [float(value) for value in dict.fromkeys(options.alpha_min)]}
+    if options.batch_size is not None:
+        choices["batch_size"] = [options.batch_size]
+    known = [name for name in SWEPT if name in {field.name for field in fields(PretrainOptions)}]
+    for setting in options.over:
+        name, _, values = setting.partition("=")
+        name = name.strip().replace("-", "_")
+        allowed = f"NAME=VALUE,VALUE with a name of {', '.join(known)}{nearest(name, known)}"
+        require(name in known and bool(values.strip(", ")), "over", setting, allowed)
+        require(name not in choices, "over", setting, "each setting once")
+        choices[name] = list(dict.fromkeys(_value(text.strip()) for text in values.split(",") if text.strip()))
+    count = options.seeds
+    for values_of_one in choices.values():
+        count *= len(values_of_one)
+    require(count <= MOST_TRIALS, "the number of runs", count, f"at most {MOST_TRIALS}")
+    return choices
+
+
+def _combinations(choices: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
+    """alpha_min means something to the faded variant alone: the others are run once, not once for each alpha_min."""
+    for values in itertools.product(*choices.values()):
+        chosen = dict(zip(choices, values))
+        if chosen.get("variant", "faded") != "faded":
+            del chosen["alpha_min"]
+        yield chosen
+
+
+def _check(chosen: Mapping[str, Any], options: SweepOptions) -> None:
+    """What `pretrain` checks before it looks at the data."""
+    length = {"epochs": options.epochs, "max_steps": options.max_steps, "recipe": options.recipe}
+    settle(PretrainOptions(**(length | dict(chosen))), DataFacts(3, 64, 64, 1000), DataConfig())
+
+
+def _value(text: str) -> Any:
+    """12, 0.5, true, or the word itself."""
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False}.get(text.lower(), text)

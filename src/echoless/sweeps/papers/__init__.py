@@ -1,0 +1,24 @@
+"""Which experiments of the papers can be laid out? One file for each family; what stands in PAPERS has a name."""
+
+from __future__ import annotations
+
+from echoless.config.checks import require_one_of
+from echoless.config.options import SweepOptions
+from echoless.sweeps.experiment import Experiment
+from echoless.sweeps.papers.decayed import DECAYED
+from echoless.sweeps.papers.diffusion import diffusion
+from echoless.sweeps.papers.generation import GENERATION
+from echoless.sweeps.papers.scale import SCALES, Build, Source
+from echoless.sweeps.papers.selfsupervised import SELF_SUPERVISED
+from echoless.sweeps.papers.stability import STABILITY
+from echoless.sweeps.papers.supervised import SUPERVISED
+
+# The value of --paper -> function(source, scale) -> Experiment; the first line of its docstring says what it is.
+PAPERS: dict[str, Build] = DECAYED | STABILITY | SELF_SUPERVISED | GENERATION | {"diffusion": diffusion} | SUPERVISED
+
+
+def paper(name: str, data: str, options: SweepOptions) -> Experiment:
+    """The experiment of that name, at the scale asked for."""
+    require_one_of("paper", name, tuple(PAPERS))
+    require_one_of("scale", options.scale, tuple(SCALES))
+    return PAPERS[name](Source.of(data, options), SCALES[options.scale])

@@ -1,0 +1,71 @@
+"""What can be read off a run that no verb prints? Its loss, the growth of its features, its stability, its alphas."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from pathlib import Path
+from typing import Any
+
+from echoless.config.metrics import Metric
+from echoless.runs import RunFolder, load_weights
+
+
+def final_loss(run: Path) -> list[Metric]:
+    """The mean training loss over the last tenth of the lines that were logged."""
+    losses = [line["loss"] for line in RunFolder(run).read_metrics() if "loss" in line]
+    last = losses[-max(1, len(losses) // 10) :]
+    return [_metric("final_loss", statistics.fmean(last), len(last))] if losses else []
+
+
+def norm_growth(run: Path) -> list[Metric]:
+    """Mean token norm of the last block's output: at the first step, at its largest, and at the end."""
+    looks = [line["feature_norm"] for line in RunFolder(run).read_metrics() if "feature_norm" in line]
+    if not looks:
+        return []
+    block = max(looks[0])
+    norms = [look[block] for look in looks]
+    values = {"norm_first": norms[0], "norm_largest": max(norms), "norm_last": norms[-1]}
+    return [_metric(name, value, len(norms), block=block) for name, value in values.items()]
+
+
+def stability(run: Path) -> list[Metric]:
+    """How far training came, its worst setback, and its worst gradient.
+
+    A setback is how far the loss rose above the lowest value before it; the gradient is compared with the median.
+    """
+    folder = RunFolder(run)
+    lines = [line for line in folder.read_metrics() if "loss" in line]
+    if not lines:
+        return []
+    lowest, setback = float("inf"), 0.0
+    for line in lines:
+        lowest = min(lowest, line["loss"])
+        setback = max(setback, line["loss"] - lowest)
+    gradients = [line["gradient_norm"] for line in lines]
+    typical = statistics.median(gradients)
+    values = {
+        "completed": lines[-1]["step"] / folder.read_config()["steps"],
+        "setback": setback,
+        "gradient_peak": max(gradients) / typical if typical else 0.0,
+    }
+    return [_metric(name, value, len(lines)) for name, value in values.items()]
+
+
+_ALPHA = re.compile(r"blocks\.(\d+)\.(attn|mlp)_shortcut\.alpha")
+
+
+def learned_alphas(run: Path) -> list[Metric]:
+    """The alpha of every shortcut where it is a parameter (Table 5 of arXiv:2404.10947 counts from 1)."""
+    if not (run / "encoder").is_dir():
+        return []
+    found = []
+    for name, tensor in load_weights(run / "encoder").tensors.items():
+        if match := _ALPHA.fullmatch(name):
+            sublayer = {"attn": "attention", "mlp": "FFN"}[match[2]]
+            found.append(_metric("alpha", float(tensor), 1, block=int(match[1]) + 1, sublayer=sublayer))
+    return found
+
+
+def _metric(name: str, value: float, n: int, **protocol: Any) -> Metric:
+    return Metric(metric=name, value=value, n=n, protocol={"features": "trained", **protocol})

@@ -1,0 +1,95 @@
+"""Which experiments compare views? Contrastive pairs, where low rank should hurt, and DINO without any shortcut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from echoless.sweeps.experiment import Experiment, Published, Quantity
+from echoless.sweeps.papers.scale import NARROW_START, Build, Cell, Scale, Source, evaluation, masked_trials
+
+KNN = Quantity(metric="knn", title="kNN %")
+LINEAR = Quantity(metric="linear", title="linear %")
+RANK = Quantity(metric="rank_paper", title="rank", share=False)
+RANKME = Quantity(metric="rankme", title="RankMe", share=False)
+FOUND = Quantity(metric="tokencut-corloc", title="CorLoc %")
+SEGMENTED = Quantity(metric="segprobe-miou", title="probe mIoU %")
+
+# Large patches at the smallest scale: the cost of a step is that of its tokens.
+TRAINING: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "infonce": {
+        "tiny": {"recipe": "infonce-tiny", "max_steps": 1000, "batch_size": 128, "patch_size": 8},
+        "cpu": {"recipe": "infonce-tiny", "max_steps": 8000},
+        "paper": {"recipe": "infonce-small"},
+    },
+    "dino": {
+        "tiny": {"recipe": "dino-tiny", "max_steps": 600, "batch_size": 128, "patch_size": 8, "base_lr": 6e-4},
+        "cpu": {"recipe": "dino-tiny", "max_steps": 8000},
+        "paper": {"recipe": "dino-small"},
+    },
+}
+PUBLISHED_START = (1.8, 1.0, 3.0)  # for a ViT-S
+
+
+def infonce(source: Source, scale: Scale) -> Experiment:
+    """Contrastive learning, plain and faded: the counter-example of arXiv:2404.10947, where low rank should hurt."""
+    cells = [Cell({"alpha_min": alpha_min}, {"alpha_min": alpha_min}) for alpha_min in (1.0, 0.7)]
+    return Experiment(
+        name="infonce",
+        title=f"InfoNCE of MoCo-v3 with fading shortcuts, scale {scale.name}, class tokens",
+        trials=masked_trials(
+            source,
+            replace(scale, training=TRAINING["infonce"][scale.name]),
+            cells,
+            measures=[evaluation(source, ("knn", "linear", "rank"), pooling="cls")],
+        ),
+        quantities=(KNN, LINEAR, RANK, RANKME),
+        published=(
+            Published(metric="knn", value=0.666, settings={"alpha_min": 1.0}),
+            Published(metric="linear", value=0.767, settings={"alpha_min": 1.0}),
+        ),
+        notes=(
+            "paper: MoCo-v3, ViT-B, ImageNet-1k, as Table 1 quotes it; of a faded one it says, without figures, that",
+            "the method does not easily extend to contrastive learning, whose repulsion raises the rank (section 6)",
+        ),
+    )
+
+
+def dino(source: Source, scale: Scale) -> Experiment:
+    """DINO with ordinary, faded and no shortcuts: the self-supervised setting of arXiv:2510.00345."""
+    start = PUBLISHED_START if scale.name == "paper" else NARROW_START
+    cells = [
+        Cell({"shortcuts": "residual"}, {"alpha_min": 1.0}),
+        Cell({"shortcuts": "faded-0.7"}, {"alpha_min": 0.7}),
+        Cell({"shortcuts": "none"}, {"variant": "none", "init_scheme": "skipless", "init_constants": start}),
+    ]
+    masked = source.drawn
+    dense = (FOUND, SEGMENTED) if masked else ()
+    metrics = ("knn", "linear", "rank", *(("tokencut", "segprobe") if masked else ()))
+    return Experiment(
+        name="dino",
+        title=f"DINO with and without shortcuts, scale {scale.name}, class tokens",
+        trials=masked_trials(
+            source,
+            replace(scale, training=TRAINING["dino"][scale.name]),
+            cells,
+            measures=[evaluation(source, metrics, pooling="cls")],
+            may_diverge=True,
+        ),
+        quantities=(KNN, LINEAR, RANK, *dense),
+        published=(
+            Published(metric="tokencut-corloc", value=0.494, settings={"shortcuts": "residual"}),
+            Published(metric="tokencut-corloc", value=0.632, settings={"shortcuts": "none"}),
+            Published(metric="segprobe-miou", value=0.563, settings={"shortcuts": "residual"}),
+            Published(metric="segprobe-miou", value=0.623, settings={"shortcuts": "none"}),
+        ),
+        notes=(
+            "paper: ViT-S by DINO on VOC: TokenCut (SOAP), single-layer probe (AdamW); from notes on the paper, not",
+            "the paper itself. CorLoc and probe need masks, which `shapes` alone has",
+            f"the start of the network without shortcuts: alpha {start[0]:g}, beta {start[1]:g}, c {start[2]:g}.",
+        ),
+    )
+
+
+SELF_SUPERVISED: dict[str, Build] = {"infonce": infonce, "dino": dino}

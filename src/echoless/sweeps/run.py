@@ -1,0 +1,198 @@
+"""How does a sweep go from a plan to a table? Lay it out, say how long it takes, run what is not done, compare."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from echoless.config.checks import require_whole
+from echoless.config.options import SweepOptions
+from echoless.data.reading import read_images
+from echoless.errors import EcholessError, RunError
+from echoless.reports.page import report
+from echoless.runtime import Progress, StopRequest, duration
+from echoless.storage import read_json_object, write_json
+from echoless.storage.atomic import clear_leftovers, explained
+from echoless.storage.lock import FileLock
+from echoless.sweeps.estimate import Estimate, from_done, from_first_steps
+from echoless.sweeps.experiment import Experiment, Trial
+from echoless.sweeps.grid import grid
+from echoless.sweeps.local import run_trials, threads_each
+from echoless.sweeps.papers import paper
+from echoless.sweeps.tabulate import aligned, collect, table, write_csv
+from echoless.sweeps.trials import Ledger, Outcome, is_done, require_same_training
+
+PLAN = "sweep.json"
+MOST_ON_A_PAGE = 30  # runs; a page of more is neither small nor legible
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What became of a sweep."""
+
+    experiment: Experiment
+    failed: tuple[str, ...] = ()
+    stopped: bool = False
+
+
+def run_sweep(data: str, out: Path, options: SweepOptions, say: Say) -> Swept:
+    experiment = plan(data, options)
+    if not options.print:
+        _look_at_data(data, options)
+    lock = lay_out(experiment, out)
+    try:
+        if options.print:
+            for line in printed(experiment, out):
+                say(line)
+            return Swept(experiment)
+        with StopRequest() as stop:
+            return carry_out(experiment, out, stop, say, options.jobs)
+    finally:
+        lock.release()
+
+
+def plan(data: str, options: SweepOptions) -> Experiment:
+    """Everything that can be refused is refused here; nothing is read or written."""
+    require_whole("jobs", options.jobs, 1, 1024)
+    return grid(data, options) if options.paper is None else paper(options.paper, data, options)
+
+
+def _look_at_data(data: str, options: SweepOptions) -> None:
+    """Once, before every run would stumble over the same folder; what is decoded here is cached for all of them."""
+    read_images(data, options.labels)
+    if options.test is not None:
+        read_images(options.test, options.test_labels)
+
+
+def lay_out(experiment: Experiment, out: Path) -> FileLock:
+    """Make OUT, or make sure that it holds the same sweep; it is ours until the lock is released."""
+    with explained(out):
+        if out.is_dir() and any(out.iterdir()) and not (out / PLAN).is_file():
+            raise RunError(f"{out} is not empty and holds no sweep; give --out a new folder")
+        (out / "logs").mkdir(parents=True, exist_ok=True)
+    if (out / PLAN).is_file() and (name := read_json_object(out / PLAN).get("name")) != experiment.name:
+        raise RunError(f"{out} holds the sweep {name!r}, and this is {experiment.name!r}; give another --out")
+    lock = FileLock(out / ".lock", busy=f"{out} is being filled by another sweep; wait for it, or give another --out")
+    try:
+        for trial in experiment.trials:
+            require_same_training(out, trial)
+        for folder in (out, out / "logs"):
+            clear_leftovers(folder)
+        write_json(out / PLAN, described(experiment))
+    except BaseException:
+        lock.release()
+        raise
+    return lock
+
+
+def described(experiment: Experiment) -> dict[str, Any]:
+    """The plan as JSON: what sweep.json holds."""
+    trials = [
+        {"name": trial.name, "settings": dict(trial.settings), "commands": [list(words) for words in trial.commands]}
+        for trial in experiment.trials
+    ]
+    figures = [
+        {"metric": figure.metric, "value": figure.value, "settings": dict(figure.settings)}
+        for figure in experiment.published
+    ]
+    texts = {"name": experiment.name, "title": experiment.title, "notes": list(experiment.notes)}
+    return {**texts, "trials": trials, "published": figures}
+
+
+def printed(experiment: Experiment, out: Path) -> list[str]:
+    """One line for each trial, to be run anywhere that sees OUT and DATA."""
+    return [
+        " && ".join(shlex.join(["echoless", *words]) for words in trial.commands_in(out)) for trial in experiment.trials
+    ]
+
+
+def carry_out(experiment: Experiment, out: Path, stop: StopRequest, say: Say, jobs: int = 1) -> Swept:
+    done = [trial for trial in experiment.trials if is_done(out, trial)]
+    left = [trial for trial in experiment.trials if trial not in done]
+    estimate = from_done(done, out, jobs)
+    say(overview(experiment, done, estimate))
+    if left and estimate is None and not stop.requested:
+        estimate = from_first_steps(left, out, stop, say, jobs, threads_each(jobs))
+    if left and not stop.requested:
+        how_long = (
+            f"about {estimate.of(left)} ({estimate.source})" if estimate else "how long they take is not known yet"
+        )
+        say(f"{len(done)} of {len(experiment.trials)} runs are done; {len(left)} to go: {how_long}\n")
+    swept = _run_all(experiment, left, out, jobs, stop, say)
+    if swept.stopped:
+        say(f"stopped by {stop.requested}; all of it is saved: the same command continues")
+        return swept
+    return _compare(swept, out, say)
+
+
+def overview(experiment: Experiment, done: Sequence[Trial], estimate: Estimate | None) -> str:
+    """The plan, one line for each setting."""
+    groups: dict[tuple[tuple[str, Any], ...], list[Trial]] = {}
+    for trial in experiment.trials:
+        groups.setdefault(trial.group, []).append(trial)
+    names = list(dict.fromkeys(key for group in groups for key, _ in group))
+    lines = [[*names, "runs", "done", "to go"]]
+    for group, trials in groups.items():
+        left = [trial for trial in trials if trial not in done]
+        ready, to_go = str(len(trials) - len(left)), estimate.of(left) if estimate and left else "" if left else "-"
+        lines.append([*(str(dict(group).get(name, "-")) for name in names), str(len(trials)), ready, to_go])
+    return f"{experiment.title}\n\n{aligned(lines)}\n"
+
+
+def _run_all(experiment: Experiment, left: Sequence[Trial], out: Path, jobs: int, stop: StopRequest, say: Say) -> Swept:
+    """One that fails does not keep the others from running."""
+    total, to_go = len(experiment.trials), list(left)
+    failed: list[str] = []
+    stopped = False
+    with Progress("sweep", total, "runs") as progress:
+        progress.begin(total - len(left))
+
+        def watch(last_words: Mapping[str, str]) -> None:
+            if progress.stream.isatty():
+                progress.show(total - len(to_go), "; ".join(f"{name}: {said}" for name, said in last_words.items()))
+
+        for trial, outcome in run_trials(left, out, jobs, stop, watch):
+            if outcome.state == "stopped":
+                stopped = True
+                continue
+            to_go.remove(trial)
+            if outcome.state == "failed":
+                failed.append(trial.name)
+            say(f"[{total - len(to_go)}/{total}] {_told(trial, out, outcome, to_go, jobs)}")
+    return Swept(experiment, tuple(failed), stopped)
+
+
+def _told(trial: Trial, out: Path, outcome: Outcome, rest: Sequence[Trial], jobs: int) -> str:
+    if outcome.state == "failed":
+        return f"{trial.name} FAILED: {outcome.text}"
+    took = sum(entry.seconds for entry in Ledger(out, trial).finished)
+    more = f"; about {duration(took / trial.cost * sum(other.cost for other in rest) / jobs)} to go" if rest else ""
+    return f"{trial.name}: {outcome.text or 'done'} in {duration(took)}{more}"
+
+
+def _compare(swept: Swept, out: Path, say: Say) -> Swept:
+    found = collect(swept.experiment, out)
+    write_csv(out / "sweep.csv", swept.experiment, found)
+    say(f"\n{table(swept.experiment, found)}\n\nevery number: {out / 'sweep.csv'}; the plan: {out / PLAN}")
+    say(_page(swept.experiment, out))
+    if swept.failed:
+        say(f"{len(swept.failed)} of {len(swept.experiment.trials)} runs failed; the same command tries them again")
+    return swept
+
+
+def _page(experiment: Experiment, out: Path) -> str:
+    """The comparison of the runs that exist, the first of them as the baseline; a sweep never fails for its page."""
+    runs = [out / trial.name for trial in experiment.trials if (out / trial.name / "config.json").is_file()]
+    shown = runs[:MOST_ON_A_PAGE]
+    if not shown:
+        return "no run has begun, so there is no page"
+    try:
+        page = report(shown, out / "report.html")
+    except EcholessError as error:
+        return f"the page was not written: {error}"
+    fewer = f", the first {len(shown)} of {len(runs)} runs; echoless report makes others" if shown != runs else ""
+    return f"to look at: {page}{fewer}"

@@ -1,0 +1,79 @@
+"""How does `pretrain --latent` go from images to latents? An autoencoder, the size it sees, and its cached moments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from echoless.config import RunConfig
+from echoless.config.checks import require
+from echoless.config.facts import DataFacts
+from echoless.config.options import PretrainOptions
+from echoless.config.training import LatentConfig
+from echoless.data import Images, Latents, cached_latents, default_cache_dir
+from echoless.runs.autoencoder import VAE, open_vae
+from echoless.runtime import Progress, Team
+
+SIDE = 256  # of larger images, as the published latents have it
+
+
+@dataclass(frozen=True)
+class LatentSpace:
+    vae: VAE
+    config: LatentConfig
+    shape: tuple[int, int, int]  # of a latent
+
+    def facts(self, facts: DataFacts) -> DataFacts:
+        """The data as the model will see it."""
+        channels, height, width = self.shape
+        return replace(facts, channels=channels, height=height, width=width)
+
+    def told(self, config: RunConfig, channels: int) -> RunConfig:
+        """The settled config; pixels reach the autoencoder from -1 to 1."""
+        half = (0.5,) * channels
+        return replace(config, data=replace(config.data, mean=half, std=half, latent=self.config))
+
+
+def open_space(options: PretrainOptions, images: Images, team: Team) -> LatentSpace | None:
+    """None where pixels are trained on."""
+    if options.latent is None:
+        return None
+    vae = open_vae(Path(options.latent), str(team.device))
+    size = _image_size(options, images)
+    require(
+        images.shape.channels == vae.channels, "channels", images.shape.channels, f"{vae.channels}, as --latent takes"
+    )
+    shape = vae.latent_shape(size)
+    factor = size[0] // shape[1]
+    exact = size[0] == factor * shape[1] and size[1] == factor * shape[2]
+    require(exact, "image_size", size, f"multiples of {factor}, the side of what one latent pixel stands for")
+    config = LatentConfig(
+        path=options.latent, fingerprint=vae.fingerprint, image_size=size, scale=vae.scale, shift=vae.shift
+    )
+    return LatentSpace(vae, config, shape)
+
+
+def _image_size(options: PretrainOptions, images: Images) -> tuple[int, int]:
+    """As given, the data's own where it is small, else 256 x 256."""
+    if options.image_size is not None:
+        require(len(options.image_size) in (1, 2), "image_size", options.image_size, "one number, or height and width")
+        require(min(options.image_size) >= 1, "image_size", options.image_size, "whole numbers, 1 or more")
+        return options.image_size[0], options.image_size[-1]
+    facts = DataFacts(*images.shape, images.usable)
+    return (facts.height, facts.width) if facts.small else (SIDE, SIDE)
+
+
+def encode_all(space: LatentSpace, images: Images, team: Team, heed: Callable[[], None]) -> Latents:
+    """Rank 0 first, so that every image is encoded once. `heed` raises where a signal asks to stop."""
+    return team.leader_first(lambda: _encoded(space, images, heed))
+
+
+def _encoded(space: LatentSpace, images: Images, heed: Callable[[], None]) -> Latents:
+    with Progress("encoding", images.usable, "images") as progress:
+
+        def show(done: int, total: int) -> None:
+            heed()
+            progress.show(done)
+
+        return cached_latents(default_cache_dir(), images, space.config, space.shape, space.vae.encode, show)

@@ -1,0 +1,63 @@
+"""How good is a classifier that is being trained? Its accuracy on images that are held out, after every epoch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from echoless.config import RunConfig
+from echoless.config.metrics import Metric
+from echoless.data import Images, evaluation_batches
+from echoless.data.reading import align_classes
+from echoless.errors import DataError
+from echoless.measures import accuracy_interval
+from echoless.randomness import generator_for
+from echoless.runtime import Team
+
+
+class Judge:
+    """Called with the model by the training loop; keeps the last verdict, image by image."""
+
+    def __init__(self, images: Images, config: RunConfig, team: Team) -> None:
+        self.images, self.config, self.team = images, config, team
+        self.right: Tensor | None = None
+
+    @torch.no_grad()
+    def __call__(self, model: nn.Module) -> dict[str, float]:
+        """Without augmentation."""
+        model.eval()
+        data, verdicts = self.config.data, []
+        batches = evaluation_batches(
+            self.images, size=self.config.model.image_size, batch_size=64, mean=data.mean, std=data.std
+        )
+        for batch in batches:
+            assert batch.labels_B is not None
+            verdicts.append(model(batch.images_BCHW.to(self.team.device)).argmax(dim=1).cpu() == batch.labels_B)
+        model.train()
+        self.right = torch.cat(verdicts)
+        return {"test_accuracy": float(self.right.double().mean())}
+
+    def metric(self, name: str, **protocol: Any) -> Metric | None:
+        """The last accuracy with its interval; None where nothing was judged."""
+        if self.right is None:
+            return None
+        config = self.config
+        value, low, high = accuracy_interval(self.right, generator=generator_for(config.seed, "probe", 1_000_000))
+        epochs = round(config.steps * config.batch_size / config.data.count, 2)
+        protocol = {"recipe": config.recipe, "epochs": epochs, "train_n": config.data.count, **protocol}
+        protocol |= {"seed": config.seed}
+        return Metric(metric=name, value=value, n=len(self.right), interval=(low, high), protocol=protocol)
+
+
+def require_labels(train: Images, test: Images | None, names: tuple[str, str] = ("--train", "--test")) -> None:
+    """Both sets labelled, every image of them, and the classes of the second numbered as in the first."""
+    for name, images in zip(names, (train, test)):
+        if images is not None and (images.labels is None or bool((images.labels < 0).any())):
+            raise DataError(
+                f"{name} has {'no' if images.labels is None else 'not all'} labels; allowed: sub-folders as classes, a "
+                "labelled set, or --labels FILE.csv"
+            )
+    if test is not None:
+        align_classes(train, test)

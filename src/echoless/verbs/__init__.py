@@ -1,0 +1,1 @@
+"""What `echoless VERB` and `echoless.VERB(...)` do: one file per verb."""

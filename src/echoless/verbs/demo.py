@@ -1,0 +1,174 @@
+"""What does the demo do? The main job on a fresh machine: pretrain a plain and a faded encoder, and compare them.
+
+Nothing in it is fixed in advance: it prints what it measures, and says which differences the intervals support.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from echoless.config.checks import require_whole
+from echoless.config.facts import DataFacts
+from echoless.config.metrics import Metric
+from echoless.errors import RunError
+from echoless.objectives import take
+from echoless.randomness import generator_for
+from echoless.recipes.masked import demo as demo_config
+from echoless.reports.page import report
+from echoless.runs import RunFolder
+from echoless.runtime import choose_device, duration
+from echoless.storage import write_json
+from echoless.storage.atomic import explained
+from echoless.training import build_task, make_optimizer
+from echoless.verbs.evaluate import evaluate
+from echoless.verbs.pretrain import pretrain
+
+TRAIN, LABELLED, TEST = "shapes:16000", "shapes:8000", "shapes:2000@test"
+SEGMENTED = 100  # images
+RUNS = {"plain": 1.0, "faded": 0.6}
+TIMED_STEPS = 10  # SOAP renews its bases in every tenth
+MEASURING = 500  # steps of training that take as long as everything else
+TITLES = {
+    "knn": "kNN (k = 20)",
+    "linear": "linear probe",
+    "miou": "mIoU, 10 shapes",
+    "miou_object": "mIoU, object or ground",
+    "rank_paper": "rank",
+}
+Say = Callable[[str], None]
+
+
+def demo(
+    out: Path,
+    *,
+    steps: int | None = None,
+    seed: int = 0,
+    train: str = TRAIN,
+    labelled: str = LABELLED,
+    test: str = TEST,
+    say: Say = print,
+) -> dict[str, list[Metric]]:
+    """Two runs that differ in alpha_min alone, kNN, probe, rank and mIoU of both, one table, results.json, one page."""
+    started = time.monotonic()
+    if steps is not None:
+        require_whole("steps", steps, 1)
+    with explained(out):
+        out.mkdir(parents=True, exist_ok=True)
+    say(f"about {duration(estimate(steps))} on this machine, as busy as it is now; stop it at will and continue")
+    results: dict[str, list[Metric]] = {}
+    for name, alpha_min in RUNS.items():
+        say(f"\n== {name}: alpha_min {alpha_min}")
+        complete = pretrain(
+            train,
+            out / name,
+            recipe="demo",
+            alpha_min=alpha_min,
+            seed=seed,
+            max_steps=steps,
+            resume=(out / name).exists(),
+        )
+        if not complete:
+            raise RunError(f"the demo was stopped; the same command continues it (in {out})")
+        results[name] = evaluate(
+            out / name,
+            train=labelled,
+            test=test,
+            images=SEGMENTED,
+            metrics=("knn", "linear", "rank", "spectral", "tsne", "reconstruct"),
+            baselines=name == "plain",
+            seed=seed,
+            say=say,
+        )
+    _require_equal_but_for_alpha(out)
+    records = [{"run": name, **metric.to_json()} for name, metrics in results.items() for metric in metrics]
+    write_json(out / "results.json", records)
+    say("\n" + comparison(results["plain"], results["faded"]))
+    page = report([out / name for name in RUNS], out / "report.html")
+    say(f"\nlook at {page}; results: {out / 'results.json'}; {duration(time.monotonic() - started)} in all")
+    return results
+
+
+def _require_equal_but_for_alpha(out: Path) -> None:
+    """A folder begun by another version may hold a run of other settings."""
+    plain, faded = (RunFolder(out / name).read_config() for name in RUNS)
+    plain["model"]["encoder"]["shortcuts"]["alpha_min"] = faded["model"]["encoder"]["shortcuts"]["alpha_min"]
+    if plain != faded:
+        raise RunError(f"the two runs in {out} differ in more than alpha_min; give another --out")
+
+
+def estimate(steps: int | None = None) -> float:
+    """Seconds that the whole demo will take, from a few real steps on noise."""
+    config, device = demo_config(DataFacts(channels=3, height=32, width=32, count=1)), choose_device("auto")
+    model, objective = build_task(config, generator_for(0, "init", 0))
+    model, batch = model.to(device).train(), torch.arange(config.batch_size)
+    images = torch.randn(config.batch_size, 3, 32, 32, generator=generator_for(0, "init", 1)).to(device)
+    optimizer = make_optimizer(model, config.optim)
+
+    def take_step(step: int) -> None:
+        draws = take(objective.draw(config.batch_size, 0, step), batch, device)
+        optimizer.zero_grad()
+        objective.loss(model, images, None, draws).backward()
+        optimizer.step()
+
+    take_step(0)  # slower than the others: it makes what they use
+    start = time.monotonic()
+    for step in range(TIMED_STEPS):
+        take_step(1 + step)
+    return (time.monotonic() - start) / TIMED_STEPS * (len(RUNS) * (steps or config.steps) + MEASURING)
+
+
+def comparison(plain: Sequence[Metric], faded: Sequence[Metric]) -> str:
+    """The table, and what it says in plain words."""
+    rows: list[tuple[str, ...]] = [("", "raw pixels", "untrained", "plain, alpha 1", "faded")]
+    verdicts = []
+    for name, title in TITLES.items():
+        columns = [_find(plain, name, "raw pixels"), _find(plain, name, "untrained")]
+        columns += [_find(plain, name, "trained"), _find(faded, name, "trained")]
+        rows.append((title, *(_cell(metric) for metric in columns)))
+        raw, untrained, trained, fading = columns
+        floor, named = (raw, "raw pixels") if raw else (untrained, "untrained")
+        pairs = [(trained, "plain", floor, named), (fading, "faded", trained, "plain")]
+        if name != "rank_paper":
+            verdicts += [f"{title}: {_verdict(a, of, b, than)}" for a, of, b, than in pairs if a and b]
+    widths = [max(len(row[i]) for row in rows) for i in range(5)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    return "\n".join([*lines, "", *verdicts, _caveat()])
+
+
+def _find(metrics: Sequence[Metric], name: str, features: str) -> Metric | None:
+    found = [m for m in metrics if m.metric == name and m.protocol.get("features") == features]
+    return found[0] if found else None
+
+
+def _cell(metric: Metric | None) -> str:
+    if metric is None:
+        return "-"
+    if metric.metric == "rank_paper":
+        return f"{metric.value:.2f}"
+    value = f"{100 * metric.value:.1f} %"
+    return (
+        value
+        if metric.interval is None
+        else f"{value} [{100 * metric.interval[0]:.1f}, {100 * metric.interval[1]:.1f}]"
+    )
+
+
+def _verdict(one: Metric, name: str, other: Metric, than: str) -> str:
+    gain = 100 * (one.value - other.value)
+    if one.interval is None or other.interval is None:
+        return f"{name} is {gain:+.1f} points from {than}; no interval, so this is an observation only"
+    apart = one.interval[0] > other.interval[1] or one.interval[1] < other.interval[0]
+    if not apart:
+        return f"{name} is {gain:+.1f} points from {than}, within the intervals: no difference was seen"
+    return f"{name} is {'better' if gain > 0 else 'worse'} than {than} by {abs(gain):.1f} points, beyond the intervals"
+
+
+def _caveat() -> str:
+    return (
+        "One seed and a few minutes of training on drawn shapes; the paper trains 800 epochs on photographs. Intervals "
+        "are over test images, not over seeds or clusterings."
+    )

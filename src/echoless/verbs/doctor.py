@@ -1,0 +1,251 @@
+"""What can this machine do, and what is missing? Findings in plain words; torch is examined, never assumed."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.metadata
+import io
+import os
+import platform
+import re
+import shutil
+import signal
+import tempfile
+import threading
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import echoless
+from echoless.runtime.machine import cpp_compiler, memory_bytes, usable_cores
+
+# Distribution -> the oldest version that will do, as in pyproject.toml.
+NEEDED = {
+    "torch": "2.10",
+    "numpy": "",
+    "pillow": "",
+    "safetensors": "0.8",
+    "pyarrow": "",
+    "tyro": "",
+    "rich": "",
+    "scikit-learn": "",
+    "scipy": "",
+    "matplotlib": "",
+    "jinja2": "",
+    "pytorch-optimizer": "",
+}
+# Extra -> its distributions, and what they add.
+EXTRAS = {
+    "fast": (("simplejpeg",), "small JPEGs decoded several times as fast, to the same pixels"),
+    "hf": (("transformers", "diffusers", "datasets"), "encoders to and from transformers, models of diffusers"),
+    "timm": (("timm",), "encoders to and from timm"),
+    "science": (("tifffile", "pydicom"), "TIFF of any depth and number of channels, DICOM"),
+    "shards": (("webdataset",), "WebDataset's own tools for .tar shards; reading them needs nothing"),
+    "ode": (("torchdiffeq",), "adaptive ODE solvers for samplers"),
+    "onnx": (("onnx", "onnxruntime", "onnxscript"), "export to ONNX"),
+    "tracking": (("tensorboard",), "--tensorboard"),
+    "docs": (("mkdocs-material",), "the documentation as a site: make docs"),
+}
+_MODULES = {"pillow": "PIL", "scikit-learn": "sklearn", "mkdocs-material": "material"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report. `broken`: pretraining needs it, and it does not work."""
+
+    section: str
+    topic: str
+    text: str
+    broken: bool = False
+
+
+def examine(*, self_test: bool = True) -> Iterator[Finding]:
+    """Every finding, in the order of the report, as soon as it is known."""
+    yield Finding("echoless", "echoless", echoless.__version__)
+    yield Finding("echoless", "python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    works = True
+    for distribution, oldest in NEEDED.items():
+        version, trouble = look_at(distribution, oldest)
+        works &= not trouble
+        yield Finding("needed", distribution, trouble or version, bool(trouble))
+    yield from _extras()
+    if works:
+        yield from _machine()
+    if works and self_test:
+        yield from _self_test()
+
+
+def look_at(distribution: str, oldest: str = "") -> tuple[str, str]:
+    """(version, what is wrong with it: nothing, most of the time). Imports it: an install may be there and broken."""
+    try:
+        version = importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "", "not installed"
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            importlib.import_module(_MODULES.get(distribution, distribution.replace("-", "_")))
+    except Exception as error:  # whatever a broken install raises
+        return version, f"{version} is installed but broken: {_one_line(error)}"
+    if oldest and _numbers(version) < _numbers(oldest):
+        return version, f"{version} is installed, {oldest} or newer is needed"
+    return version, ""
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """2.13.0+cpu -> (2, 13, 0)"""
+    release = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in release[0].split(".")) if release else ()
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 200 else f"{text[:200]} ..."
+
+
+def _extras() -> Iterator[Finding]:
+    for extra, (distributions, adds) in EXTRAS.items():
+        looks = {distribution: look_at(distribution) for distribution in distributions}
+        present = [f"{name} {version}" for name, (version, trouble) in looks.items() if not trouble]
+        wrong = [f"{name} {trouble}" for name, (version, trouble) in looks.items() if trouble and version]
+        missing = [name for name, (version, _) in looks.items() if not version]
+        if missing:
+            absent = "" if len(missing) == len(looks) else f" ({', '.join(missing)})"
+            wrong.append(f"not installed{absent}; pip install 'echoless[{extra}]' adds {adds}")
+        yield Finding("extras", extra, "; ".join([", ".join(present)] * bool(present) + wrong))
+
+
+def _machine() -> Iterator[Finding]:
+    import torch
+
+    from echoless.data import default_cache_dir
+
+    yield Finding(
+        "this machine", "processor", f"{usable_cores()} cores to use, torch threads: {torch.get_num_threads()}"
+    )
+    yield Finding("this machine", "GPU", _gpus(torch))
+    compiler = cpp_compiler()
+    found = f"can use {compiler}" if compiler else "no C++ compiler found: g++ would be needed"
+    yield Finding(
+        "this machine", "torch.compile", f"{found}; on a CPU only --compile asks for it, on a GPU long runs do"
+    )
+    total, free = memory_bytes()
+    yield Finding("this machine", "memory", f"{_size(total)}" + ("" if free is None else f", {_size(free)} free"))
+    yield Finding("this machine", "disk", f"{_free(Path.cwd())} in the current folder")
+    cache = default_cache_dir()
+    yield Finding(
+        "this machine", "cache", f"{cache} ({_free(cache)}); ECHOLESS_CACHE moves it, ECHOLESS_CACHE_LIMIT bounds it"
+    )
+
+
+def _gpus(torch: Any) -> str:
+    if not torch.cuda.is_available():
+        return "none that torch can use; training runs on the CPU"
+    devices = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    return ", ".join(f"{device.name} with {_size(device.total_memory)}" for device in devices)
+
+
+def _free(folder: Path) -> str:
+    """Free space where the folder is or will be, and whether it can be written."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    writable = os.access(existing, os.W_OK) and existing.is_dir()
+    return f"{_size(shutil.disk_usage(existing).free)} free" + ("" if writable else ", but it cannot be written")
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.1f} GB" if count >= 2**30 else f"{count / 2**20:.0f} MB"
+
+
+MOST_STEPS, SECONDS = 10, 4.0
+
+
+def _self_test() -> Iterator[Finding]:
+    """A real run through the front door, then the same one cut at a checkpoint and resumed. On one thread: on a busy
+    machine, threads that wait for each other would turn seconds into minutes."""
+    import torch
+
+    said, threads = io.StringIO(), torch.get_num_threads()
+    with tempfile.TemporaryDirectory(prefix="echoless-doctor-") as folder, contextlib.redirect_stderr(said):
+        whole, cut = Path(folder) / "whole", Path(folder) / "cut"
+        for topic, test in (("training", _trains), ("save and resume", _resumes)):
+            torch.set_num_threads(1)
+            try:
+                finding = Finding("self-test", topic, test(whole, cut))
+            except Exception as error:  # the doctor reports, whatever happened
+                finding = Finding("self-test", topic, f"failed: {_one_line(error)}", broken=True)
+            finally:
+                torch.set_num_threads(threads)
+            yield finding
+            if finding.broken:
+                return
+
+
+def _pretrain(out: Path, *, steps: int, resume: bool = False) -> list[dict[str, Any]]:
+    from echoless.config.options import PretrainOptions
+    from echoless.runs import RunFolder
+    from echoless.verbs.pretrain import pretrain_with
+
+    options = PretrainOptions(
+        recipe="demo",
+        max_steps=steps,
+        # So that a step does not depend on how many there will be.
+        warmup=0,
+        decay="constant",
+        batch_size=16,
+        checkpoint_every=1,
+        log_every=1,
+        cache="off",
+        compile=False,
+        device="cpu",
+        resume=resume,
+    )
+    with _stopped_after(SECONDS):
+        pretrain_with("shapes:64", out, options)
+    return RunFolder(out).read_metrics()
+
+
+@contextlib.contextmanager
+def _stopped_after(seconds: float) -> Iterator[None]:
+    """As a scheduler would: by SIGTERM, upon which a run ends its step and saves."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread gets signals
+        return
+    # For one that comes before the run listens, or when it is over.
+    before, over = signal.signal(signal.SIGTERM, signal.SIG_IGN), threading.Event()
+
+    def ask() -> None:
+        pause = seconds
+        while not over.wait(pause):
+            os.kill(os.getpid(), signal.SIGTERM)
+            pause = 0.1
+
+    clock = threading.Thread(target=ask, daemon=True)
+    clock.start()
+    try:
+        yield
+    finally:
+        over.set()
+        clock.join()
+        signal.signal(signal.SIGTERM, before)
+
+
+def _trains(whole: Path, cut: Path) -> str:
+    lines = _pretrain(whole, steps=MOST_STEPS)
+    return f"{lines[-1]['step']} steps of a tiny model at {lines[-1]['images_per_second']:.0f} images/s on one thread"
+
+
+def _resumes(whole: Path, cut: Path) -> str:
+    from echoless.errors import RunError
+    from echoless.runs import RunFolder
+
+    done = RunFolder(whole).read_metrics()[-1]["step"]
+    last = Path("checkpoints") / f"step-{done:08d}"
+    shutil.copytree(whole, cut)
+    shutil.rmtree(cut / last)
+    _pretrain(cut, steps=done, resume=True)
+    if (whole / last / "model.safetensors").read_bytes() != (cut / last / "model.safetensors").read_bytes():
+        raise RunError(f"resumed after step {done - 1}, and step {done} has other bits than without a stop")
+    return f"resumed after step {done - 1}: bit by bit what it is without a stop"

@@ -1,0 +1,49 @@
+"""Shared images are found wherever they are, and equal names of different images are no alarm."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from echoless.data import open_images
+from echoless.data.overlap import overlap_warning
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("ECHOLESS_CACHE", str(tmp_path / "cache"))
+
+
+def told(train: str | Path, test: str | Path) -> str:
+    return overlap_warning(open_images(train), open_images(test), (str(train), str(test)))
+
+
+def folder(root: Path, seed: int) -> Path:
+    for number in range(6):
+        place = root / ("cat" if number % 2 else "dog") / f"{number}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng([seed, number]).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(place)
+    return root
+
+
+def test_two_lengths_of_the_built_in_set_are_one_stream():
+    sentence = told("shapes:60", "shapes:40")
+    assert sentence.startswith("--train and --test share images (40 paths are in both, and 40 of 40 that were compared")
+    assert told("shapes:60", "shapes:40@test") == ""
+
+
+def test_a_set_its_copy_and_a_part_of_it_are_told(tmp_path):
+    whole = folder(tmp_path / "whole", 0)
+    copy = shutil.copytree(whole, tmp_path / "copy")
+    assert "6 of 6" in told(whole, whole) and "6 of 6" in told(whole, copy)
+    assert "3 paths are in both, and 3 of 3" in told(whole, whole / "cat")
+
+
+def test_equal_names_of_different_images_are_not(tmp_path):
+    assert told(folder(tmp_path / "train", 0), folder(tmp_path / "test", 1)) == ""
+    assert told("shapes:20", tmp_path / "test") == ""

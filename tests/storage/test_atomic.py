@@ -1,0 +1,204 @@
+"""Proves that files and folders appear whole or not at all, in the right order of syscalls, and that errors explain."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from echoless.errors import RunError
+from echoless.storage import clear_leftovers, new_folder, write_bytes
+from echoless.storage.atomic import create_file, discard_folder
+
+DEAD_PID = 2**22 + 1  # above the largest process id Linux gives out
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def syscalls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """Record every fsync (by the name of what is synced) and rename, in order."""
+    seen: list[tuple[str, str]] = []
+    real = {name: getattr(os, name) for name in ("fsync", "rename", "replace")}
+
+    def fsync(descriptor: int) -> None:
+        seen.append(("fsync", Path(f"/proc/self/fd/{descriptor}").readlink().name.split(".tmp-")[0]))
+        real["fsync"](descriptor)
+
+    def moving(name: str):
+        def move(source, target, **keywords) -> None:
+            seen.append((name, Path(target).name))
+            real[name](source, target, **keywords)
+
+        return move
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "rename", moving("rename"))
+    monkeypatch.setattr(os, "replace", moving("replace"))
+    return seen
+
+
+def test_a_file_is_on_the_disk_before_it_gets_its_name_and_the_name_after_it(tmp_path, monkeypatch):
+    seen = syscalls(monkeypatch)
+    write_bytes(tmp_path / "a.json", b"one")
+    assert seen == [("fsync", "a.json"), ("replace", "a.json"), ("fsync", tmp_path.name)]
+    assert names(tmp_path) == ["a.json"]
+
+
+def test_a_folder_is_on_the_disk_before_it_gets_its_name_and_the_name_after_it(tmp_path, monkeypatch):
+    seen = syscalls(monkeypatch)
+    with new_folder(tmp_path / "step") as folder:
+        assert folder.parent == tmp_path and folder.name == f"step.tmp-{os.getpid()}"
+        with create_file(folder / "x") as file:
+            file.write(b"x")
+    assert seen == [("fsync", "x"), ("fsync", "step"), ("rename", "step"), ("fsync", tmp_path.name)]
+    assert names(tmp_path) == ["step"]
+
+
+def test_a_folder_replaces_the_one_in_its_place(tmp_path):
+    for content in ("old", "new"):
+        with new_folder(tmp_path / "encoder") as folder, create_file(folder / content):
+            pass
+    assert names(tmp_path) == ["encoder"] and names(tmp_path / "encoder") == ["new"]
+
+
+@pytest.mark.parametrize("failure", [RuntimeError, KeyboardInterrupt])
+def test_a_failed_write_leaves_the_old_folder_and_no_debris(tmp_path, failure):
+    with new_folder(tmp_path / "encoder") as folder, create_file(folder / "old"):
+        pass
+    with pytest.raises(failure), new_folder(tmp_path / "encoder") as folder, create_file(folder / "new"):
+        raise failure
+    assert names(tmp_path) == ["encoder"] and names(tmp_path / "encoder") == ["old"]
+
+
+def test_a_failed_rename_puts_the_old_folder_back(tmp_path, monkeypatch):
+    with new_folder(tmp_path / "encoder") as folder, create_file(folder / "old"):
+        pass
+    real = os.rename
+
+    def rename(source, target, **keywords):
+        if ".tmp-" in str(source):
+            raise OSError(errno.EIO, "Input/output error")
+        real(source, target, **keywords)
+
+    monkeypatch.setattr(os, "rename", rename)
+    with pytest.raises(RunError, match="Input/output error"), new_folder(tmp_path / "encoder"):
+        pass
+    assert names(tmp_path) == ["encoder"] and names(tmp_path / "encoder") == ["old"]
+
+
+def test_leftovers_of_dead_processes_go_and_those_of_living_ones_stay(tmp_path):
+    for name in (f"step-1.tmp-{DEAD_PID}", f"step-2.tmp-{os.getppid()}", f"step-3.tmp-{os.getpid()}", "step-4"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+    (tmp_path / f"latest.tmp-{DEAD_PID}").touch()
+    (tmp_path / f"huge.tmp-{'9' * 30}").touch()
+    clear_leftovers(tmp_path)
+    assert names(tmp_path) == [f"step-2.tmp-{os.getppid()}", "step-4"]
+
+
+def test_a_folder_that_a_dead_process_had_moved_aside_comes_back(tmp_path):
+    (tmp_path / f"encoder.old-{DEAD_PID}").mkdir()
+    clear_leftovers(tmp_path)
+    assert names(tmp_path) == ["encoder"]
+    (tmp_path / f"encoder.old-{DEAD_PID}").mkdir()
+    clear_leftovers(tmp_path, "other")
+    assert len(names(tmp_path)) == 2
+    clear_leftovers(tmp_path, "encoder")
+    assert names(tmp_path) == ["encoder"]
+
+
+def test_leftovers_never_stop_a_write(tmp_path):
+    (tmp_path / f"a.tmp-{os.getpid()}").mkdir()
+    (tmp_path / f"a.tmp-{os.getpid()}" / "x").touch()
+    write_bytes(tmp_path / "a", b"1")
+    (tmp_path / f"b.tmp-{os.getpid()}").touch()
+    with new_folder(tmp_path / "b"):
+        pass
+    assert names(tmp_path) == ["a", "b"]
+    clear_leftovers(tmp_path / "missing")
+
+
+def test_a_link_under_the_temporary_name_is_not_followed(tmp_path):
+    outside = tmp_path / "outside"
+    outside.write_text("precious")
+    (tmp_path / f"a.tmp-{os.getpid()}").symlink_to(outside)
+    write_bytes(tmp_path / "a", b"1")
+    assert outside.read_text() == "precious" and (tmp_path / "a").read_bytes() == b"1"
+
+
+def test_a_link_in_the_place_of_the_target_is_replaced_not_followed(tmp_path):
+    outside = tmp_path / "outside"
+    outside.write_text("precious")
+    (tmp_path / "a").symlink_to(outside)
+    write_bytes(tmp_path / "a", b"1")
+    assert outside.read_text() == "precious" and not (tmp_path / "a").is_symlink()
+
+
+def test_what_is_neither_file_nor_folder_is_never_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as server:
+        here = Path.cwd()
+        os.chdir(tmp_path)  # a socket's path is short
+        server.bind("socket")
+        os.chdir(here)
+        for name, kind in (("pipe", stat.S_ISFIFO), ("socket", stat.S_ISSOCK)):
+            with pytest.raises(RunError, match=f"{name} cannot be written: it exists and is not a regular file"):
+                write_bytes(tmp_path / name, b"1")
+            with pytest.raises(RunError, match="is not a folder"), new_folder(tmp_path / name):
+                pass
+            assert kind((tmp_path / name).lstat().st_mode)
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOSPC, r"the disk is full \(3 bytes needed, \d+ bytes free\)"),
+        (errno.EDQUOT, r"the disk quota is used up \(3 bytes needed, \d+ bytes free\)"),
+        (errno.EFBIG, r"a file may not grow beyond -?\d+ bytes here \(3 bytes needed, \d+ bytes free\)"),
+        (errno.EACCES, "permission denied"),
+        (errno.EROFS, "the file system is read-only"),
+        (errno.EIO, "Input/output error"),
+    ],
+)
+def test_what_the_system_says_becomes_one_sentence_with_the_path(tmp_path, monkeypatch, number, words):
+    write_bytes(tmp_path / "a", b"old")
+
+    def fsync(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(RunError, match=f"^{tmp_path}/a cannot be written: {words}$"):
+        write_bytes(tmp_path / "a", b"new")
+    assert (tmp_path / "a").read_bytes() == b"old" and names(tmp_path) == ["a"]
+
+
+def test_a_missing_parent_is_named(tmp_path):
+    with pytest.raises(RunError, match=r"its parent folder .*/no does not exist"):
+        write_bytes(tmp_path / "no" / "a", b"1")
+    with pytest.raises(RunError, match=r"its parent folder .*/no does not exist"), new_folder(tmp_path / "no" / "a"):
+        pass
+    write_bytes(tmp_path / "file", b"1")
+    with pytest.raises(RunError, match=r"its parent .*/file is not a folder"):
+        write_bytes(tmp_path / "file" / "a", b"1")
+
+
+def test_a_deletion_that_is_cut_short_leaves_a_leftover_and_no_half_folder(tmp_path, monkeypatch):
+    (tmp_path / "step").mkdir()
+    (tmp_path / "step" / "file").touch()
+
+    def unlink(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "unlink", unlink)
+    with pytest.raises(PermissionError):
+        discard_folder(tmp_path / "step")
+    monkeypatch.undo()
+    assert names(tmp_path) == [f"step.tmp-{os.getpid()}"]
+    clear_leftovers(tmp_path)
+    assert names(tmp_path) == []

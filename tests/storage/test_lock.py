@@ -1,0 +1,50 @@
+"""Proves that one process holds the lock, and that its death alone frees it at once, whatever its children do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from echoless.errors import RunError
+from echoless.storage.lock import FileLock
+
+# Takes the lock, forks a child that lives on (as a data worker does for a while), says both ids and sleeps.
+HOLDER = """
+import os, signal, sys
+from pathlib import Path
+from echoless.storage.lock import FileLock
+lock = FileLock(Path(sys.argv[1]))
+child = os.fork()
+if child == 0:
+    signal.pause()
+print(child, flush=True)
+signal.pause()
+"""
+
+
+def test_a_second_holder_is_refused_until_the_first_lets_go(tmp_path):
+    with FileLock(tmp_path / "lock", busy="taken") as lock:
+        assert lock.held
+        with pytest.raises(RunError, match="taken"):
+            FileLock(tmp_path / "lock", busy="taken")
+    assert FileLock(tmp_path / "lock", busy="taken").held
+
+
+def test_a_killed_holder_frees_it_even_while_its_child_lives(tmp_path):
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / "lock")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        child = int(holder.stdout.readline())
+        try:
+            with pytest.raises(RunError, match="taken"):
+                FileLock(tmp_path / "lock", busy="taken")
+            holder.send_signal(signal.SIGKILL)
+            holder.wait()
+            os.kill(child, 0)
+            assert FileLock(tmp_path / "lock", busy="taken").held
+        finally:
+            holder.kill()
+            os.kill(child, signal.SIGKILL)

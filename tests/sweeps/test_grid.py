@@ -1,0 +1,91 @@
+"""A grid is planned before anything runs: every combination once, every command one that the real parsers accept."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+from echoless.cli.parsing import parse
+from echoless.config.options import SweepOptions
+from echoless.errors import ConfigError
+from echoless.sweeps.experiment import Experiment, Trial
+from echoless.sweeps.grid import grid
+
+
+def parsed(words):
+    """What the verb's own parser makes of a planned command."""
+    verb = words[0]
+    command = getattr(importlib.import_module(f"echoless.cli.{verb}"), verb.capitalize())
+    return parse(command, words[1:], f"echoless {verb}")
+
+
+def test_the_grid_of_the_front_page_has_fifteen_runs_each_trained_and_measured(tmp_path):
+    plan = grid("shapes", SweepOptions())
+    assert len(plan.trials) == 15 and len({trial.name for trial in plan.trials}) == 15
+    assert {trial.settings["alpha_min"] for trial in plan.trials} == {1.0, 0.9, 0.8, 0.7, 0.6}
+    for trial in plan.trials:
+        train, measure = (parsed(words) for words in trial.commands_in(tmp_path))
+        assert train.run.alpha_min == trial.settings["alpha_min"] and train.run.seed == trial.settings["seed"]
+        assert train.run.resume and train.out == tmp_path / trial.name and measure.run == str(train.out)
+
+
+def test_every_setting_reaches_its_run():
+    over = ("schedule=linear,cosine", "normalize_pixels=false", "base_lr=1e-3", "mask-ratio=0.5,0.75")
+    plan = grid("shapes", SweepOptions(alpha_min=(0.7,), seeds=2, over=over, max_steps=7, batch_size=16))
+    assert len(plan.trials) == 2 * 2 * 2
+    seen = set()
+    for trial in plan.trials:
+        run = parsed(trial.commands[0]).run
+        assert (run.normalize_pixels, run.base_lr, run.max_steps, run.batch_size) == (False, 1e-3, 7, 16)
+        seen.add((run.schedule, run.mask_ratio, run.seed))
+        assert set(trial.settings) == {"alpha_min", "schedule", "mask_ratio", "seed"}  # what is fixed is no column
+    assert len(seen) == 8
+
+
+def test_a_variant_that_knows_no_alpha_min_is_not_run_once_for_each():
+    plan = grid("shapes", SweepOptions(alpha_min=(1.0, 0.8, 0.6), seeds=2, over=("variant=faded,scale_both",)))
+    assert len(plan.trials) == 2 * (3 + 1)
+
+
+def test_seeds_come_last_so_that_a_stopped_sweep_has_compared_every_setting_once():
+    plan = grid("shapes", SweepOptions(alpha_min=(1.0, 0.6), seeds=3))
+    assert [trial.settings["seed"] for trial in plan.trials] == [0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"alpha_min": (1.5,)}, "alpha_min is 1.5; allowed: a number in [0, 1]"),
+        ({"alpha_min": (float("nan"),)}, "alpha_min is nan"),
+        ({"alpha_min": ()}, "alpha_min is ()"),
+        ({"seeds": 0}, "seeds is 0; allowed: a whole number from 1 to 100"),
+        ({"over": ("varaint=faded",)}, "did you mean 'variant'?"),
+        ({"over": ("variant",)}, "over is 'variant'"),
+        ({"over": ("variant=,",)}, "over is 'variant=,'"),
+        ({"over": ("seed=1,2",)}, "over is 'seed=1,2'"),
+        ({"over": ("variant=faded", "variant=identity")}, "each setting once"),
+        ({"over": ("variant=fadde",)}, "variant is 'fadde'"),
+        ({"over": ("mask_ratio=0.5,7",)}, "mask_ratio is 7"),
+        ({"over": ("optimizer=../../etc",)}, "optimizer is '../../etc'"),
+        ({"recipe": "mae-tiyn"}, "did you mean 'mae-tiny'?"),
+        ({"epochs": 1.0, "max_steps": 1}, "either epochs or max_steps"),
+        ({"seeds": 100, "over": ("base_lr=" + ",".join(f"{i}e-6" for i in range(1, 30)),)}, "at most 10000"),
+    ],
+)
+def test_what_no_run_could_be_trained_with_is_refused_before_the_first(wrong, says):
+    with pytest.raises(ConfigError) as refused:
+        grid("shapes", SweepOptions(**wrong))
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "a b", ".hidden", "-rf", "x" * 200])
+def test_a_trial_cannot_be_named_so_that_it_leaves_its_folder(name):
+    with pytest.raises(ConfigError):
+        Trial(name=name, settings={}, commands=())
+
+
+def test_two_trials_cannot_share_a_folder():
+    twin = Trial(name="a", settings={}, commands=())
+    with pytest.raises(ConfigError):
+        Experiment(name="e", title="", trials=(twin, twin), quantities=())

@@ -1,0 +1,253 @@
+"""A sweep survives: what is done is not done again, what fails does not stop the rest, a kill costs nothing."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from echoless.config.options import SweepOptions
+from echoless.errors import ConfigError, DataError, RunError, UntrustedFile
+from echoless.runs import RunFolder
+from echoless.runtime import StopRequest
+from echoless.storage import write_json
+from echoless.sweeps.experiment import RUN, Experiment, Quantity, Trial
+from echoless.sweeps.local import run_trials, threads_each
+from echoless.sweeps.run import carry_out, lay_out, run_sweep
+from echoless.sweeps.trials import Ledger, Outcome, is_done, run_trial
+
+TINY = ["--recipe", "demo", "--batch-size", "8", "--over", "patch_size=16", "--metrics", "rank"]
+
+
+def options(**changes):
+    settings = {"recipe": "demo", "batch_size": 8, "over": ("patch_size=16",), "metrics": ("rank",), "seeds": 1}
+    return SweepOptions(**(settings | {"alpha_min": (1.0, 0.6), "max_steps": 10} | changes))
+
+
+def experiment(*commands, names=("a", "b"), **settings):
+    """Trials whose commands cost nothing."""
+    trials = [Trial(name=name, settings={"x": name, "seed": 0}, commands=commands, **settings) for name in names]
+    return Experiment(name="e", title="T", trials=tuple(trials), quantities=(Quantity(metric="knn", title="kNN"),))
+
+
+def finished(out, *names):
+    for name in names:
+        (out / name).mkdir()
+        write_json(out / name / "results.json", [])
+
+
+def test_printing_lays_out_the_folder_and_runs_nothing(tmp_path):
+    said: list[str] = []
+    out = tmp_path / "a folder with spaces"
+    run_sweep("my data", out, options(print=True), said.append)
+    assert len(said) == 2 and sorted(path.name for path in out.iterdir()) == [".lock", "logs", "sweep.json"]
+    train, measure = said[0].split(" && ")
+    assert shlex.split(train)[:3] == ["echoless", "pretrain", "my data"] and "'my data'" in train
+    assert shlex.split(measure)[:3] == ["echoless", "evaluate", str(out / "alpha_min-1.0_seed-0")]
+    plan = json.loads((out / "sweep.json").read_text())
+    assert [trial["settings"]["alpha_min"] for trial in plan["trials"]] == [1.0, 0.6]
+    assert plan["trials"][0]["commands"][0][3] == RUN  # the plan can be moved
+
+
+def test_a_failing_trial_is_told_in_one_line_and_the_others_go_on(tmp_path):
+    """`--version` does well, and an unknown verb does not; the second time only the failed one runs."""
+    good, bad = experiment(("--version",), names=("a", "c")).trials, experiment(("fly",), names=("b",)).trials
+    plan = Experiment(name="e", title="T", trials=(good[0], bad[0], good[1]), quantities=())
+    lay_out(plan, tmp_path).release()
+    finished(tmp_path, "a", "b", "c")
+    for expected in ([1, 2, 3], [3]):
+        said: list[str] = []
+        swept = carry_out(plan, tmp_path, StopRequest(), said.append)
+        assert swept.failed == ("b",) and not swept.stopped
+        told = [line for line in said if line.startswith("[")]
+        assert [int(line[1]) for line in told] == expected
+        assert any("b FAILED: echoless: verb is 'fly'; allowed: " in line for line in told)
+        assert any("1 of 3 runs failed" in line for line in said)
+
+
+def test_two_jobs_run_side_by_side_and_a_stop_begins_no_third(tmp_path, monkeypatch):
+    """Each trial waits until another runs; the second pair asks for a stop."""
+    both = threading.Barrier(2)
+
+    def meet(trial, out, stop, tick, threads):
+        both.wait(timeout=60)
+        if trial.name in "cd":
+            stop.requested = "SIGTERM"
+        return Outcome("stopped" if stop.requested else "done")
+
+    monkeypatch.setattr("echoless.sweeps.local.run_trial", meet)
+    trials = experiment(("--version",), names="abcdef").trials
+    ended = {t.name: how.state for t, how in run_trials(trials, tmp_path, 2, StopRequest(), lambda _: None)}
+    assert list(ended.values()).count("done") == 2 and len(ended) == 6
+    assert threads_each(1) is None and threads_each(10_000) == 1
+
+
+def test_a_folder_that_trials_share_is_filled_by_one_of_them_at_a_time(tmp_path, monkeypatch):
+    inside: list[Path] = []
+
+    def fill(words, log, stop, tick, threads):
+        inside.append(log)
+        assert len(inside) == 1
+        time.sleep(0.05)
+        inside.remove(log)
+        return 0
+
+    monkeypatch.setattr("echoless.sweeps.trials.run_command", fill)
+    (tmp_path / "logs").mkdir()
+    trials = experiment(("pretrain", "--out", "{run}/../shared"), names="abcd").trials
+    ended = list(run_trials(trials, tmp_path, 4, StopRequest(), lambda _: None))
+    assert [outcome.state for _, outcome in ended] == ["done"] * 4
+
+
+def test_an_error_in_one_job_ends_the_others(tmp_path, monkeypatch):
+    stop = StopRequest()
+
+    def work(trial, out, stop, tick, threads):
+        if trial.name == "a":
+            raise UntrustedFile("a.json is not a ledger")
+        wait_for(lambda: stop.requested)
+        return Outcome("stopped")
+
+    monkeypatch.setattr("echoless.sweeps.local.run_trial", work)
+    with pytest.raises(UntrustedFile):
+        list(run_trials(experiment((), names="ab").trials, tmp_path, 2, stop, lambda _: None))
+
+
+def test_a_finished_command_is_not_run_again_and_a_changed_one_is(tmp_path):
+    stop, (trial,) = StopRequest(), experiment(("--version",), ("--help",), names=("a",)).trials
+    (tmp_path / "logs").mkdir()
+    finished(tmp_path, "a")
+    assert run_trial(trial, tmp_path, stop, lambda said: None).state == "done" and is_done(tmp_path, trial)
+    (changed,) = experiment(("--version",), ("recipes", "--help"), names=("a",)).trials
+    assert not is_done(tmp_path, changed) and len(Ledger(tmp_path, changed).finished) == 1
+    (tmp_path / "a" / "results.json").unlink()
+    assert not is_done(tmp_path, trial)
+
+
+def test_a_run_that_is_not_finite_is_an_answer_where_the_question_is_stability(tmp_path, monkeypatch):
+    (tmp_path / "logs").mkdir()
+    monkeypatch.setattr(
+        "echoless.sweeps.trials.run_command", lambda words, log, stop, tick, threads: log.write_text("x\nwhy") and 3
+    )
+    for may_diverge, state in ((True, "done"), (False, "failed")):
+        (trial,) = experiment(("pretrain",), ("evaluate",), names=(f"t{state}",), may_diverge=may_diverge).trials
+        outcome = run_trial(trial, tmp_path, StopRequest(), lambda said: None)
+        assert outcome.state == state and outcome.text.startswith("why") and is_done(tmp_path, trial) is may_diverge
+
+
+def test_a_run_begun_under_other_settings_is_not_continued(tmp_path):
+    run_sweep("shapes", tmp_path / "s", options(print=True), lambda line: None)
+    trial = "alpha_min-1.0_seed-0"
+    planned = json.loads((tmp_path / "s" / "sweep.json").read_text())["trials"][0]["commands"]
+    write_json(tmp_path / "s" / "logs" / f"{trial}.json", {"begun": planned[:1], "finished": []})
+    run_sweep("shapes", tmp_path / "s", options(print=True), lambda line: None)
+    with pytest.raises(ConfigError, match=r"was begun with --max-steps 10, and this sweep says --max-steps 11"):
+        run_sweep("shapes", tmp_path / "s", options(print=True, max_steps=11), lambda line: None)
+
+
+def test_folders_that_are_not_this_sweeps_are_refused(tmp_path):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.jpg").touch()
+    with pytest.raises(RunError, match="is not empty and holds no sweep"):
+        lay_out(experiment(("--version",)), tmp_path / "photos")
+    lay_out(experiment(("--version",)), tmp_path / "s").release()
+    with pytest.raises(RunError, match="holds the sweep 'e', and this is 'grid'"):
+        run_sweep("shapes", tmp_path / "s", options(print=True), print)
+    with pytest.raises(RunError):
+        lay_out(experiment(("--version",)), tmp_path / "photos" / "a.jpg" / "s")
+
+
+def test_data_that_cannot_be_read_is_refused_once_and_leaves_nothing(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for data, test in ((tmp_path / "missing", None), (tmp_path / "empty", None), ("shapes:8", str(tmp_path / "no"))):
+        with pytest.raises(DataError):
+            run_sweep(str(data), tmp_path / "s", options(test=test), print)
+        assert not (tmp_path / "s").exists()
+
+
+def test_two_sweeps_do_not_fill_one_folder(tmp_path):
+    with lay_out(experiment(("--version",)), tmp_path / "s"), pytest.raises(RunError, match="filled by another sweep"):
+        lay_out(experiment(("--version",)), tmp_path / "s")
+
+
+@pytest.mark.parametrize(
+    "content", ["{}", '{"begun": 1, "finished": []}', '{"begun": [], "finished": [1]}', "nonsense"]
+)
+def test_a_ledger_that_somebody_else_wrote_is_refused_by_name(tmp_path, content):
+    plan = experiment(("--version",))
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a.json").write_text(content)
+    with pytest.raises(UntrustedFile, match=r"a\.json"):
+        Ledger(tmp_path, plan.trials[0])
+
+
+def test_a_real_run_is_measured_for_its_speed_stopped_continued_and_compared(tmp_path):
+    said: list[str] = []
+    swept = run_sweep("shapes:32", tmp_path / "s", options(alpha_min=(0.6,), max_steps=40), said.append)
+    assert not swept.failed and not swept.stopped
+    assert any("1 to go: about " in line and "training alone" in line for line in said)
+    log = (tmp_path / "s" / "logs" / "alpha_min-0.6_seed-0.txt").read_text()
+    assert "resuming after step" in log or "nothing left to do" in log
+    with (tmp_path / "s" / "sweep.csv").open(newline="") as file:
+        assert {row["metric"] for row in csv.DictReader(file)} == {"rank_paper", "rank_centered", "rankme"}
+    assert (tmp_path / "s" / "report.html").stat().st_size > 10_000
+    again: list[str] = []
+    run_sweep("shapes:32", tmp_path / "s", options(alpha_min=(0.6,), max_steps=40), again.append)
+    assert not [line for line in again if line.startswith("[")] and any("rank" in line for line in again)
+
+
+def start(out: Path) -> subprocess.Popen:
+    """What it says goes to a file beside the folder."""
+    grid = ["--alpha-min", "1.0", "0.6", "--seeds", "1", "--max-steps", "300"]
+    words = [sys.executable, "-m", "echoless", "sweep", "shapes:32", "--out", str(out), *grid, *TINY]
+    with out.with_suffix(".txt").open("w") as said:
+        return subprocess.Popen(words, stdout=said, stderr=said)
+
+
+def children(parent: int) -> list[int]:
+    listed = Path(f"/proc/{parent}/task/{parent}/children").read_text()
+    return [int(pid) for pid in listed.split()]
+
+
+def wait_for(condition, seconds=240):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_killed_leaves_no_process_and_the_same_command_ends_like_one_that_was_not(tmp_path):
+    whole = start(tmp_path / "whole")
+    assert whole.wait(600) == 0
+    out, trial = tmp_path / "killed", "alpha_min-0.6_seed-0"
+    for moment in ("alpha_min-1.0_seed-0/metrics.jsonl", f"{trial}/metrics.jsonl"):
+        sweep = start(out)
+        wait_for(lambda moment=moment: (out / moment).exists() and (out / moment).stat().st_size > 2000)
+        (child,) = children(sweep.pid)
+        sweep.send_signal(signal.SIGKILL)
+        sweep.wait()
+        wait_for(
+            lambda child=child: (
+                not Path(f"/proc/{child}").exists() or "State:\tZ" in Path(f"/proc/{child}/status").read_text()
+            )
+        )
+    stopped = start(out)
+    wait_for(lambda: children(stopped.pid))
+    stopped.send_signal(signal.SIGTERM)
+    assert stopped.wait(120) == 75 and "the same command continues" in out.with_suffix(".txt").read_text()
+    last = start(out)
+    assert last.wait(600) == 0
+    for name in ("alpha_min-1.0_seed-0", trial):
+        file = Path("encoder") / "model.safetensors"
+        assert (out / name / file).read_bytes() == (tmp_path / "whole" / name / file).read_bytes()
+        assert RunFolder(out / name).read_results() == RunFolder(tmp_path / "whole" / name).read_results()
+    print("sweep: 2 kills, 1 stop; both encoders and every number equal to those of a sweep that was left alone")

@@ -1,0 +1,104 @@
+"""What a sweep prints and writes: means and intervals as scipy has them, a CSV that the csv module reads back."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from echoless.config.metrics import Metric
+from echoless.errors import DataError
+from echoless.measures import mean_interval
+from echoless.storage import write_json
+from echoless.sweeps.experiment import Experiment, Published, Quantity, Trial
+from echoless.sweeps.tabulate import collect, rows, summary, table, write_csv
+
+KNN = Quantity(metric="knn", title="kNN %")
+RANK = Quantity(metric="rank_paper", title="rank", share=False)
+
+
+def trials(alphas=(1.0, 0.6), seeds=3):
+    return tuple(
+        Trial(name=f"a{alpha}-s{seed}", settings={"alpha_min": alpha, "seed": seed}, commands=(("pretrain",),))
+        for seed in range(seeds)
+        for alpha in alphas
+    )
+
+
+def metric(name, value, **protocol):
+    return Metric(metric=name, value=value, n=100, protocol={"features": "trained", **protocol})
+
+
+@pytest.mark.parametrize("values", [[0.1, 0.2], [0.41, 0.42, 0.40], list(np.linspace(0, 1, 20) ** 2)])
+def test_the_interval_of_a_mean_is_students(values):
+    mean, low, high = mean_interval(values)
+    expected = stats.t.interval(0.95, len(values) - 1, loc=np.mean(values), scale=stats.sem(values))
+    assert mean == pytest.approx(np.mean(values)) and (low, high) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("values", [[], [0.5], [0.5, float("nan")]])
+def test_one_seed_has_no_interval(values):
+    with pytest.raises(DataError):
+        mean_interval(values)
+
+
+def test_the_table_shows_the_mean_over_seeds_beside_the_published_figure():
+    plan = Experiment(
+        name="e",
+        title="Title",
+        trials=trials(),
+        quantities=(KNN, RANK),
+        published=(Published(metric="knn", value=0.639, settings={"alpha_min": 0.6}),),
+        notes=("A note.",),
+    )
+    found = {trial.name: [metric("knn", 0.4 + 0.01 * trial.settings["seed"])] for trial in plan.trials}
+    found["a1.0-s0"] += [metric("knn", 0.9, step=5), metric("knn", 0.9, scan="layers"), metric("rank_paper", 2.5)]
+    first, second = rows(plan, found)
+    assert first.columns == {"alpha_min": 1.0} and first.values["kNN %"] == pytest.approx([0.4, 0.41, 0.42])
+    assert first.published == {} and second.published == {"kNN %": 0.639}
+    lines = table(plan, found).splitlines()
+    assert lines[2].split() == ["alpha_min", "seeds", "kNN", "%", "paper", "rank"]
+    assert lines[3].split() == ["1", "3", "41.0", "±", "2.5", "-", "2.5"]
+    assert lines[4].split() == ["0.6", "3", "41.0", "±", "2.5", "63.9", "-"]
+    assert lines[-1] == "A note."
+
+
+def test_numbers_over_training_become_rows_where_the_experiment_asks_for_them():
+    plan = Experiment(name="e", title="", trials=trials((0.6,), 2), quantities=(KNN,), by=("step",))
+    found = {trial.name: [metric("knn", 0.3, step=1), metric("knn", 0.5, step=2)] for trial in plan.trials}
+    assert [(row.columns["step"], row.values["kNN %"]) for row in rows(plan, found)] == [
+        (1, [0.3, 0.3]),
+        (2, [0.5, 0.5]),
+    ]
+
+
+def test_the_best_of_several_is_shown_where_the_paper_shows_the_best():
+    best = Quantity(metric="knn", title="best", best="max")
+    plan = Experiment(name="e", title="", trials=trials((0.6,), 1), quantities=(best,))
+    found = {plan.trials[0].name: [metric("knn", 0.3, layer="a"), metric("knn", 0.7, layer="b")]}
+    assert rows(plan, found)[0].values["best"] == [0.7]
+
+
+def test_a_trial_without_numbers_leaves_a_dash():
+    assert summary(KNN, []) == "-" and summary(KNN, [0.5]) == "50.0" and summary(RANK, [2.0, 2.0]) == "2 ± 0"
+
+
+def test_the_csv_has_one_row_for_each_trial_and_number_with_its_protocol(tmp_path):
+    plan = Experiment(name="e", title="", trials=trials((1.0,), 2), quantities=(KNN,))
+    hostile = 'a "quoted", name\nwith a line'
+    records = [metric("knn", 0.25, k=20, layer=hostile), metric("rank_paper", 1.5)]
+    for trial in plan.trials:
+        (tmp_path / trial.name).mkdir()
+        write_json(tmp_path / trial.name / "results.json", [record.to_json() for record in records])
+    write_csv(tmp_path / "sweep.csv", plan, collect(plan, tmp_path))
+    with (tmp_path / "sweep.csv").open(newline="") as file:
+        read = list(csv.DictReader(file))
+    assert len(read) == 4
+    assert [(row["trial"], row["seed"], row["metric"]) for row in read[:2]] == [
+        ("a1.0-s0", "0", "knn"),
+        ("a1.0-s0", "0", "rank_paper"),
+    ]
+    assert float(read[0]["value"]) == 0.25 and json.loads(read[0]["protocol"])["layer"] == hostile
