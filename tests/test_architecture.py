@@ -30,10 +30,9 @@ MAY_IMPORT = {
     "exchange": LEAVES | {"objectives", "models", "shortcuts"},
     "reports": LEAVES | {"models", "shortcuts"},
     "recipes": {"config"},
-    "sweeps": LEAVES
-    | {"recipes", "training", "evaluation", "exchange", "reports", "objectives", "models", "shortcuts"},
 }
-MAY_IMPORT["verbs"] = MAY_IMPORT["sweeps"] | {"sweeps"}
+MAY_IMPORT["sweeps"] = set(MAY_IMPORT)
+MAY_IMPORT["verbs"] = set(MAY_IMPORT)
 MAY_IMPORT["cli"] = {"config", "verbs"}
 
 
