@@ -9,8 +9,9 @@ from __future__ import annotations
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from echoless.data.arrays import ArrayFile
 from echoless.data.cache import CachedPixels, build_cache, default_cache_dir, in_parallel, open_cache
+from echoless.data.content import Content, Hasher, digest, make_content, recall, remember, seen_before
 from echoless.data.decode import SHORT_SIDE, DecodeSettings, Undecodable, decode
 from echoless.data.eviction import LIMIT, cache_limit, make_room
 from echoless.data.images import BadSample, Fetched, Images, Shape
@@ -26,7 +28,7 @@ from echoless.data.labels import encode_labels, read_label_file
 from echoless.data.parquet import ParquetSource
 from echoless.data.resample import Array
 from echoless.data.shards import TarSource, expand
-from echoless.data.sources import FolderSource, Source, digest
+from echoless.data.sources import FolderSource, Source
 from echoless.data.synthetic import CLASS_NAMES, Shapes, parse_shapes
 from echoless.errors import ConfigError, DataError
 
@@ -119,36 +121,73 @@ class OnDemand:
 
 
 def _open_encoded(source: Source, wanted: DecodeSettings, place: _Place, max_bad_fraction: float) -> Images:
-    fingerprint = digest(source.identity())
-    key = digest(iter([fingerprint, *source.freshness(), repr(wanted), *decoder_versions()]))
-    labels, class_names = encode_labels(source.labels, source.class_names)
-    common: dict[str, Any] = {
-        "paths": source.paths,
-        "fingerprint": fingerprint,
-        "labels": labels,
-        "class_names": class_names,
-        "max_bad_fraction": max_bad_fraction,
-    }
-    pixels = open_cache(place.root, key) if place.choice != "off" else None
-    if pixels is None:
+    content = _known_content(source, place)
+    pixels = open_cache(place.root, _key(content, wanted)) if content and place.choice != "off" else None
+    store: CachedPixels | OnDemand
+    if content is not None and pixels is not None:
+        store, survey, note = pixels, _survey_of(pixels), ""
+    else:
         survey = _look(source, wanted)
-        settings = DecodeSettings(
-            channels=survey.shape.channels,
-            bits=survey.bits,
-            short_side=wanted.short_side,
-            pixel_limit=wanted.pixel_limit,
-        )
-        small = survey.shape.height * survey.shape.width < _WORTH_A_THREAD
+        store, content, note = _decoded(source, wanted, survey, place, content)
+    labels, class_names = encode_labels(source.labels, source.class_names)
+    return Images(
+        pixels=store,
+        paths=source.paths,
+        shape=survey.shape,
+        bits=survey.bits,
+        fingerprint=content.fingerprint,
+        digests_ND=content.digests_ND,
+        labels=labels,
+        class_names=class_names,
+        bad=list(store.bad) if isinstance(store, CachedPixels) else [],
+        max_bad_fraction=max_bad_fraction,
+        cache_note=note or f"decoded pixels are cached in {place.root / _key(content, wanted)}",
+    )
 
-        def produce() -> Iterator[list[Array | BadSample]]:
-            threads = 1 if small else _THREADS
-            return in_parallel(lambda chunk: _decode_chunk(source, settings, chunk), source.chunks(), threads)
 
-        pixels, note = _cached(place, key, survey, len(source.paths), produce)
-        if pixels is None:
-            store = OnDemand(source, settings, small)
-            return Images(pixels=store, shape=survey.shape, bits=survey.bits, cache_note=note, **common)
-    return _from_cache(pixels, place.root / key, common)
+def _known_content(source: Source, place: _Place) -> Content | None:
+    """What the images are: remembered, or read now. None where decoding will read them all anyway."""
+    content = recall(place.root, source, source.paths)
+    if content is None and (place.choice == "off" or seen_before(place.root, source)):
+        content = _read_content(source, place)
+    return content
+
+
+def _read_content(source: Source, place: _Place) -> Content:
+    hasher, count = Hasher(), len(source.paths)
+    for first, blobs in hasher.passing(source.chunks()):
+        if place.progress is not None:
+            place.progress(first + len(blobs), count)
+    remember(place.root, source, hasher)
+    return make_content(source.paths, hasher.digests)
+
+
+def _key(content: Content, wanted: DecodeSettings) -> str:
+    """Everything that decides the decoded pixels."""
+    return digest([content.fingerprint, repr(wanted), *decoder_versions()])
+
+
+def _decoded(
+    source: Source, wanted: DecodeSettings, survey: _Survey, place: _Place, content: Content | None
+) -> tuple[CachedPixels | OnDemand, Content, str]:
+    """The pixels, in the cache where that pays, and what the images are; the note says why there is no cache."""
+    settings = replace(wanted, channels=survey.shape.channels, bits=survey.bits)
+    small = survey.shape.height * survey.shape.width < _WORTH_A_THREAD
+    hasher = Hasher()
+
+    def produce() -> Iterator[list[Array | BadSample]]:
+        threads = 1 if small else _THREADS
+        chunks = hasher.passing(source.chunks())
+        return in_parallel(lambda chunk: _decode_chunk(source, settings, chunk), chunks, threads)
+
+    def key() -> str:
+        return _key(make_content(source.paths, hasher.digests), wanted)
+
+    pixels, note = _cached(place, key, survey, len(source.paths), produce)
+    if pixels is not None:
+        remember(place.root, source, hasher)
+        return pixels, make_content(source.paths, hasher.digests), note
+    return OnDemand(source, settings, small), content or _read_content(source, place), note
 
 
 def _open_shapes(shapes: Shapes, place: _Place) -> Images:
@@ -163,28 +202,42 @@ def _open_shapes(shapes: Shapes, place: _Place) -> Images:
         chunks = (np.arange(start, min(start + _CHUNK, len(shapes))) for start in range(0, len(shapes), _CHUNK))
         return in_parallel(lambda ids: list(shapes.fetch(ids)), chunks, _THREADS)
 
-    pixels, note = _cached(place, digest(iter([fingerprint, "drawn"])), survey, len(shapes), produce)
+    key = digest([fingerprint, "drawn"])
+    pixels = open_cache(place.root, key) if place.choice != "off" else None
+    note = ""
+    if pixels is None:
+        pixels, note = _cached(place, lambda: key, survey, len(shapes), produce)
     if pixels is None:
         return Images(pixels=shapes, shape=survey.shape, bits=8, cache_note=note, **common)
     return _from_cache(pixels, place.root, common)
 
 
+def _hash_arrays(file: ArrayFile, paths: Sequence[str], place: _Place) -> Content:
+    hasher = file.hash()
+    remember(place.root, file, hasher)
+    return make_content(paths, hasher.digests)
+
+
 def _open_arrays(file: ArrayFile, place: _Place, max_bad_fraction: float) -> Images:
-    fingerprint = digest(file.identity())
+    paths = [f"{file.path.name}/{index:08d}" for index in range(len(file))]
+    content = recall(place.root, file, paths) or _hash_arrays(file, paths, place)
     height, width = file.header.shape[1:3]
     survey = _Survey(Shape(file.channels, height, width), file.bits, file.header.bytes / len(file))
     labels, class_names = encode_labels(None if file.labels is None else file.labels.tolist(), None)
     common: dict[str, Any] = {
-        "paths": [f"{file.path.name}/{index:08d}" for index in range(len(file))],
-        "fingerprint": fingerprint,
+        "paths": paths,
+        "fingerprint": content.fingerprint,
+        "digests_ND": content.digests_ND,
         "labels": labels,
         "class_names": class_names,
         "max_bad_fraction": max_bad_fraction,
         "mask_of": None if file.masks is None else file.masks.__getitem__,
     }
     if file.mapped is None:
-        key = digest(iter([fingerprint, *file.freshness(), "npz"]))
-        pixels, note = _cached(place, key, survey, len(file), file.stream)
+        key, note = digest([content.fingerprint, "npz"]), ""
+        pixels = open_cache(place.root, key) if place.choice != "off" else None
+        if pixels is None:
+            pixels, note = _cached(place, lambda: key, survey, len(file), file.stream)
         if pixels is not None:
             return _from_cache(pixels, place.root / key, common)
         raise DataError(
@@ -203,14 +256,15 @@ def _from_cache(pixels: CachedPixels, folder: Path, common: dict[str, Any]) -> I
 
 
 def _cached(
-    place: _Place, key: str, survey: _Survey, count: int, produce: Callable[[], Iterator[list[Array | BadSample]]]
+    place: _Place,
+    key: Callable[[], str],
+    survey: _Survey,
+    count: int,
+    produce: Callable[[], Iterator[list[Array | BadSample]]],
 ) -> tuple[CachedPixels | None, str]:
-    """The cache, built if need be; or None and the reason."""
+    """A new cache; or None and the reason. `key` is asked for when everything was read."""
     if place.choice == "off":
         return None, "no cache: it was turned off"
-    found = open_cache(place.root, key)
-    if found is not None:
-        return found, ""
     needed, disk = int(survey.bytes_per_image * count), _existing(place.root)
     limit = cache_limit(disk)
     if place.choice == "auto" and needed > limit:
@@ -253,6 +307,11 @@ class _Survey(NamedTuple):
     shape: Shape
     bits: int
     bytes_per_image: float
+
+
+def _survey_of(pixels: CachedPixels) -> _Survey:
+    """What was seen when the cache was built."""
+    return _Survey(Shape(*pixels.about["shape"]), pixels.about["bits"], 0.0)
 
 
 def _look(source: Source, wanted: DecodeSettings) -> _Survey:
