@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from echoless.data import Images, open_images
-from echoless.data.content import DIGEST_BYTES, recall
+from echoless.data.content import DIGEST_BYTES, Memory
 from echoless.data.sources import FolderSource
 
 
@@ -107,7 +107,7 @@ def test_young_files_are_hashed_again_because_a_stamp_may_not_tell(tmp_path):
     root = folder(tmp_path / "set", 0)
     open_images(root)
     source = FolderSource(root)
-    assert recall(tmp_path / "cache", source, source.paths) is None
+    assert Memory(tmp_path / "cache", source.stamps).recall(source.paths) is None
 
 
 def test_a_damaged_memory_is_not_believed(tmp_path, monkeypatch, own_cache):

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,12 +38,6 @@ class Stamp(NamedTuple):
     modified_ns: int
     changed_ns: int
     inode: int
-
-
-class Stamped(Protocol):
-    @property
-    def stamps(self) -> Sequence[Stamp]:
-        """One per file that the images come from, as it was when the source was opened."""
 
 
 def stamp(path: Path | str, status: os.stat_result | None = None) -> Stamp:
@@ -94,40 +88,41 @@ class Hasher:
         self.digests.append(hashlib.sha256(blob).digest()[:DIGEST_BYTES])
 
 
-def recall(root: Path, source: Stamped, paths: Sequence[str]) -> Content | None:
-    """The hashes that were taken of exactly these files, if they can be trusted."""
-    try:
-        data = _file(root, source.stamps).read_bytes()
-    except OSError:
-        return None
-    seal, body = data[:_SEAL_BYTES], data[_SEAL_BYTES:]
-    if hashlib.sha256(body).digest() != seal or len(body) != 8 + len(paths) * DIGEST_BYTES:
-        return None
-    began_ns = int.from_bytes(body[:8], "big")
-    if max(max(each.modified_ns, each.changed_ns) for each in source.stamps) + _SETTLED_NS > began_ns:
-        return None
-    return make_content(paths, [body[i : i + DIGEST_BYTES] for i in range(8, len(body), DIGEST_BYTES)])
+class Memory:
+    """The hashes that were taken of exactly these files, kept below the folder of the caches."""
 
+    def __init__(self, root: Path, stamps: Sequence[Stamp]) -> None:
+        self._stamps = stamps
+        self._file = root / "content" / digest("/".join(map(str, each)) for each in stamps)[:32]
 
-def seen_before(root: Path, source: Stamped) -> bool:
-    """Whether hashes of these files were taken at all: then their pixels are likely cached, and hashing comes first."""
-    return _file(root, source.stamps).exists()
+    @property
+    def exists(self) -> bool:
+        """Whether hashes were ever taken: then the pixels are likely cached, and hashing again comes first."""
+        return self._file.exists()
 
+    def recall(self, paths: Sequence[str]) -> Content | None:
+        """The hashes, if they can be trusted."""
+        try:
+            data = self._file.read_bytes()
+        except OSError:
+            return None
+        seal, body = data[:_SEAL_BYTES], data[_SEAL_BYTES:]
+        if hashlib.sha256(body).digest() != seal or len(body) != 8 + len(paths) * DIGEST_BYTES:
+            return None
+        began_ns = int.from_bytes(body[:8], "big")
+        if max(max(each.modified_ns, each.changed_ns) for each in self._stamps) + _SETTLED_NS > began_ns:
+            return None
+        return make_content(paths, [body[i : i + DIGEST_BYTES] for i in range(8, len(body), DIGEST_BYTES)])
 
-def remember(root: Path, source: Stamped, hasher: Hasher) -> None:
-    """Keep the hashes, unless a file changed or could not be read meanwhile. A full or read-only disk is no error."""
-    try:
-        unchanged = all(stamp(each.place) == each for each in source.stamps)
-    except OSError:
-        return
-    if not unchanged or not hasher.complete:
-        return
-    body = hasher.began_ns.to_bytes(8, "big") + b"".join(hasher.digests)
-    file = _file(root, source.stamps)
-    with suppress(OSError, RunError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(file, hashlib.sha256(body).digest() + body)
-
-
-def _file(root: Path, stamps: Sequence[Stamp]) -> Path:
-    return root / "content" / digest("/".join(map(str, each)) for each in stamps)[:32]
+    def keep(self, hasher: Hasher) -> None:
+        """Unless a file changed or could not be read meanwhile. A full or read-only disk is no error."""
+        try:
+            unchanged = all(stamp(each.place) == each for each in self._stamps)
+        except OSError:
+            return
+        if not unchanged or not hasher.complete:
+            return
+        body = hasher.began_ns.to_bytes(8, "big") + b"".join(hasher.digests)
+        with suppress(OSError, RunError):
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(self._file, hashlib.sha256(body).digest() + body)

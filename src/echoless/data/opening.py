@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from echoless.data.arrays import ArrayFile
 from echoless.data.cache import CachedPixels, build_cache, default_cache_dir, in_parallel, open_cache
-from echoless.data.content import Content, Hasher, digest, make_content, recall, remember, seen_before
+from echoless.data.content import Content, Hasher, Memory, digest, make_content
 from echoless.data.decode import SHORT_SIDE, DecodeSettings, Undecodable, decode
 from echoless.data.eviction import LIMIT, cache_limit, make_room
 from echoless.data.images import BadSample, Fetched, Images, Shape
@@ -121,14 +122,15 @@ class OnDemand:
 
 
 def _open_encoded(source: Source, wanted: DecodeSettings, place: _Place, max_bad_fraction: float) -> Images:
-    content = _known_content(source, place)
+    memory = Memory(place.root, source.stamps)
+    content = _known_content(source, place, memory)
     pixels = open_cache(place.root, _key(content, wanted)) if content and place.choice != "off" else None
     store: CachedPixels | OnDemand
     if content is not None and pixels is not None:
         store, survey, note = pixels, _survey_of(pixels), ""
     else:
         survey = _look(source, wanted)
-        store, content, note = _decoded(source, wanted, survey, place, content)
+        store, content, note = _decoded(source, wanted, survey, place, memory, content)
     labels, class_names = encode_labels(source.labels, source.class_names)
     return Images(
         pixels=store,
@@ -145,20 +147,20 @@ def _open_encoded(source: Source, wanted: DecodeSettings, place: _Place, max_bad
     )
 
 
-def _known_content(source: Source, place: _Place) -> Content | None:
+def _known_content(source: Source, place: _Place, memory: Memory) -> Content | None:
     """What the images are: remembered, or read now. None where decoding will read them all anyway."""
-    content = recall(place.root, source, source.paths)
-    if content is None and (place.choice == "off" or seen_before(place.root, source)):
-        content = _read_content(source, place)
+    content = memory.recall(source.paths)
+    if content is None and (place.choice == "off" or memory.exists):
+        content = _read_content(source, place, memory)
     return content
 
 
-def _read_content(source: Source, place: _Place) -> Content:
+def _read_content(source: Source, place: _Place, memory: Memory) -> Content:
     hasher, count = Hasher(), len(source.paths)
     for first, blobs in hasher.passing(source.chunks()):
         if place.progress is not None:
             place.progress(first + len(blobs), count)
-    remember(place.root, source, hasher)
+    memory.keep(hasher)
     return make_content(source.paths, hasher.digests)
 
 
@@ -168,7 +170,7 @@ def _key(content: Content, wanted: DecodeSettings) -> str:
 
 
 def _decoded(
-    source: Source, wanted: DecodeSettings, survey: _Survey, place: _Place, content: Content | None
+    source: Source, wanted: DecodeSettings, survey: _Survey, place: _Place, memory: Memory, content: Content | None
 ) -> tuple[CachedPixels | OnDemand, Content, str]:
     """The pixels, in the cache where that pays, and what the images are; the note says why there is no cache."""
     settings = replace(wanted, channels=survey.shape.channels, bits=survey.bits)
@@ -180,14 +182,15 @@ def _decoded(
         chunks = hasher.passing(source.chunks())
         return in_parallel(lambda chunk: _decode_chunk(source, settings, chunk), chunks, threads)
 
-    def key() -> str:
-        return _key(make_content(source.paths, hasher.digests), wanted)
+    @cache
+    def read() -> Content:
+        return make_content(source.paths, hasher.digests)
 
-    pixels, note = _cached(place, key, survey, len(source.paths), produce)
+    pixels, note = _cached(place, lambda: _key(read(), wanted), survey, len(source.paths), produce)
     if pixels is not None:
-        remember(place.root, source, hasher)
-        return pixels, make_content(source.paths, hasher.digests), note
-    return OnDemand(source, settings, small), content or _read_content(source, place), note
+        memory.keep(hasher)
+        return pixels, read(), note
+    return OnDemand(source, settings, small), content or _read_content(source, place, memory), note
 
 
 def _open_shapes(shapes: Shapes, place: _Place) -> Images:
@@ -212,15 +215,16 @@ def _open_shapes(shapes: Shapes, place: _Place) -> Images:
     return _from_cache(pixels, place.root, common)
 
 
-def _hash_arrays(file: ArrayFile, paths: Sequence[str], place: _Place) -> Content:
+def _hash_arrays(file: ArrayFile, paths: Sequence[str], memory: Memory) -> Content:
     hasher = file.hash()
-    remember(place.root, file, hasher)
+    memory.keep(hasher)
     return make_content(paths, hasher.digests)
 
 
 def _open_arrays(file: ArrayFile, place: _Place, max_bad_fraction: float) -> Images:
     paths = [f"{file.path.name}/{index:08d}" for index in range(len(file))]
-    content = recall(place.root, file, paths) or _hash_arrays(file, paths, place)
+    memory = Memory(place.root, file.stamps)
+    content = memory.recall(paths) or _hash_arrays(file, paths, memory)
     height, width = file.header.shape[1:3]
     survey = _Survey(Shape(file.channels, height, width), file.bits, file.header.bytes / len(file))
     labels, class_names = encode_labels(None if file.labels is None else file.labels.tolist(), None)
