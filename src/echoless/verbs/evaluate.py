@@ -85,7 +85,7 @@ def _prepare(source: str, options: EvaluateOptions, say: Say) -> Bench:
     test = _open(options.test, options.test_labels, channels, encoder) if options.test else None
     if options.test and test is not None:
         align_classes(train, test)
-        if warning := overlap_warning(train, test, (data, options.test)):
+        if warning := overlap_warning(train, test):
             say(warning)
     cache = (run or default_cache_dir()) / "features" if options.cache else None
     return Bench(encoder, train, test, options, run, cache, say)
