@@ -29,7 +29,7 @@ from echoless.data.labels import encode_labels, read_label_file
 from echoless.data.parquet import ParquetSource
 from echoless.data.resample import Array
 from echoless.data.shards import TarSource, expand
-from echoless.data.sources import FolderSource, Source
+from echoless.data.sources import FolderSource, Source, count_image_files
 from echoless.data.synthetic import CLASS_NAMES, Shapes, parse_shapes
 from echoless.errors import ConfigError, DataError
 
@@ -87,19 +87,40 @@ def find_source(data: str) -> Source:
     """The source of encoded images that `data` names."""
     path = Path(data)
     if path.is_dir():
-        for suffix, kind in ((".parquet", ParquetSource), (".tar", TarSource)):
-            files = sorted(file for file in path.iterdir() if file.suffix == suffix and not file.name.startswith("."))
-            if files:
-                return kind(files)
-        return FolderSource(path)
+        return _find_in_folder(path)
     files = [path] if path.is_file() else expand(data)
-    for suffix, kind in ((".parquet", ParquetSource), (".tar", TarSource)):
+    special = next((file for file in files if not file.is_file()), None)
+    if special is not None:
+        raise DataError(f"data {data!r} names {special}, which is a folder, a pipe or a device; allowed: regular files")
+    for suffix, kind in _SHARDS.items():
         if files and all(file.suffix == suffix for file in files):
             return kind(files)
     found = "does not exist" if not files else "is no data set"
     raise DataError(
         f"data {data!r} {found}; allowed: a folder of images, .parquet, .tar, .npz, or shapes[:COUNT][@SPLIT]"
     )
+
+
+_SHARDS: dict[str, type[ParquetSource] | type[TarSource]] = {".parquet": ParquetSource, ".tar": TarSource}
+
+
+def _find_in_folder(folder: Path) -> Source:
+    """Shards of one kind, or image files; a folder that holds several kinds is refused, because one would be lost."""
+    visible = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
+    shards = {suffix: [file for file in visible if file.suffix == suffix] for suffix in _SHARDS}
+    found = {f"*{suffix}": len(files) for suffix, files in shards.items() if files}
+    if not found:
+        return FolderSource(folder)
+    if images := count_image_files(folder):
+        found["image files"] = images
+    if len(found) > 1:
+        counts = " and ".join(f"{count} {kind}" for kind, count in found.items())
+        pattern = next(iter(found))
+        raise DataError(
+            f"{folder} holds {counts}; name one kind, such as '{folder}/{pattern}', or a folder with one kind alone"
+        )
+    (suffix,) = (suffix for suffix, files in shards.items() if files)
+    return _SHARDS[suffix](shards[suffix])
 
 
 class OnDemand:

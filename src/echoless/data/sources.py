@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -22,6 +23,7 @@ IMAGE_SUFFIXES = frozenset(
     )
 )
 CHUNK = 64
+LARGEST_FILE = 2**31  # bytes of one image file: a larger one would fill the memory before it is refused
 
 
 class Source(Protocol):
@@ -87,10 +89,16 @@ class FolderSource:
         self.class_names: list[str] | None = None
 
     def read(self, index: int) -> bytes:
+        if (size := self.stamps[index].size) > LARGEST_FILE:
+            raise OSError(f"the file has {size:,} bytes; allowed: {LARGEST_FILE:,}")
         return (self.root / self.paths[index]).read_bytes()
 
     def chunks(self) -> Iterator[tuple[int, list[bytes | OSError]]]:
         return read_in_order(self)
+
+
+def count_image_files(root: Path) -> int:
+    return sum(Path(path).suffix.lower() in IMAGE_SUFFIXES for path, _ in _walk(root, "", set()))
 
 
 def _walk(root: Path, inside: str, seen: set[str]) -> Iterator[tuple[str, Stamp]]:
@@ -103,10 +111,11 @@ def _walk(root: Path, inside: str, seen: set[str]) -> Iterator[tuple[str, Stamp]
         path = f"{inside}/{entry.name}" if inside else entry.name
         if entry.name.startswith(".") or entry.name == "__MACOSX":
             continue
-        if entry.is_dir():
-            yield from _walk(root, path, seen)
-        elif entry.is_file():
-            yield path, stamp(entry.path, entry.stat())
+        with suppress(OSError):  # a link that leads nowhere, or to itself
+            if entry.is_dir():
+                yield from _walk(root, path, seen)
+            elif entry.is_file():  # not a pipe, nor a device
+                yield path, stamp(entry.path, entry.stat())
 
 
 def _labels_from_folders(paths: list[str]) -> list[str] | None:
