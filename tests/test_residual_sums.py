@@ -156,6 +156,19 @@ def residual_sums(source: str) -> Iterator[str]:
                 yield f"{node.lineno}: {ast.unparse(node)}"
 
 
+def products_with_alpha(source: str) -> Iterator[str]:
+    """`line: text` of every product with something called alpha, and of every addition with the keyword alpha."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.BinOp(left, ast.Mult(), right):
+                factors = [ast.unparse(factor).split("[")[0].split(".")[-1] for factor in (left, right)]
+                if {"alpha", "alphas"} & set(factors):
+                    yield f"{node.lineno}: {ast.unparse(node)}"
+            case ast.Call(ast.Attribute(_, name), keywords=keywords) if name in ADDITIONS:
+                if any(keyword.arg == "alpha" for keyword in keywords):
+                    yield f"{node.lineno}: {ast.unparse(node)}"
+
+
 @pytest.mark.parametrize("body", [
     "x = x + self.attn(x)",
     "x = x + self.attn(self.norm(x))",
@@ -213,3 +226,18 @@ def test_no_residual_sum_is_written_outside_its_one_place():
     assert len(with_torch) > 100
     found = {f"{name}:{line}" for name, text in with_torch.items() for line in residual_sums(text)}
     assert not {line for line in found if not line.endswith(NUMBERS)}
+
+
+def test_no_stream_is_multiplied_by_alpha_outside_shortcuts():
+    for planted in (
+        "alpha * x + fx",
+        "self.alpha * x",
+        "x * alphas[i]",
+        "fx.add(x, alpha=a)",
+        "torch.add(fx, x, alpha=a)",
+    ):
+        assert list(products_with_alpha(planted)), planted
+    assert not list(products_with_alpha("residual(x, fx, alpha=alpha) + 2 * alpha_min"))
+    outside = [file for file in SOURCE.rglob("*.py") if file.parent != THE_ONE_PLACE.parent]
+    found = {f"{file.relative_to(SOURCE)}:{line}" for file in outside for line in products_with_alpha(file.read_text())}
+    assert not found

@@ -11,7 +11,7 @@ from echoless.measures.frechet import (
     precision_recall,
 )
 from echoless.measures.intervals import (
-    Interval,
+    ConfidenceInterval,
     accuracy_interval,
     bootstrap_interval,
     difference_interval,
@@ -66,8 +66,8 @@ from echoless.measures.tsne import tsne_map
 
 __all__ = [
     "LARS",
+    "ConfidenceInterval",
     "Extremes",
-    "Interval",
     "LinearProbe",
     "Moments",
     "MomentsAccumulator",

@@ -1,8 +1,8 @@
 """What does a model output on an example, and are two outputs equal?
 
-A `Probe` runs a model on the example without side effects: it restores training modes, buffers, the example and every
-random state. Every run starts from the same random state, so that two runs of one model agree bit for bit even if it
-draws random numbers (a masked autoencoder's mask).
+An `ExampleRunner` has no side effects: it restores training modes, buffers, the example and every random state. Every
+run starts from the same random state, so that two runs of one model agree bit for bit even if it draws random numbers
+(a masked autoencoder's mask).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from echoless.shortcuts.trace import FadedOperand, Tracer, tensors_in
 
 
-class Probe:
+class ExampleRunner:
     """Runs `model` on `example`: a tensor, a tuple of positional arguments, or a mapping of keyword arguments."""
 
     def __init__(self, model: nn.Module, example: object) -> None:

@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 from torch import Tensor, nn
 
-from echoless.shortcuts.check import Probe, close, equal_bits
+from echoless.shortcuts.check import ExampleRunner, close, equal_bits
 from echoless.shortcuts.find import Extra, FoundShortcut, Other, find_shortcuts
 from echoless.shortcuts.report import FadedShortcut, FadeReport, LeftAlone, read_saved
 from echoless.shortcuts.rewrite import ALPHAS, operand_source, source_of
@@ -142,9 +142,9 @@ class _Found:
     ) -> None:
         patterns = _checked_within(model, within)
         self.within, self.include = None if within is None else patterns, tuple(sorted(include))
-        self.probe = Probe(model, example)
-        self.plain = self.probe.run()
-        self.tracer, traced = self.probe.trace()
+        self.runner = ExampleRunner(model, example)
+        self.plain = self.runner.run()
+        self.tracer, traced = self.runner.trace()
         if not close(traced, self.plain):
             raise ValueError(
                 f"{type(model).__name__} gives two different outputs for the same example and random seed; fade needs "
@@ -171,8 +171,8 @@ class _Found:
     def _in_training(self, patterns: Sequence[str], include: frozenset[str]) -> list[FoundShortcut]:
         """The same shortcuts as executed in training mode, possibly by other source lines; none where they differ."""
         try:
-            tracer, traced = self.probe.trace(training=True)
-            self.training_repeats = close(self.probe.run(training=True), traced)
+            tracer, traced = self.runner.trace(training=True)
+            self.training_repeats = close(self.runner.run(training=True), traced)
         except ValueError:  # batch norm in training mode refuses some examples; only eval mode is then traced
             return []
         everything, _ = find_shortcuts(tracer.nodes, tracer.additions, include)
@@ -198,7 +198,7 @@ class _Found:
         """The outputs expected of the faded model, in eval mode and, where it is reproducible, in training mode."""
         modes = {False: self.shortcuts, True: self.training}
         return {
-            training: self.probe.trace(training=training, fades=_operands(shortcuts, values))[1]
+            training: self.runner.trace(training=training, fades=_operands(shortcuts, values))[1]
             for training, shortcuts in modes.items()
             if shortcuts and (self.training_repeats or not training)
         }
@@ -235,7 +235,7 @@ def _rewrite_and_check(model: nn.Module, found: _Found, values: Sequence[float],
     targets = rewrite_sites(model, found.sites(values), changes)
     for target, coefficients in targets:
         changes.set(target, ALPHAS, tuple(ones_like(c) for c in coefficients))
-    if not equal_bits(found.probe.run(), found.plain):
+    if not equal_bits(found.runner.run(), found.plain):
         raise ValueError(
             f"{type(model).__name__} rewritten with every alpha at 1 does not reproduce its output bit for bit (is it "
             "deterministic?); the model is restored"
@@ -244,7 +244,7 @@ def _rewrite_and_check(model: nn.Module, found: _Found, values: Sequence[float],
         setattr(target, ALPHAS, tuple(coefficients))
     disable_fused_paths(model, changes)
     for training, outputs in expected.items():
-        if not close(found.probe.run(training=training), outputs):
+        if not close(found.runner.run(training=training), outputs):
             raise ValueError(
                 f"{type(model).__name__} rewritten does not give the output of the faded additions in "
                 f"{'training' if training else 'eval'} mode (does it run other code when it is not traced?); the "
