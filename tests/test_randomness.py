@@ -18,8 +18,8 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "echoless"
 
 WITH_GENERATOR = {
     "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "normal_", "uniform_",
-    "bernoulli", "bernoulli_", "multinomial", "poisson", "exponential_", "geometric_", "log_normal_", "cauchy_",
-    "random_", "trunc_normal_", "xavier_uniform_", "xavier_normal_", "kaiming_uniform_", "kaiming_normal_",
+    "bernoulli", "bernoulli_", "binomial", "multinomial", "poisson", "exponential_", "geometric_", "log_normal_",
+    "cauchy_", "random_", "trunc_normal_", "xavier_uniform_", "xavier_normal_", "kaiming_uniform_", "kaiming_normal_",
     "orthogonal_", "sparse_", "random_split", "RandomSampler",
 }  # fmt: skip
 WITHOUT_ANY = {  # functions of the global state that take no generator

@@ -32,30 +32,11 @@ def accuracy_interval(
     correct_N: Tensor, *, generator: torch.Generator, level: float = 0.95, resamples: int = 10_000
 ) -> ConfidenceInterval:
     """Percentile bootstrap interval of an accuracy, from which samples were right."""
-    _check("correct", correct_N)
+    _check(correct_N)
     n = len(correct_N)
     share = correct_N.double().mean()
-    counts = _binomial(n, share.expand(resamples), generator)
+    counts = torch.binomial(torch.full((resamples,), float(n)).double(), share.repeat(resamples), generator=generator)
     return _percentiles(float(share), counts / n, level)
-
-
-def difference_interval(
-    correct_N: Tensor, baseline_N: Tensor, *, generator: torch.Generator, level: float = 0.95, resamples: int = 10_000
-) -> ConfidenceInterval:
-    """Percentile bootstrap interval of accuracy minus baseline accuracy, both on the same samples (paired)."""
-    _check("correct", correct_N)
-    _check("baseline", baseline_N)
-    if correct_N.shape != baseline_N.shape:
-        raise DataError(
-            f"correct has {len(correct_N)} samples and baseline {len(baseline_N)}; allowed: the same samples"
-        )
-    n = len(correct_N)
-    gained = (correct_N & ~baseline_N).double().mean()
-    lost = (baseline_N & ~correct_N).double().mean()
-    # A multinomial over (gained, lost, equal), drawn as one binomial after another.
-    gains = _binomial(n, gained.expand(resamples), generator)
-    losses = _binomial(n - gains, (lost / (1 - gained).clamp(min=1e-300)).clamp(max=1.0).expand(resamples), generator)
-    return _percentiles(float(gained - lost), (gains - losses) / n, level)
 
 
 def bootstrap_interval(
@@ -115,11 +96,6 @@ def sign_flip_test(differences: Sequence[float] | Tensor) -> float:
     return float((sums >= values.sum().abs() - 1e-12 * values.abs().sum()).double().mean())
 
 
-def _binomial(count: int | Tensor, share: Tensor, generator: torch.Generator) -> Tensor:
-    counts = torch.as_tensor(count, dtype=torch.float64).expand(share.shape).contiguous()
-    return torch.binomial(counts, share.contiguous(), generator=generator)
-
-
 def _percentiles(value: float, draws: Tensor, level: float) -> ConfidenceInterval:
     if not 0 < level < 1:
         raise ConfigError(f"level is {level!r}; allowed: a number between 0 and 1")
@@ -128,8 +104,8 @@ def _percentiles(value: float, draws: Tensor, level: float) -> ConfidenceInterva
     return ConfidenceInterval(value, low, high)
 
 
-def _check(name: str, correct_N: Tensor) -> None:
+def _check(correct_N: Tensor) -> None:
     if correct_N.dtype != torch.bool or correct_N.ndim != 1 or len(correct_N) == 0:
         raise DataError(
-            f"{name} has type {correct_N.dtype} and shape {tuple(correct_N.shape)}; allowed: bool, one per sample"
+            f"correct has type {correct_N.dtype} and shape {tuple(correct_N.shape)}; allowed: bool, one per sample"
         )
