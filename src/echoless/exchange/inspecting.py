@@ -20,29 +20,29 @@ from echoless.exchange.examples import (
     transformers_examples,
 )
 from echoless.models import ViT
-from echoless.shortcuts import FadedShortcut, PatchReport, decay_shortcuts
+from echoless.shortcuts import FadedShortcut, FadeReport, fade
 from echoless.storage import read_json_object
 
 MOST_PARAMETERS = 2_000_000_000  # 8 GB in float32
 KINDS = "a transformers or diffusers folder, timm:NAME, torchvision:NAME, or a run"
 
 
-def inspect_model(model: str | Path, **options: Any) -> PatchReport:
-    """The shortcuts that `decay_shortcuts` finds in a model. The keywords are the fields of `InspectOptions`."""
+def inspect_model(model: str | Path, **options: Any) -> FadeReport:
+    """The shortcuts that `fade` finds in a model. The keywords are the fields of `InspectOptions`."""
     return inspect_with(str(model), InspectOptions(**options))
 
 
-def inspect_with(name: str, options: InspectOptions) -> PatchReport:
+def inspect_with(name: str, options: InspectOptions) -> FadeReport:
     if (faded := _of_ours(Path(name))) is not None:
         return faded
     model, example = _open(name)
     try:
-        return decay_shortcuts(
+        return fade(
             model,
             options.alpha_min,
             example=example,
             schedule=options.schedule,
-            fade=options.fade,
+            around=options.fade,
             within=options.within,
         )
     except ValueError as error:
@@ -147,7 +147,7 @@ def _built(library: str, name: str | Path, build: Callable[[], nn.Module]) -> nn
         raise ConfigError(f"{library} cannot build {name}: {reason or type(error).__name__}") from None
 
 
-def _of_ours(path: Path) -> PatchReport | None:
+def _of_ours(path: Path) -> FadeReport | None:
     """A run or an encoder folder already has alphas: show those."""
     folder = path / "encoder" if (path / "encoder" / "config.json").is_file() else path
     if not (folder / "config.json").is_file():
@@ -163,4 +163,4 @@ def _of_ours(path: Path) -> PatchReport | None:
         FadedShortcut(f"blocks.{i // 2}", "alpha * x + f(x)", "x", kinds[i % 2], alpha)
         for i, alpha in enumerate(record["alphas"])
     )
-    return PatchReport(f"{path.name} ({record['variant']})", shortcuts, (), "As it was trained.")
+    return FadeReport(f"{path.name} ({record['variant']})", shortcuts, (), "As it was trained.")
