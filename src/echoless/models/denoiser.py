@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from echoless.config import SiTConfig, UViTConfig
 from echoless.config.diffusion import TimeWaves
-from echoless.models.features import Features, evaluating
+from echoless.models.features import Features
 from echoless.models.layers import Note, ignore
-from echoless.shortcuts import Shortcut, shortcut_record
+from echoless.shortcuts import Shortcut, evaluating, shortcut_record
 
 
 # Section 3.5 of arXiv:1706.03762, with all cosines before all sines.
@@ -58,7 +58,7 @@ class Denoiser(nn.Module):
         only: Collection[str] | None = None,
     ) -> Features:
         """Every named intermediate, or those in `only`; blocks are counted from the first to the last."""
-        features = Features(only, self.config.extra_tokens, class_token=False)
+        features = Features(only, self.config.extra_tokens, class_token=self.config.has_class_token)
         with evaluating(self):
             self(images_BCHW, time_B, labels_B, note=features.note)
         return features
@@ -78,6 +78,10 @@ class Denoiser(nn.Module):
             raise ValueError(f"time has the shape {tuple(time_B.shape)}; allowed: {tuple(images_BCHW.shape[:1])}")
         if labels_B is not None and self.config.classes is None:
             raise ValueError("labels were given to a model without classes; allowed: labels_B=None")
+
+    @property
+    def body(self) -> Denoiser:
+        return self
 
     @property
     def shortcuts(self) -> list[Shortcut]:

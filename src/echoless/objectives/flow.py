@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from echoless.config import FlowConfig
-from echoless.objectives.labels import draw_noising, hide_labels, per_sample
+from echoless.objectives.noise_draws import draw_noising, hide_labels, per_sample
 from echoless.objectives.objective import Draws
 from echoless.objectives.paths import Point, interpolant_path
 from echoless.objectives.predictions import Prediction
