@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from echoless.config.supervised import ClassifierConfig
-from echoless.models.encoder_model import EncoderModel
+from echoless.models.body import EncoderModel
 from echoless.models.features import pool
 from echoless.models.layers import linear
 from echoless.models.resnet import ResNet

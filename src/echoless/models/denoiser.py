@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from echoless.config import SiTConfig, UViTConfig
 from echoless.config.diffusion import TimeWaves
+from echoless.models.body import Body
 from echoless.models.features import Features
 from echoless.models.layers import Note, ignore
 from echoless.shortcuts import Shortcut, evaluating, shortcut_record
@@ -27,7 +28,7 @@ def sinusoid(time_B: Tensor, width: int, waves: TimeWaves = "published") -> Tens
     return torch.cat([angles.cos(), angles.sin()], dim=1)
 
 
-class Denoiser(nn.Module):
+class Denoiser(Body):
     """`model(images, time, labels)` gives one image per image: the noise, velocity or score that was trained for.
 
     The time is what the network was trained with (the objective's `network_time`). The last row of the label table
@@ -78,10 +79,6 @@ class Denoiser(nn.Module):
             raise ValueError(f"time has the shape {tuple(time_B.shape)}; allowed: {tuple(images_BCHW.shape[:1])}")
         if labels_B is not None and self.config.classes is None:
             raise ValueError("labels were given to a model without classes; allowed: labels_B=None")
-
-    @property
-    def body(self) -> Denoiser:
-        return self
 
     @property
     def shortcuts(self) -> list[Shortcut]:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from echoless.config.selfsupervised import DINOConfig
-from echoless.models.encoder_model import EncoderModel
+from echoless.models.body import EncoderModel
 from echoless.models.global_batch import total
 from echoless.models.layers import linear
 from echoless.models.momentum import follow, frozen_copy

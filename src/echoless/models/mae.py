@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from echoless.config import MAEConfig, ShortcutConfig
-from echoless.models.encoder_model import EncoderModel
+from echoless.models.body import EncoderModel
 from echoless.models.layers import build_blocks, initialise, linear, patchify, sincos_positions, unpatchify
 from echoless.models.vit import ViT
 from echoless.shortcuts import residual

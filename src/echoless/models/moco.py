@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from echoless.config.selfsupervised import MoCoConfig
-from echoless.models.encoder_model import EncoderModel
+from echoless.models.body import EncoderModel
 from echoless.models.global_batch import BatchNorm
 from echoless.models.layers import initialise, linear
 from echoless.models.momentum import follow, frozen_copy

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from echoless.config.resnet import ResNetConfig
+from echoless.models.body import Body
 from echoless.models.features import Features
 from echoless.models.layers import Note, drop_path, ignore
 from echoless.shortcuts import Shortcut, alphas, evaluating, make_shortcut, shortcut_record
@@ -43,7 +44,7 @@ class ConvBlock(nn.Module):
         return x_BCHW
 
 
-class ResNet(nn.Module):
+class ResNet(Body):
     """`resnet(images)` gives the last feature map as tokens (B, H * W, C)."""
 
     def __init__(self, config: ResNetConfig, generator: torch.Generator | None = None) -> None:
@@ -90,10 +91,6 @@ class ResNet(nn.Module):
     def head_norm(self) -> nn.Module:
         """Between the pooled feature and a linear head there is none: batch norms precede it."""
         return nn.Identity()
-
-    @property
-    def body(self) -> ResNet:
-        return self
 
     @property
     def shortcut_record(self) -> dict[str, Any]:

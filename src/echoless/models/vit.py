@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from echoless.config import ShortcutConfig, ViTConfig
+from echoless.models.body import Body
 from echoless.models.features import Features
 from echoless.models.layers import (
     Block,
@@ -27,7 +28,7 @@ from echoless.models.layers import (
 from echoless.shortcuts import PreNormBranch, evaluating, shortcut_record
 
 
-class ViT(nn.Module):
+class ViT(Body):
     """Patches and a class token through pre-norm blocks: x <- alpha_l * x + f_l(x)."""
 
     positions: Tensor
@@ -98,10 +99,6 @@ class ViT(nn.Module):
     def head_norm(self) -> nn.Module:
         """The norm between the pooled feature and a linear head."""
         return nn.LayerNorm(self.config.width, eps=self.config.norm_eps)
-
-    @property
-    def body(self) -> ViT:
-        return self
 
     @property
     def shortcut_record(self) -> dict[str, Any]:
