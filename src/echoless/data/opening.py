@@ -26,7 +26,7 @@ from echoless.data.labels import encode_labels, read_label_file
 from echoless.data.parquet import ParquetSource
 from echoless.data.resample import Array
 from echoless.data.shards import TarSource, expand
-from echoless.data.sources import FolderSource, Source, digest
+from echoless.data.sources import FolderSource, ImageSource, digest
 from echoless.data.synthetic import CLASS_NAMES, Shapes, parse_shapes
 from echoless.errors import ConfigError, DataError
 
@@ -80,7 +80,7 @@ class _Place(NamedTuple):
     say: Say | None
 
 
-def find_source(data: str) -> Source:
+def find_source(data: str) -> ImageSource:
     """The source of encoded images that `data` names."""
     path = Path(data)
     if path.is_dir():
@@ -102,7 +102,7 @@ def find_source(data: str) -> Source:
 class OnDemand:
     """Pixels decoded when they are asked for; small ones by one thread at a time, whoever asks."""
 
-    def __init__(self, source: Source, settings: DecodeSettings, small: bool) -> None:
+    def __init__(self, source: ImageSource, settings: DecodeSettings, small: bool) -> None:
         self._source, self._settings = source, settings
         self._turn: AbstractContextManager[object] = threading.Lock() if small else nullcontext()
 
@@ -118,7 +118,7 @@ class OnDemand:
         return _decode_or_bad(self._source, self._settings, index, data)
 
 
-def _open_encoded(source: Source, wanted: DecodeSettings, place: _Place, max_bad_fraction: float) -> Images:
+def _open_encoded(source: ImageSource, wanted: DecodeSettings, place: _Place, max_bad_fraction: float) -> Images:
     fingerprint = digest(source.identity())
     key = digest(iter([fingerprint, *source.freshness(), repr(wanted), *decoder_versions()]))
     labels, class_names = encode_labels(source.labels, source.class_names)
@@ -255,7 +255,7 @@ class _Survey(NamedTuple):
     bytes_per_image: float
 
 
-def _look(source: Source, wanted: DecodeSettings) -> _Survey:
+def _look(source: ImageSource, wanted: DecodeSettings) -> _Survey:
     """Channels, depth and size of the set, from a few images decoded as they are."""
     found: list[Array] = []
     reason = ""
@@ -297,13 +297,15 @@ def _most_common(values: Iterator[int]) -> int:
 
 
 def _decode_chunk(
-    source: Source, settings: DecodeSettings, chunk: tuple[int, list[bytes | OSError]]
+    source: ImageSource, settings: DecodeSettings, chunk: tuple[int, list[bytes | OSError]]
 ) -> list[Array | BadSample]:
     first, blobs = chunk
     return [_decode_or_bad(source, settings, first + i, data) for i, data in enumerate(blobs)]
 
 
-def _decode_or_bad(source: Source, settings: DecodeSettings, index: int, data: bytes | OSError) -> Array | BadSample:
+def _decode_or_bad(
+    source: ImageSource, settings: DecodeSettings, index: int, data: bytes | OSError
+) -> Array | BadSample:
     if isinstance(data, OSError):
         return BadSample(index, source.paths[index], str(data.strerror or data))
     try:

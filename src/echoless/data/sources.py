@@ -24,7 +24,7 @@ IMAGE_SUFFIXES = frozenset(
 CHUNK = 64
 
 
-class Source(Protocol):
+class ImageSource(Protocol):
     """Encoded images by number."""
 
     @property
@@ -61,13 +61,13 @@ def digest(lines: Iterator[str]) -> str:
     return whole.hexdigest()
 
 
-def read_in_order(source: Source) -> Iterator[tuple[int, list[bytes | OSError]]]:
-    """`Source.chunks` for sources that read any image as cheaply as the next."""
+def read_in_order(source: ImageSource) -> Iterator[tuple[int, list[bytes | OSError]]]:
+    """`ImageSource.chunks` for sources that read any image as cheaply as the next."""
     for start in range(0, len(source.paths), CHUNK):
         yield start, [_read_or_error(source, i) for i in range(start, min(start + CHUNK, len(source.paths)))]
 
 
-def _read_or_error(source: Source, index: int) -> bytes | OSError:
+def _read_or_error(source: ImageSource, index: int) -> bytes | OSError:
     try:
         return source.read(index)
     except OSError as error:

@@ -29,10 +29,12 @@ class ExportReport:
     how: str
     settings: dict[str, str]
     feature: str
+    weights: str = "encoder"  # or which checkpoint, where the run has not ended
 
     def __str__(self) -> str:
         chosen = "; ".join(f"{name} {value}" for name, value in self.settings.items())
-        return f"wrote {self.out} ({self.to})\n{self.how}\n{chosen}\n{self.feature}"
+        what = "" if self.weights == "encoder" else f", {self.weights}"
+        return f"wrote {self.out} ({self.to}{what})\n{self.how}\n{chosen}\n{self.feature}"
 
 
 def export_encoder(run: str | Path, to: str, out: str | Path, *, tolerance: float = TOLERANCE) -> ExportReport:
@@ -66,7 +68,7 @@ def export_encoder(run: str | Path, to: str, out: str | Path, *, tolerance: floa
             )
         card = model_card(source, target.library, written, how)
         write_sealed(temporary / "README.md", card.encode())
-    return ExportReport(out, to, error, verified, how, written.settings, written.feature)
+    return ExportReport(out, to, error, verified, how, written.settings, written.feature, source.origin)
 
 
 def require_new(out: Path) -> None:

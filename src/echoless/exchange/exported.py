@@ -1,4 +1,4 @@
-"""What is exported? The encoder of a run or of an encoder folder, and what is known about how it came to be."""
+"""What is exported? A trained ViT and what its model card says about it: data, length, recipe, measurements."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from echoless.shortcuts import effective_alpha
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedEncoder:
-    """An encoder in memory and the facts for its card. Nothing in it names a folder of this machine."""
+    """An encoder in memory and the facts for its card. Nothing in it names a local folder."""
 
     encoder: ViT
+    origin: str  # which weights: "encoder", "snapshot of step 40", "checkpoint of step 120, averaged"
     mean: tuple[float, ...]
     std: tuple[float, ...]
     facts: dict[str, str]  # what the run was: data, length, recipe
@@ -50,6 +51,7 @@ def open_encoder(path: str | Path) -> ExportedEncoder:
         facts["weights"] = f"{body.origin}; the run has not ended"
     return ExportedEncoder(
         encoder=body.model,
+        origin=body.origin,
         mean=body.mean,
         std=body.std,
         facts=facts,
