@@ -33,6 +33,7 @@ _HOME = {
     "load_hf_vitmae": "exchange",
     "attention_diagonality": "evaluation.jacobians",
     "jacobian_condition": "evaluation.jacobians",
+    "load": "evaluation.frozen",
     "pretrain": "verbs.pretrain",
     "evaluate": "verbs.evaluate",
     "embed": "verbs.embed",

@@ -18,8 +18,9 @@ from echoless.data import open_images
 from echoless.errors import ConfigError, DataError, RunError
 from echoless.evaluation.bench import Bench, Subject
 from echoless.evaluation.classify import check_labels, fold_count, knn, linear
-from echoless.evaluation.encoder import open_encoder, raw_pixels
+from echoless.evaluation.encoder import raw_pixels
 from echoless.evaluation.extract import FeatureSet, View
+from echoless.evaluation.frozen import load
 from echoless.evaluation.registry import METRICS
 from echoless.verbs.evaluate import evaluate
 
@@ -132,7 +133,7 @@ def test_small_classes_have_fewer_folds_and_single_images_are_refused():
 
 
 def test_the_map_of_an_encoder_without_class_token_pools_by_the_mean(run):
-    encoder = raw_pixels(open_encoder(run))
+    encoder = raw_pixels(load(run))
     bench = Bench(encoder, None, None, EvaluateOptions(pooling="cls"), None, None, print)
     assert Subject(bench, "trained", encoder).view == View("output", "mean")
 

@@ -17,9 +17,9 @@ from echoless.config import DiffusionConfig, UViTConfig, to_dict
 from echoless.data import default_cache_dir, open_images
 from echoless.errors import ConfigError, DataError, UntrustedFile
 from echoless.evaluation import reference
-from echoless.evaluation.encoder import open_encoder
 from echoless.evaluation.extract import View, extract
 from echoless.evaluation.extractor import open_extractor
+from echoless.evaluation.frozen import load
 from echoless.models import UViT
 from echoless.runs import save_weights
 from echoless.verbs.evaluate import evaluate
@@ -42,7 +42,7 @@ def samples(tmp_path_factory) -> Path:
 def test_the_distance_is_that_of_scipy_on_the_features_of_the_extractor(run, samples):
     """Where the run is no diffusion model, it is the extractor: two sets of images are compared without any model."""
     found, floor = evaluate(run, metrics=("frechet",), samples=str(samples), **QUIET)
-    encoder = open_encoder(run)
+    encoder = load(run)
     view = View(encoder.default_layer)
     real, made = (
         extract(encoder, open_images(name, cache="off"), [view], cache=None)[view].features_ND.astype(np.float64)

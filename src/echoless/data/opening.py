@@ -29,7 +29,7 @@ from echoless.data.labels import encode_labels, read_label_file
 from echoless.data.parquet import ParquetSource
 from echoless.data.resample import Array
 from echoless.data.shards import TarSource, expand
-from echoless.data.sources import FolderSource, Source, count_image_files
+from echoless.data.sources import FolderSource, ImageSource, count_image_files
 from echoless.data.synthetic import CLASS_NAMES, Shapes, parse_shapes
 from echoless.errors import ConfigError, DataError
 
@@ -83,7 +83,7 @@ class _Place(NamedTuple):
     say: Say | None
 
 
-def find_source(data: str) -> Source:
+def find_source(data: str) -> ImageSource:
     """The source of encoded images that `data` names."""
     path = Path(data)
     if path.is_dir():
@@ -104,7 +104,7 @@ def find_source(data: str) -> Source:
 _SHARDS: dict[str, type[ParquetSource] | type[TarSource]] = {".parquet": ParquetSource, ".tar": TarSource}
 
 
-def _find_in_folder(folder: Path) -> Source:
+def _find_in_folder(folder: Path) -> ImageSource:
     """Shards of one kind, or image files; a folder that holds several kinds is refused, because one would be lost."""
     visible = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
     shards = {suffix: [file for file in visible if file.suffix == suffix] for suffix in _SHARDS}
@@ -126,7 +126,7 @@ def _find_in_folder(folder: Path) -> Source:
 class OnDemand:
     """Pixels decoded when they are asked for; small ones by one thread at a time, whoever asks."""
 
-    def __init__(self, source: Source, settings: DecodeSettings, small: bool) -> None:
+    def __init__(self, source: ImageSource, settings: DecodeSettings, small: bool) -> None:
         self._source, self._settings = source, settings
         self._turn: AbstractContextManager[object] = threading.Lock() if small else nullcontext()
 
@@ -142,7 +142,7 @@ class OnDemand:
         return _decode_or_bad(self._source, self._settings, index, data)
 
 
-def _open_encoded(source: Source, wanted: DecodeSettings, place: _Place, max_bad_fraction: float) -> Images:
+def _open_encoded(source: ImageSource, wanted: DecodeSettings, place: _Place, max_bad_fraction: float) -> Images:
     memory = Memory(place.root, source.stamps)
     content = _known_content(source, place, memory)
     pixels = open_cache(place.root, _key(content, wanted)) if content and place.choice != "off" else None
@@ -168,7 +168,7 @@ def _open_encoded(source: Source, wanted: DecodeSettings, place: _Place, max_bad
     )
 
 
-def _known_content(source: Source, place: _Place, memory: Memory) -> Content | None:
+def _known_content(source: ImageSource, place: _Place, memory: Memory) -> Content | None:
     """What the images are: remembered, or read now. None where decoding will read them all anyway."""
     content = memory.recall(source.paths)
     if content is None and (place.choice == "off" or memory.exists):
@@ -176,7 +176,7 @@ def _known_content(source: Source, place: _Place, memory: Memory) -> Content | N
     return content
 
 
-def _read_content(source: Source, place: _Place, memory: Memory) -> Content:
+def _read_content(source: ImageSource, place: _Place, memory: Memory) -> Content:
     hasher, count = Hasher(), len(source.paths)
     for first, blobs in hasher.passing(source.chunks()):
         if place.progress is not None:
@@ -191,7 +191,7 @@ def _key(content: Content, wanted: DecodeSettings) -> str:
 
 
 def _decoded(
-    source: Source, wanted: DecodeSettings, survey: _Survey, place: _Place, memory: Memory, content: Content | None
+    source: ImageSource, wanted: DecodeSettings, survey: _Survey, place: _Place, memory: Memory, content: Content | None
 ) -> tuple[CachedPixels | OnDemand, Content, str]:
     """The pixels, in the cache where that pays, and what the images are; the note says why there is no cache."""
     settings = replace(wanted, channels=survey.shape.channels, bits=survey.bits)
@@ -339,7 +339,7 @@ def _survey_of(pixels: CachedPixels) -> _Survey:
     return _Survey(Shape(*pixels.about["shape"]), pixels.about["bits"], 0.0)
 
 
-def _look(source: Source, wanted: DecodeSettings) -> _Survey:
+def _look(source: ImageSource, wanted: DecodeSettings) -> _Survey:
     """Channels, depth and size of the set, from a few images decoded as they are."""
     found: list[Array] = []
     reason = ""
@@ -381,13 +381,15 @@ def _most_common(values: Iterator[int]) -> int:
 
 
 def _decode_chunk(
-    source: Source, settings: DecodeSettings, chunk: tuple[int, list[bytes | OSError]]
+    source: ImageSource, settings: DecodeSettings, chunk: tuple[int, list[bytes | OSError]]
 ) -> list[Array | BadSample]:
     first, blobs = chunk
     return [_decode_or_bad(source, settings, first + i, data) for i, data in enumerate(blobs)]
 
 
-def _decode_or_bad(source: Source, settings: DecodeSettings, index: int, data: bytes | OSError) -> Array | BadSample:
+def _decode_or_bad(
+    source: ImageSource, settings: DecodeSettings, index: int, data: bytes | OSError
+) -> Array | BadSample:
     if isinstance(data, OSError):
         return BadSample(index, source.paths[index], str(data.strerror or data))
     try:

@@ -26,7 +26,7 @@ CHUNK = 64
 LARGEST_FILE = 2**31  # bytes of one image file: a larger one would fill the memory before it is refused
 
 
-class Source(Protocol):
+class ImageSource(Protocol):
     """Encoded images by number."""
 
     @property
@@ -52,13 +52,13 @@ class Source(Protocol):
         """One per file, as it was when the source was opened: what changes when it is replaced."""
 
 
-def read_in_order(source: Source) -> Iterator[tuple[int, list[bytes | OSError]]]:
-    """`Source.chunks` for sources that read any image as cheaply as the next."""
+def read_in_order(source: ImageSource) -> Iterator[tuple[int, list[bytes | OSError]]]:
+    """`ImageSource.chunks` for sources that read any image as cheaply as the next."""
     for start in range(0, len(source.paths), CHUNK):
         yield start, [_read_or_error(source, i) for i in range(start, min(start + CHUNK, len(source.paths)))]
 
 
-def _read_or_error(source: Source, index: int) -> bytes | OSError:
+def _read_or_error(source: ImageSource, index: int) -> bytes | OSError:
     try:
         return source.read(index)
     except OSError as error:

@@ -66,6 +66,8 @@ class Subject:
     def described(self) -> dict[str, Any]:
         # Only a network that is shown noise was looked at in a chosen cell; pixels have none.
         shown = {} if self.encoder.noise is None else {**self.bench.protocol, "noise": self.encoder.noise}
+        if self.encoder.checkpoint is not None:  # the run has not ended: another number than its result
+            shown["checkpoint"] = self.encoder.checkpoint
         return {"features": self.name, **shown, **self.protocol}
 
     @property

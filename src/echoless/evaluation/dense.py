@@ -5,7 +5,6 @@ Without a test set the probe learns on the first half of the images and is judge
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch import Tensor
 from echoless.config.metrics import Metric
 from echoless.data import Images
 from echoless.errors import ConfigError, DataError
-from echoless.evaluation.encoder import Encoder, Tokens, fingerprint_of
+from echoless.evaluation.encoder import Encoder, Layers, Tokens
 from echoless.evaluation.extract import check_channels
 from echoless.evaluation.segment import class_maps, patch_tokens
 from echoless.measures import (
@@ -34,6 +33,7 @@ from echoless.measures import (
 from echoless.measures.tokencut import TAU
 from echoless.models import patchify
 from echoless.randomness import generator_for
+from echoless.runs.open import fingerprint_of
 
 FOUND = 0.5  # box overlap above which an object counts as found (CorLoc)
 
@@ -97,7 +97,7 @@ def raw_patches(encoder: Encoder) -> Encoder:
     assert encoder.grid is not None
     patch = encoder.image_size[0] // encoder.grid[0]
 
-    def tokens(images_BCHW: Tensor, layers: Sequence[str]) -> Tokens:
+    def tokens(images_BCHW: Tensor, layers: Layers) -> Tokens:
         return {"output": patchify(images_BCHW, patch)}
 
     return replace(

@@ -9,8 +9,9 @@ from echoless.config.checks import require_one_of
 from echoless.config.metrics import Metric
 from echoless.evaluation import classify
 from echoless.evaluation.bench import Bench, Views
-from echoless.evaluation.extract import POOLINGS, View
+from echoless.evaluation.extract import View
 from echoless.evaluation.ranks import ranks
+from echoless.models import POOLINGS
 from echoless.runtime import Progress
 
 PROTOCOL: dict[str, Any] = {"features": "trained", "scan": "layers"}

@@ -13,8 +13,8 @@ from echoless.config.checks import require
 from echoless.config.metrics import Metric
 from echoless.errors import RunError
 from echoless.evaluation.bench import Bench
-from echoless.evaluation.encoder import open_encoder
 from echoless.evaluation.extract import check_channels
+from echoless.evaluation.frozen import load
 from echoless.evaluation.snapshots import check_snapshots, measure_snapshots
 from echoless.measures import pearson, pearson_interval
 from echoless.runs import RunFolder
@@ -85,7 +85,7 @@ def _same(metrics: Sequence[Metric], wanted: Metric) -> Metric | None:
 def _open(bench: Bench, run: Path) -> Bench:
     if not (run / "checkpoints").is_dir():
         raise RunError(f"{run} is not a run; allowed for --against: runs with snapshots")
-    encoder = open_encoder(run, device=str(choose_device(bench.options.device)))
+    encoder = load(run, device=str(choose_device(bench.options.device)))
     for images in (bench.train, bench.judged):
         check_channels(encoder, images)
     other = replace(bench, encoder=encoder, run=run, cache=run / "features" if bench.options.cache else None)

@@ -8,7 +8,7 @@ from pathlib import Path
 from echoless.config.metrics import Metric
 from echoless.errors import RunError
 from echoless.evaluation.bench import Bench, Subject
-from echoless.evaluation.encoder import from_folder
+from echoless.evaluation.frozen import load
 from echoless.evaluation.registry import METRICS
 from echoless.runs import RunFolder
 from echoless.runtime import choose_device
@@ -23,8 +23,11 @@ def measure_snapshots(bench: Bench, names: Sequence[str]) -> list[Metric]:
     """Those of the named metrics that are followed over training."""
     metrics: list[Metric] = []
     for folder in _folders(bench):
-        encoder = from_folder(
-            folder, str(choose_device(bench.options.device)), bench.encoder.noise, bench.options.latent
+        encoder = load(
+            folder,
+            device=str(choose_device(bench.options.device)),
+            noise=bench.encoder.noise,
+            latent=bench.options.latent,
         )
         subject = Subject(bench, "trained", encoder, {"step": int(folder.name.removeprefix("step-"))})
         metrics += [metric for name in names if METRICS[name].snapshots for metric in METRICS[name].of(subject)]

@@ -8,9 +8,8 @@ from typing import Any
 from echoless.config.options import EmbedOptions
 from echoless.data import open_images
 from echoless.evaluation import embed as embedding
-from echoless.evaluation.encoder import open_encoder
 from echoless.evaluation.extract import View
-from echoless.runs.open import converted_channels
+from echoless.evaluation.frozen import load
 from echoless.runtime import Progress, join_team, leave_team
 
 
@@ -23,8 +22,10 @@ def embed_with(source: str, data: str, out: Path, options: EmbedOptions) -> int:
     embedding.check_target(out, options.overwrite)
     team = join_team(options.device)
     try:
-        encoder = open_encoder(source, device=str(team.device), noise=options.noise, latent=options.latent)
+        encoder = load(source, device=str(team.device), noise=options.noise, latent=options.latent)
         with Progress("reading images", 1, "images") as reading:
+            if encoder.checkpoint is not None and team.leads:
+                reading.say(f"the run has not ended: embedding with {encoder.name}")
 
             def show(done: int, total: int) -> None:
                 reading.total = total
@@ -33,7 +34,7 @@ def embed_with(source: str, data: str, out: Path, options: EmbedOptions) -> int:
             images = open_images(
                 data,
                 labels=Path(options.labels) if options.labels else None,
-                channels=converted_channels(source),
+                channels=encoder.converted_channels,
                 progress=show if team.leads else None,
                 say=reading.say if team.leads else None,
             )

@@ -17,8 +17,9 @@ from echoless.errors import RunError
 from echoless.evaluation import noise_grid as grid
 from echoless.evaluation.bench import Bench, Subject
 from echoless.evaluation.classify import check_labels, fold_count
-from echoless.evaluation.encoder import Encoder, open_encoder, raw_pixels
+from echoless.evaluation.encoder import Encoder, raw_pixels
 from echoless.evaluation.extract import check_channels
+from echoless.evaluation.frozen import load
 from echoless.evaluation.layer_scan import check_layers, scan, scan_features
 from echoless.evaluation.layer_scan import wanted as scan_wanted
 from echoless.evaluation.rank_against_accuracy import across, open_others
@@ -26,7 +27,6 @@ from echoless.evaluation.registry import METRICS
 from echoless.evaluation.snapshots import check_snapshots, measure_snapshots
 from echoless.reports.datasheet import show_data
 from echoless.runs import RunFolder
-from echoless.runs.open import converted_channels
 from echoless.runtime import choose_device
 
 Say = Callable[[str], None]
@@ -77,8 +77,10 @@ def _show_own_images(run: RunFolder, bench: Bench) -> None:
 
 
 def _prepare(source: str, options: EvaluateOptions, say: Say) -> Bench:
-    encoder = open_encoder(source, device=str(choose_device(options.device)), latent=options.latent)
-    channels = converted_channels(source)
+    encoder = load(source, device=str(choose_device(options.device)), latent=options.latent)
+    if encoder.checkpoint is not None:
+        say(f"the run has not ended: measuring {encoder.name}")
+    channels = encoder.converted_channels
     run = Path(source) if (Path(source) / "checkpoints").is_dir() else None
     data = options.train or _data_of(Path(source))
     train = _open(data, options.labels, channels, encoder)

@@ -6,15 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from echoless.config import DataConfig, OptimConfig, RunConfig, RuntimeConfig, ViTConfig, from_dict
+from echoless.config import DataConfig, OptimConfig, RunConfig, RuntimeConfig, ViTConfig
 from echoless.config.facts import steps_for
 from echoless.config.metrics import Metric
 from echoless.config.options import FinetuneOptions, as_command
 from echoless.config.supervised import ClassifierConfig, SupervisedConfig
 from echoless.data import Images
 from echoless.data.reading import read_images
-from echoless.errors import RunError
-from echoless.runs import load_weights, open_run
+from echoless.runs import open_run
+from echoless.runs.open import load_body
 from echoless.runtime import StopRequest, join_team, leave_team
 from echoless.training.validation import Judge, require_labels
 from echoless.verbs.pretrain import carry_out, config_before, open_early
@@ -87,11 +87,8 @@ def _remembered(out: Path, options: FinetuneOptions) -> FinetuneOptions:
 
 
 def _encoder(source: Path) -> tuple[ViTConfig, tuple[float, ...], tuple[float, ...]]:
-    folder = source if (source / "model.safetensors").exists() else source / "encoder"
-    if not folder.is_dir():
-        raise RunError(f"{source} has no encoder; allowed: a complete run, or an encoder folder")
-    config = load_weights(folder).config
-    return from_dict(ViTConfig, config.get("model", {}), "model"), tuple(config["mean"]), tuple(config["std"])
+    body = load_body(source, kinds=("vit",), use="for finetune")
+    return body.config, body.mean, body.std
 
 
 def _configure(

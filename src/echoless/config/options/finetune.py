@@ -37,7 +37,7 @@ class FinetuneOptions:
     label_smoothing: float = 0.1
     """Share of a label that is spread over all classes."""
     erase: float = 0.25
-    """Probability that a rectangle of an image is erased."""
+    """Probability that a rectangle of an image is replaced by noise per pixel (random erasing)."""
     pooling: Literal["patch_mean", "cls"] = "patch_mean"
     """What the head reads."""
     labels: str | None = None
