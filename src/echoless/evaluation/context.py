@@ -1,4 +1,4 @@
-"""What does a metric work with? The contract between `evaluate` and the functions in the table `METRICS`."""
+"""What does a measurement work with? One evaluation, and the features of one of its encoders."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Views = dict[View, FeatureSet]
 
 
 @dataclass(frozen=True)
-class Bench:
-    """What one evaluation has on its table; `run` is None where the encoder is not one of our runs."""
+class Evaluation:
+    """An encoder, the images and the options; `run` is None where the encoder is not one of our runs."""
 
     encoder: Encoder
     train: Images
@@ -30,15 +30,16 @@ class Bench:
     run: Path | None
     cache: Path | None
     say: Say
-    protocol: dict[str, Any] = field(default_factory=dict)  # what every number of the network must say
+    noise_protocol: dict[str, Any] = field(default_factory=dict)  # how the noise level of a diffusion model was chosen
 
     @property
-    def judged(self) -> Images:
+    def test_or_train(self) -> Images:
+        """The images that are predicted: those of --test, or without it those of --train, in folds."""
         return self.test or self.train
 
     @property
     def labelled(self) -> bool:
-        return self.train.labels is not None and self.judged.labels is not None
+        return self.train.labels is not None and self.test_or_train.labels is not None
 
     @property
     def figures(self) -> Path:
@@ -51,66 +52,67 @@ class Bench:
 
 
 @dataclass(frozen=True)
-class Subject:
-    """One row of the table: an encoder, seen at one layer and pooling. Its features are computed when first asked for.
+class FeatureSource:
+    """An encoder at one layer and pooling: a row of the table. Its features are computed when first asked for.
 
-    `name` is "trained", "raw pixels" or "untrained"; `protocol` what else every number of this row must say.
+    `name` is "trained", "raw pixels" or "untrained"; `extra` is what else the protocol of its numbers says.
     """
 
-    bench: Bench
+    evaluation: Evaluation
     name: str
     encoder: Encoder
-    protocol: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def described(self) -> dict[str, Any]:
-        # Only a network that is shown noise was looked at in a chosen cell; pixels have none.
-        shown = {} if self.encoder.noise is None else {**self.bench.protocol, "noise": self.encoder.noise}
-        return {"features": self.name, **shown, **self.protocol}
+    def protocol(self) -> dict[str, Any]:
+        """What every number of this source says of itself."""
+        # Noise levels belong to diffusion models; raw pixels have none.
+        noise = {} if self.encoder.noise is None else {**self.evaluation.noise_protocol, "noise": self.encoder.noise}
+        return {"features": self.name, **noise, **self.extra}
 
     @property
     def view(self) -> View:
         """The layer asked for, or the last; the pooling asked for, or the mean where there is no class token."""
-        named = [name for name in self.bench.options.layers if name not in ("last", "all")]
-        one = len(self.bench.options.layers) == 1 and named and named[0] in self.encoder.layers
-        pooling = self.bench.options.pooling
+        options = self.evaluation.options
+        named = [name for name in options.layers if name not in ("last", "all")]
+        one = len(options.layers) == 1 and named and named[0] in self.encoder.layers
         return View(
             named[0] if one else self.encoder.default_layer,
-            pooling if self.encoder.has_class_token or pooling != "cls" else "mean",
+            options.pooling if self.encoder.has_class_token or options.pooling != "cls" else "mean",
         )
 
     @property
     def token_view(self) -> View:
-        """The class tokens that the paper's rank is about; the mean where there are none."""
+        """The class tokens, of which the paper's rank is taken; the mean where there are none."""
         return View(self.view.layer, "cls" if self.encoder.has_class_token else "mean")
 
     @cached_property
     def train(self) -> Views:
-        return self._features(self.bench.train, "train")
+        return self._features(self.evaluation.train, "train")
 
     @cached_property
     def test(self) -> Views | None:
-        return None if self.bench.test is None else self._features(self.bench.test, "test")
+        return None if self.evaluation.test is None else self._features(self.evaluation.test, "test")
 
     @property
-    def judged(self) -> Views:
+    def test_or_train(self) -> Views:
         return self.test or self.train
 
     def _features(self, images: Images, part: str) -> Views:
         views = list(dict.fromkeys([self.view, self.token_view]))
-        return self.bench.features(self.encoder, views, images, f"{self.name}, {part}")
+        return self.evaluation.features(self.encoder, views, images, f"{self.name}, {part}")
 
 
-def _nothing(bench: Bench) -> None:
+def _accept(evaluation: Evaluation) -> None:
     """Nothing to refuse."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measure:
-    """An entry of `METRICS`. `check` refuses bad options in one sentence, before any feature is computed."""
+class Measurement:
+    """How one name of `--metrics` is measured. `check` refuses bad options before any feature is computed."""
 
-    of: Callable[[Subject], list[Metric]]
-    check: Callable[[Bench], None] = _nothing
+    measure: Callable[[FeatureSource], list[Metric]]
+    check: Callable[[Evaluation], None] = _accept
     needs_labels: bool = False
     baselines: bool = True  # raw pixels and the untrained encoder are measured too
     snapshots: bool = False  # --snapshots measures it at every snapshot
