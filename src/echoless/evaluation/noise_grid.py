@@ -45,7 +45,7 @@ def check_noise(evaluation: Evaluation) -> None:
             f"noise is {evaluation.options.noise[0]:g}, but {evaluation.encoder.name} is not a diffusion model"
         )
     if wanted(evaluation) and "mae" in evaluation.options.probe:
-        raise ConfigError("probe is 'mae', which shows new crops in every epoch; allowed for diffusion models: quick, imagenet100")
+        raise ConfigError("probe is 'mae'; allowed for diffusion models: quick, imagenet100")
 
 
 def search(evaluation: Evaluation, measured: Sequence[str]) -> tuple[Evaluation, list[Metric]]:

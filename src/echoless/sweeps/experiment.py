@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from echoless.config.checks import require
-from echoless.config.metrics import Metric
+from echoless.config.metrics import Metric, info_of
 
 RUN = "{run}"  # a word of a command that begins so stands for the trial's own folder: `{run}`, `{run}-tuned`
 
@@ -51,13 +51,19 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class Quantity:
-    """A column of the table: the records of results.json that it shows."""
+    """A column of the table: the records of results.json that it shows. Its unit is that of the metric."""
 
     metric: str
-    title: str
+    title: str = ""  # where it is not the metric's own
     protocol: Mapping[str, Any] = field(default_factory=lambda: {"features": "trained"})  # what a record must say
     best: Literal["max", "min"] | None = None  # of several records; None: there is one
-    share: bool = True  # shown as a percentage
+
+    @property
+    def heading(self) -> str:
+        return self.title or info_of(self.metric).heading
+
+    def number(self, value: float) -> str:
+        return f"{100 * value:.1f}" if info_of(self.metric).is_share else f"{value:.3g}"
 
     def belongs(self, metric: Metric) -> bool:
         same = all(metric.protocol.get(key) == value for key, value in self.protocol.items())

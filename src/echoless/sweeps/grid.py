@@ -10,6 +10,7 @@ from typing import Any
 from echoless.config import DataConfig
 from echoless.config.checks import nearest, require, require_number, require_whole
 from echoless.config.facts import DataFacts
+from echoless.config.metrics import YIELDS
 from echoless.config.options import PretrainOptions, SweepOptions
 from echoless.recipes.resolve import settle
 from echoless.sweeps.experiment import RUN, Experiment, Quantity, Trial, Words, command, trial_name
@@ -21,12 +22,6 @@ SWEPT = (
     *("mask_ratio", "normalize_pixels", "optimizer", "base_lr", "weight_decay", "warmup", "decay", "clip", "ema"),
     *("batch_size", "patch_size"),
 )
-
-KNN = Quantity(metric="knn", title="kNN %")
-LINEAR = Quantity(metric="linear", title="linear %")
-RANK = Quantity(metric="rank_paper", title="rank", share=False)
-MIOU = Quantity(metric="miou", title="mIoU %")
-COLUMNS = {"knn": KNN, "linear": LINEAR, "rank": RANK, "spectral": MIOU}
 
 
 def grid(data: str, options: SweepOptions) -> Experiment:
@@ -47,7 +42,8 @@ def grid(data: str, options: SweepOptions) -> Experiment:
             trials.setdefault(trial.name, trial)
     ordered = sorted(trials.values(), key=lambda trial: trial.settings["seed"])
     title = f"{' x '.join(varied)} on {data}, recipe {options.recipe}"
-    quantities = tuple(COLUMNS[name] for name in dict.fromkeys(options.metrics))
+    columns = [YIELDS[name][0] for name in dict.fromkeys(options.metrics) if YIELDS[name]]
+    quantities = tuple(Quantity(metric=metric) for metric in columns)
     return Experiment(name="grid", title=title, trials=tuple(ordered), quantities=quantities)
 
 
