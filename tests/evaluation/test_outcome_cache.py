@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from echoless.evaluation import remember
+from echoless.evaluation import outcome_cache
 from echoless.evaluation.classify import knn
 from echoless.evaluation.extract import FeatureSet, View
 from echoless.evaluation.outcome_cache import remembered
@@ -47,7 +47,7 @@ def test_another_question_is_measured_again(features, tmp_path, monkeypatch):
     remembered([replace(features, labels_N=1 - features.labels_N)], "knn", (2,), measure)
     remembered([replace(features, home=tmp_path / "other")], "knn", (2,), measure)
     remembered([features, features], "knn", (2,), measure)
-    monkeypatch.setattr(remember, "_code", lambda: "another version of the measures")
+    monkeypatch.setattr(outcome_cache, "_code", lambda: "another version of the measures")
     remembered([features], "knn", (2,), measure)
     assert measure.made == 6
 

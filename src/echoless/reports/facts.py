@@ -54,11 +54,14 @@ def headline(run: RunData) -> str:
 
 
 def _shortcuts(config: dict[str, Any]) -> dict[str, Any]:
-    model = config.get("model") if isinstance(config.get("model"), dict) else {}
-    assert isinstance(model, dict)
-    encoder = model.get("encoder") if isinstance(model.get("encoder"), dict) else model
-    found = encoder.get("shortcuts") if isinstance(encoder, dict) else None
-    return found if isinstance(found, dict) else {}
+    model = _part(config, "model")
+    return _part(_part(model, "encoder") or model, "shortcuts")
+
+
+def _part(config: dict[str, Any], name: str) -> dict[str, Any]:
+    """A part of the settings; empty where it is missing or of another kind."""
+    part = config.get(name)
+    return part if isinstance(part, dict) else {}
 
 
 def _sentences_from_config(run: RunData) -> dict[str, str]:
@@ -68,8 +71,7 @@ def _sentences_from_config(run: RunData) -> dict[str, str]:
     if run.alphas:
         ends = {"first_alpha": run.alphas[0], "last_alpha": run.alphas[-1], "effective_alpha": math.prod(run.alphas)}
         facts["shortcuts"] = {"variant": _shortcuts(config).get("variant"), **ends}
-    data, optim = (config.get(part) if isinstance(config.get(part), dict) else {} for part in ("data", "optim"))
-    assert isinstance(data, dict) and isinstance(optim, dict)
+    data, optim = _part(config, "data"), _part(config, "optim")
     if is_whole(data.get("count")) and is_whole(run.steps) and is_whole(config.get("batch_size")) and data["count"] > 0:
         facts["run"] = {
             "steps": run.steps,
