@@ -11,7 +11,7 @@ import scipy.stats
 from echoless.config.metrics import Metric
 from echoless.reports.collect import RunData
 from echoless.reports.compare import Estimate as E
-from echoless.reports.compare import best_of, compare, differing, groups_of
+from echoless.reports.compare import best_of, compare, differing_settings, groups_of
 
 
 def run(name: str, alpha: float, seed: int, value: float, half: float = 0.01, metric: str = "knn") -> RunData:
@@ -27,7 +27,7 @@ def test_runs_that_differ_in_their_seed_alone_are_a_group():
     groups = groups_of(runs)
     assert [[member.name for member in group.runs] for group in groups] == [["a0", "a1"], ["b0", "b1"]]
     assert groups[1].name == "alpha_min 0.6 (2 seeds)"
-    assert [name for name, _ in differing(runs)] == ["model.shortcuts.alpha_min", "seed"]
+    assert [name for name, _ in differing_settings(runs)] == ["model.shortcuts.alpha_min", "seed"]
 
 
 def test_differences_over_seeds_are_paired_and_agree_with_scipy():

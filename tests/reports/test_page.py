@@ -14,7 +14,7 @@ from echoless.errors import ConfigError
 from echoless.reports.collect import Picture, collect_all
 from echoless.reports.facts import facts
 from echoless.reports.page import render, report
-from echoless.reports.payload import shrink, within
+from echoless.reports.payload import shrink, shrink_to_budget
 
 HOSTILE = ["<script>alert(1)</script>", "a \"b\" 'c' & d", "Ünïcödé 漢字 \u202e"]
 LIMIT = 8_000_000  # bytes
@@ -149,4 +149,4 @@ def test_ten_runs_with_different_images_stay_below_the_limit(tmp_path):
 
 def test_a_picture_that_cannot_be_read_is_left_as_it_is():
     broken = Picture(b"\x89PNG\r\n\x1a\nnothing more", "image/png")
-    assert shrink(broken, 10) == broken and within([broken], 10) == [broken]
+    assert shrink(broken, 10) == broken and shrink_to_budget([broken], 10) == [broken]

@@ -19,7 +19,8 @@ from echoless.errors import ConfigError, DataError, RunError, UntrustedFile
 from echoless.runs import RunFolder
 from echoless.runtime import StopRequest
 from echoless.storage import write_json
-from echoless.sweeps.experiment import RUN, Experiment, Quantity, Trial
+from echoless.sweeps.commands import RUN
+from echoless.sweeps.experiment import Experiment, Quantity, Trial
 from echoless.sweeps.local import run_trials, threads_each
 from echoless.sweeps.run import carry_out, prepare_folder, run_sweep
 from echoless.sweeps.trials import Ledger, Outcome, is_done, run_trial

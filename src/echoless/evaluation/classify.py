@@ -16,7 +16,7 @@ from echoless.errors import ConfigError, DataError
 from echoless.evaluation.augmented import mae_linear
 from echoless.evaluation.context import Evaluation, FeatureSource
 from echoless.evaluation.extract import FeatureSet
-from echoless.evaluation.outcome_cache import remembered
+from echoless.evaluation.outcome_cache import cached_outcome
 from echoless.measures import (
     LinearProbe,
     accuracy_interval,
@@ -111,7 +111,7 @@ def knn(
 
     predicted, split = _split_protocol(train, test, rows_N)
     settings = ("knn", list(ks), len(rows_N), seed)
-    correct_KM = remembered(_sets(train, test), settings, (len(ks), predicted), measure)
+    correct_KM = cached_outcome(_sets(train, test), settings, (len(ks), predicted), measure)
     protocol = {**protocol, **_view(train), "temperature": 0.07, **split}
     return [_accuracy("knn", torch.from_numpy(row), seed, {**protocol, "k": k}) for k, row in zip(ks, correct_KM)]
 
@@ -131,7 +131,7 @@ def linear(train: FeatureSet, test: FeatureSet | None, *, probe: str, seed: int,
         return torch.cat(correct).numpy()
 
     predicted, split = _split_protocol(train, test, rows_N)
-    correct_M = remembered(_sets(train, test), ("linear", probe, seed), (predicted,), measure)
+    correct_M = cached_outcome(_sets(train, test), ("linear", probe, seed), (predicted,), measure)
     protocol = {**protocol, **_view(train), "probe": probe, **split}
     return _accuracy("linear", torch.from_numpy(correct_M), seed, protocol)
 

@@ -9,7 +9,7 @@ import numpy as np
 from echoless.config.metrics import Metric
 from echoless.evaluation.context import FeatureSource
 from echoless.evaluation.extract import FeatureSet
-from echoless.evaluation.outcome_cache import remembered
+from echoless.evaluation.outcome_cache import cached_outcome
 from echoless.measures import rank_centered, rank_paper, rankme
 
 
@@ -24,7 +24,7 @@ def ranks(tokens: FeatureSet, pooled: FeatureSet, **protocol: Any) -> list[Metri
     def measure() -> np.ndarray:
         return np.array([rank_paper(tokens.features_ND), rank_centered(pooled.features_ND), rankme(pooled.features_ND)])
 
-    values = remembered([tokens, pooled], "ranks", (3,), measure)
+    values = cached_outcome([tokens, pooled], "ranks", (3,), measure)
 
     def metric(name: str, value: float, features: FeatureSet) -> Metric:
         view = {"layer": pooled.view.layer, "pooling": features.view.pooling}

@@ -66,15 +66,15 @@ def groups_of(runs: Sequence[RunData]) -> list[Group]:
     """Equal configs up to the seed; a run without a config is a group of its own."""
     found: dict[str, list[tuple[int, RunData]]] = {}
     for place, run in enumerate(runs):
-        settings = {name: value for name, value in flat(run.config).items() if name != "seed"}
+        settings = {name: value for name, value in flatten(run.config).items() if name != "seed"}
         found.setdefault(repr(sorted(settings.items())) if settings else f"run {place}", []).append((place, run))
-    varied = [name for name, _ in differing(runs) if name != "seed"]
+    varied = [name for name, _ in differing_settings(runs) if name != "seed"]
     groups = []
     for members in found.values():
         place, run = members[0]
         name = run.name
         if len(members) > 1:
-            words = [f"{short(setting)} {flat(run.config).get(setting)}" for setting in varied]
+            words = [f"{short_name(setting)} {flatten(run.config).get(setting)}" for setting in varied]
             seeds = _count_seeds([member for _, member in members])
             name = f"{', '.join(words) or run.name} ({seeds} seeds)" if seeds > 1 else run.name
         groups.append(Group(name, tuple(member for _, member in members), place))
@@ -85,27 +85,27 @@ def _count_seeds(runs: Sequence[RunData]) -> int:
     return len({repr(run.seed) for run in runs})
 
 
-def differing(runs: Sequence[RunData]) -> list[tuple[str, list[Any]]]:
+def differing_settings(runs: Sequence[RunData]) -> list[tuple[str, list[Any]]]:
     """The settings in which the runs differ, with each run's value."""
-    settings = [flat(run.config) for run in runs if run.config]
+    settings = [flatten(run.config) for run in runs if run.config]
     names = sorted({name for each in settings for name in each})
     return [
-        (name, [flat(run.config).get(name) for run in runs])
+        (name, [flatten(run.config).get(name) for run in runs])
         for name in names
         if len({repr(each.get(name)) for each in settings}) > 1
     ]
 
 
-def short(setting: str) -> str:
+def short_name(setting: str) -> str:
     return setting.rpartition(".")[2]
 
 
-def flat(config: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+def flatten(config: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     """`{"model": {"depth": 6}}` as `{"model.depth": 6}`."""
     found: dict[str, Any] = {}
     for key, value in config.items():
         name = f"{path}.{key}" if path else str(key)
-        found |= flat(value, name) if isinstance(value, Mapping) else {name: value}
+        found |= flatten(value, name) if isinstance(value, Mapping) else {name: value}
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from echoless.config import RunConfig, from_dict
 from echoless.errors import EcholessError
 from echoless.reports.collect import RunData, is_number, is_whole
-from echoless.reports.figures import recommended
+from echoless.reports.figures import effective_alpha_note
 from echoless.runs.about import sentences
 
 
@@ -29,7 +29,7 @@ def facts(run: RunData) -> list[tuple[str, str]]:
         ("model", known.get("model", "")),
         ("parameters", _parameters(run.about)),
         ("shortcuts", known.get("shortcuts", "")),
-        ("fading", recommended(run)),
+        ("fading", effective_alpha_note(run)),
         ("training", known.get("run", "")),
         ("recipe", str(run.config.get("recipe", ""))),
         ("seed", "" if run.seed is None else str(run.seed)),

@@ -172,7 +172,7 @@ def _last_norm(runs: Sequence[RunData]) -> Figure | None:
     return Figure(title, line_chart(title, curves, x="step", log=True))
 
 
-def recommended(run: RunData) -> str:
+def effective_alpha_note(run: RunData) -> str:
     """What the effective alpha is, beside the range in which the paper found the best probes."""
     if not run.alphas:
         return ""

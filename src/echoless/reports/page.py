@@ -15,11 +15,11 @@ from echoless.config.metrics import Metric, describe, info_of, interval_text, nu
 from echoless.errors import ConfigError
 from echoless.reports.charts import COLOURS, DRAWN
 from echoless.reports.collect import Picture, RunData, collect_all
-from echoless.reports.compare import ComparedMetric, Group, compare, differing, groups_of, short
+from echoless.reports.compare import ComparedMetric, Group, compare, differing_settings, groups_of, short_name
 from echoless.reports.facts import command, facts, headline, status
 from echoless.reports.figures import alpha_figures, training_figures
 from echoless.reports.learned import heat_maps, learned_figures
-from echoless.reports.payload import PICTURE_BUDGET, data_uri, maps_of, within
+from echoless.reports.payload import PICTURE_BUDGET, data_uri, maps_of, shrink_to_budget
 from echoless.reports.verdicts import Verdict, judge
 from echoless.storage import write_bytes
 
@@ -67,7 +67,7 @@ def page_values(runs: Sequence[RunData]) -> dict[str, Any]:
         "groups": groups,
         "seeds_note": _seeds_note(groups),
         "rows": [_comparison_row(row, groups) for row in compare(groups)] if len(groups) > 1 else [],
-        "differing": [(short(name), values) for name, values in differing(runs)] if len(runs) > 1 else [],
+        "differing": [(short_name(name), values) for name, values in differing_settings(runs)] if len(runs) > 1 else [],
         "alphas": alpha_figures(runs),
         "training": [_with_verdicts(figure, verdicts) for figure in training_figures(runs)],
         "learned": learned_figures(runs),
@@ -117,7 +117,7 @@ def template(name: str) -> Any:
     return _environment().get_template(name)
 
 
-def look(place: int) -> str:
+def style_classes(place: int) -> str:
     """The classes that give a run its colour and dashes."""
     return f"s{place % COLOURS} d{place // COLOURS}"
 
@@ -126,7 +126,7 @@ def _run(run: RunData, place: int, verdicts: list[Verdict]) -> dict[str, Any]:
     thumbnails = run.pictures.get("data")
     return {
         "name": run.name,
-        "look": look(place),
+        "look": style_classes(place),
         "status": status(run),
         "complete": run.complete,
         "headline": headline(run),
@@ -154,7 +154,7 @@ def _is_scan(metric: Metric) -> bool:
 def _with_verdicts(figure: Any, verdicts: list[list[Verdict]]) -> tuple[Any, list[tuple[str, Verdict]]]:
     """A figure with the verdicts on what it shows."""
     found = [
-        (look(place), verdict)
+        (style_classes(place), verdict)
         for place, each in enumerate(verdicts)
         for verdict in each
         if figure.quantity and verdict.quantity == figure.quantity and figure.of in (None, place)
@@ -168,23 +168,23 @@ def _pictures(runs: Sequence[RunData]) -> list[dict[str, Any]]:
         (name, place, run, picture)
         for place, run in enumerate(runs)
         for name, picture in run.pictures.items()
-        if name not in _NOT_SHOWN and not _drawn_anyway(name, run)
+        if name not in _NOT_SHOWN and not _is_drawn_as_chart(name, run)
     ]
     shown.sort(key=lambda item: (_order(item[0]), item[1]))
-    small: list[Picture] = within([picture for *_, picture in shown], PICTURE_BUDGET)
+    small: list[Picture] = shrink_to_budget([picture for *_, picture in shown], PICTURE_BUDGET)
     return [
         {
             "title": _PICTURES.get(name, (name.replace("-", " ").replace("_", " ").capitalize(), ""))[0],
             "caption": _PICTURES.get(name, ("", ""))[1],
             "run": run.name,
-            "look": look(place),
+            "look": style_classes(place),
             "uri": data_uri(picture),
         }
         for (name, place, run, _), picture in zip(shown, small)
     ]
 
 
-def _drawn_anyway(name: str, run: RunData) -> bool:
+def _is_drawn_as_chart(name: str, run: RunData) -> bool:
     """Whether the page draws this picture itself, from the numbers behind it."""
     return (name == "tsne" and run.map is not None) or (name == "grid" and bool(heat_maps(run, alone=True)))
 

@@ -21,7 +21,7 @@ from echoless.evaluation.encoder import Encoder, open_encoder, raw_pixels
 from echoless.evaluation.extract import check_channels
 from echoless.evaluation.layer_scan import check_layers, scan, scan_features
 from echoless.evaluation.layer_scan import wanted as scan_wanted
-from echoless.evaluation.rank_against_accuracy import across, open_others
+from echoless.evaluation.rank_against_accuracy import correlate_runs, open_others
 from echoless.evaluation.registry import MEASUREMENTS
 from echoless.evaluation.snapshots import check_snapshots, measure_snapshots
 from echoless.reports.datasheet import show_data
@@ -66,7 +66,7 @@ def _parts(evaluation: Evaluation, measured: Sequence[str], others: Sequence[Eva
         over_training = measure_snapshots(evaluation, measured)
         yield over_training
         if others:
-            yield across(evaluation, over_training, others, measured)
+            yield correlate_runs(evaluation, over_training, others, measured)
 
 
 def _show_own_images(run: RunFolder, evaluation: Evaluation) -> None:

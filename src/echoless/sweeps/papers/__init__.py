@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from echoless.config.checks import require_one_of
 from echoless.config.options import SweepOptions
+from echoless.sweeps.commands import Inputs
 from echoless.sweeps.experiment import Experiment
 from echoless.sweeps.papers.decayed import DECAYED
 from echoless.sweeps.papers.diffusion import diffusion
 from echoless.sweeps.papers.generation import GENERATION
-from echoless.sweeps.papers.scale import SCALES, Build, Inputs
+from echoless.sweeps.papers.scale import SCALES, Build
 from echoless.sweeps.papers.selfsupervised import SELF_SUPERVISED
 from echoless.sweeps.papers.stability import STABILITY
 from echoless.sweeps.papers.supervised import SUPERVISED

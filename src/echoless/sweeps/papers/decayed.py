@@ -11,7 +11,8 @@ from typing import Any
 
 from echoless.errors import ConfigError
 from echoless.shortcuts import alphas, effective_alpha
-from echoless.sweeps.experiment import RUN, Experiment, Published, Quantity, command
+from echoless.sweeps.commands import RUN, Inputs, command, evaluate_command
+from echoless.sweeps.experiment import Experiment, Published, Quantity
 from echoless.sweeps.papers.readings import LOSS, final_loss, learned_alphas
 from echoless.sweeps.papers.scale import (
     KNN,
@@ -19,9 +20,7 @@ from echoless.sweeps.papers.scale import (
     RANK,
     Build,
     Cell,
-    Inputs,
     Scale,
-    evaluation,
     pretraining_trials,
     vit,
 )
@@ -63,7 +62,7 @@ def table1(inputs: Inputs, scale: Scale) -> Experiment:
         **scale.finetuning,
         resume=True,
     )
-    measures = (evaluation(inputs, ("knn", "linear"), probe=scale.imagenet1k_probe), tune)
+    measures = (evaluate_command(inputs, ("knn", "linear"), probe=scale.imagenet1k_probe), tune)
     finetuned = Quantity(metric="finetune", protocol={})
     return Experiment(
         name="table1",
@@ -117,7 +116,7 @@ def table2(inputs: Inputs, scale: Scale) -> Experiment:
 
 
 def _probed(inputs: Inputs, scale: Scale) -> tuple[tuple[str, ...], ...]:
-    return (evaluation(inputs, ("knn", "linear", "rank"), probe=scale.imagenet100_probe),)
+    return (evaluate_command(inputs, ("knn", "linear", "rank"), probe=scale.imagenet100_probe),)
 
 
 def table3a(inputs: Inputs, scale: Scale) -> Experiment:
@@ -186,7 +185,7 @@ def table5(inputs: Inputs, scale: Scale) -> Experiment:
             inputs,
             scale,
             [vit(scale, {"variant": "learnable"}, variant="learnable")],
-            [evaluation(inputs, ("linear",), probe=scale.imagenet100_probe)],
+            [evaluate_command(inputs, ("linear",), probe=scale.imagenet100_probe)],
         ),
         quantities=(Quantity(metric="alpha"), LINEAR),
         published=tuple(figures),
@@ -200,7 +199,7 @@ def table5(inputs: Inputs, scale: Scale) -> Experiment:
 
 def fig3(inputs: Inputs, scale: Scale) -> Experiment:
     """Spectral maps of the last layer, and segmentation by them."""
-    trials = pretraining_trials(inputs, scale, _methods(scale), [evaluation(inputs, ("spectral",))])
+    trials = pretraining_trials(inputs, scale, _methods(scale), [evaluate_command(inputs, ("spectral",))])
     return Experiment(
         name="fig3",
         title=_titled("Figure 3", inputs, scale),
@@ -218,7 +217,7 @@ def fig4(inputs: Inputs, scale: Scale) -> Experiment:
     """Effective rank and linear probing over training, for alpha_min from 0.5 to 1."""
     swept = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
     cells = [vit(scale, {"alpha_min": a}, alpha_min=a, snapshot_every=scale.snapshot_every) for a in swept]
-    measure = evaluation(inputs, ("linear", "rank"), probe=scale.imagenet100_probe, snapshots=True)
+    measure = evaluate_command(inputs, ("linear", "rank"), probe=scale.imagenet100_probe, snapshots=True)
     final = [
         Published(metric="linear", value=value / 100, settings={"alpha_min": alpha_min, "step": None})
         for alpha_min, value in _TABLE2[768, 12].items()
@@ -243,7 +242,7 @@ def fig6(inputs: Inputs, scale: Scale) -> Experiment:
     return Experiment(
         name="fig6",
         title=_titled("Figure 6", inputs, scale),
-        trials=pretraining_trials(inputs, scale, _methods(scale), [evaluation(inputs, ("reconstruct", "rank"))]),
+        trials=pretraining_trials(inputs, scale, _methods(scale), [evaluate_command(inputs, ("reconstruct", "rank"))]),
         quantities=(LOSS, RANK),
         readings=(final_loss,),
         notes=("The pictures are RUN/figures/reconstructions.png. The paper shows pictures alone, and sees no loss.",),

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from echoless.sweeps.experiment import BESIDE, RUN, Experiment, Published, Quantity, Trial, command, trial_name
+from echoless.sweeps.commands import BESIDE, RUN, Inputs, command
+from echoless.sweeps.experiment import Experiment, Published, Quantity, Trial, trial_name
 from echoless.sweeps.papers.readings import LOSS, final_loss
-from echoless.sweeps.papers.scale import Inputs, Scale
+from echoless.sweeps.papers.scale import Scale
 
 EXTRACTOR = f"{BESIDE}extractor"
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from echoless.sweeps.commands import Inputs
 from echoless.sweeps.experiment import Experiment, Published
 from echoless.sweeps.papers.diffusion import SIZES, diffusion, trial, with_test
-from echoless.sweeps.papers.scale import Build, Inputs, Scale
+from echoless.sweeps.papers.scale import Build, Scale
 
 # Linear probing on CIFAR-100, unconditional.
 _PROBED = {1.0: 0.6247, 0.8: 0.6358, 0.7: 0.6686, 0.6: 0.6463}
@@ -44,7 +45,7 @@ def fig8(inputs: Inputs, scale: Scale) -> Experiment:
     table = table4(inputs, scale)
     shown = [t for t in table.trials if t.settings["task"] == _CONDITIONAL and t.settings["alpha_min"] in (1.0, 0.6)]
     notes = ("Samples are OUT/NAME/samples/grid.png. The paper shows pictures and calls those at 0.6 the better ones.",)
-    title = table.title.replace("Table 4", "Figure 8")
+    title = f"Figure 8, arXiv:2404.10947, at scale {scale.name} on {inputs.data}"
     return replace(table, name="fig8", title=title, trials=tuple(shown), published=(), notes=notes)
 
 

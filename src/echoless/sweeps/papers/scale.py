@@ -6,34 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from echoless.config.checks import require_whole
-from echoless.config.options import SweepOptions
-from echoless.data.synthetic import parse_shapes
-from echoless.sweeps.experiment import RUN, Experiment, Quantity, Trial, Words, command, trial_name
-
-
-@dataclass(frozen=True, kw_only=True)
-class Inputs:
-    """What the user gave: images to train and to test on, their labels, and the number of seeds."""
-
-    data: str
-    test: str | None = None
-    labels: str | None = None
-    test_labels: str | None = None
-    seeds: int = 3
-    device: str | None = None
-
-    @property
-    def built_in(self) -> bool:
-        """Whether it is the built-in set, which has labels, masks and held-out images."""
-        return parse_shapes(self.data) is not None
-
-    @staticmethod
-    def of(data: str, options: SweepOptions) -> Inputs:
-        require_whole("seeds", options.seeds, 1, 100)
-        device = None if options.device == "auto" else options.device
-        given = {name: getattr(options, name) for name in ("test", "labels", "test_labels", "seeds")}
-        return Inputs(data=data, device=device, **given)
+from echoless.sweeps.commands import RUN, Inputs, Words, command
+from echoless.sweeps.experiment import Experiment, Quantity, Trial, trial_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,9 +94,3 @@ def pretraining_trials(
 def _training(inputs: Inputs, options: Mapping[str, Any], seed: int) -> Words:
     given = {"labels": inputs.labels, "seed": seed, "device": inputs.device}
     return command("pretrain", inputs.data, out=RUN, **options, **given, resume=True)
-
-
-def evaluation(inputs: Inputs, metrics: Sequence[str], **more: Any) -> Words:
-    """`echoless evaluate` of the trial's run."""
-    data = {"train": inputs.data, "test": inputs.test, "labels": inputs.labels, "test_labels": inputs.test_labels}
-    return command("evaluate", RUN, **data, metrics=tuple(metrics), device=inputs.device, baselines=False, **more)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from echoless.config.metrics import YIELDS
+from echoless.sweeps.commands import Inputs, evaluate_command
 from echoless.sweeps.experiment import Experiment, Published, Quantity
 from echoless.sweeps.papers.scale import (
     KNN,
@@ -15,9 +16,7 @@ from echoless.sweeps.papers.scale import (
     RANK,
     Build,
     Cell,
-    Inputs,
     Scale,
-    evaluation,
     pretraining_trials,
 )
 
@@ -47,7 +46,7 @@ def infonce(inputs: Inputs, scale: Scale) -> Experiment:
             inputs,
             replace(scale, training=TRAINING["infonce"][scale.name]),
             cells,
-            measures=[evaluation(inputs, ("knn", "linear", "rank"), pooling="cls")],
+            measures=[evaluate_command(inputs, ("knn", "linear", "rank"), pooling="cls")],
         ),
         quantities=(KNN, LINEAR, RANK, Quantity(metric="rankme")),
         published=(
@@ -78,7 +77,7 @@ def dino(inputs: Inputs, scale: Scale) -> Experiment:
             inputs,
             replace(scale, training=TRAINING["dino"][scale.name]),
             cells,
-            measures=[evaluation(inputs, metrics, pooling="cls")],
+            measures=[evaluate_command(inputs, metrics, pooling="cls")],
             may_diverge=True,
         ),
         quantities=tuple(Quantity(metric=YIELDS[name][0]) for name in metrics),

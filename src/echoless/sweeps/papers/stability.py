@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from echoless.sweeps.commands import Inputs, evaluate_command
 from echoless.sweeps.experiment import Experiment, Quantity
 from echoless.sweeps.papers.readings import LOSS, final_loss, norm_growth, stability
-from echoless.sweeps.papers.scale import KNN, LINEAR, RANK, Build, Inputs, Scale, evaluation, pretraining_trials, vit
+from echoless.sweeps.papers.scale import KNN, LINEAR, RANK, Build, Scale, pretraining_trials, vit
 
 NORMS = tuple(Quantity(metric=metric) for metric in ("norm_first", "norm_largest", "norm_last"))
 COMPLETED, SETBACK, GRADIENT = (Quantity(metric=metric) for metric in ("completed", "setback", "gradient_peak"))
@@ -26,7 +27,7 @@ def zero_init(inputs: Inputs, scale: Scale) -> Experiment:
     return Experiment(
         name="zero-init",
         title=f"Growth of feature norms, arXiv:2404.10947 section 3.2, at scale {scale.name} on {inputs.data}",
-        trials=pretraining_trials(inputs, scale, cells, [evaluation(inputs, ("linear",))], may_diverge=True),
+        trials=pretraining_trials(inputs, scale, cells, [evaluate_command(inputs, ("linear",))], may_diverge=True),
         quantities=(*NORMS, GRADIENT, LOSS, LINEAR),
         readings=(norm_growth, stability, final_loss),
         notes=(
@@ -46,7 +47,7 @@ def unstable(inputs: Inputs, scale: Scale) -> Experiment:
         name="unstable",
         title=f"Stability at small alpha_min, arXiv:2404.10947 section 4.2, at scale {scale.name} on {inputs.data}",
         trials=pretraining_trials(
-            inputs, scale, cells, [evaluation(inputs, ("knn", "linear", "rank"))], may_diverge=True
+            inputs, scale, cells, [evaluate_command(inputs, ("knn", "linear", "rank"))], may_diverge=True
         ),
         quantities=(COMPLETED, SETBACK, GRADIENT, LOSS, LINEAR, KNN, RANK),
         readings=(stability, final_loss),

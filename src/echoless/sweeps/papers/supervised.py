@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from echoless.config.checks import require
-from echoless.sweeps.experiment import RUN, Experiment, Published, Quantity, Trial, Words, command, trial_name
-from echoless.sweeps.papers.scale import NARROW_START, RANK, Inputs, Scale, evaluation
+from echoless.sweeps.commands import RUN, Inputs, Words, command, evaluate_command
+from echoless.sweeps.experiment import Experiment, Published, Quantity, Trial, trial_name
+from echoless.sweeps.papers.scale import NARROW_START, RANK, Scale
 
 ACCURACY = Quantity(metric="accuracy", protocol={})
 
@@ -86,7 +87,7 @@ def fig7(inputs: Inputs, scale: Scale) -> Experiment:
     return Experiment(
         name="fig7",
         title=f"supervised ResNets on {inputs.data}: rank of the final features",
-        trials=_trials(inputs, length, cells, (evaluation(inputs, ("rank",), snapshots="max_steps" in length),)),
+        trials=_trials(inputs, length, cells, (evaluate_command(inputs, ("rank",), snapshots="max_steps" in length),)),
         quantities=(ACCURACY, RANK),
         published=tuple(
             Published(metric="accuracy", value=value, settings={"blocks": 8, "alpha_min": alpha_min})
