@@ -95,7 +95,7 @@ def measure_inception(source: FeatureSource) -> list[Metric]:
 
 @dataclass(frozen=True)
 class SampleComparison:
-    """Samples, the extractor that looks at them, and what every number about them must say."""
+    """Samples, the extractor whose features compare them with images, and the protocol of every such number."""
 
     evaluation: Evaluation
     extractor: Encoder

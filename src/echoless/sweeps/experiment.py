@@ -85,6 +85,7 @@ class Experiment:
     quantities: tuple[Quantity, ...]
     published: tuple[Published, ...] = ()
     by: tuple[str, ...] = ()  # keys of a protocol that become columns too, such as "step"
+    contrast: tuple[str, ...] = ("alpha_min", "effective")  # columns in which a row differs from its baseline
     readings: tuple[Reading, ...] = ()
     notes: tuple[str, ...] = ()
 

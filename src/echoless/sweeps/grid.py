@@ -18,8 +18,10 @@ from echoless.sweeps.experiment import Experiment, Quantity, Trial, trial_name
 
 MOST_TRIALS = 10_000
 # Settings of pretrain that are one word each and decide the result.
+SHORTCUTS = ("alpha_min", "variant", "schedule", "per", "fade")
 SWEPT = (
-    *("variant", "schedule", "per", "fade", "decoder", "depth", "width", "decoder_depth", "zero_init"),
+    *SHORTCUTS[1:],
+    *("decoder", "depth", "width", "decoder_depth", "zero_init"),
     *("mask_ratio", "normalize_pixels", "optimizer", "base_lr", "weight_decay", "warmup", "decay", "clip", "ema"),
     *("batch_size", "patch_size"),
 )
@@ -45,7 +47,8 @@ def grid(data: str, options: SweepOptions) -> Experiment:
     title = f"{' x '.join(varied)} on {data}, recipe {options.recipe}"
     columns = [YIELDS[name][0] for name in dict.fromkeys(options.metrics) if YIELDS[name]]
     quantities = tuple(Quantity(metric=metric) for metric in columns)
-    return Experiment(name="grid", title=title, trials=tuple(ordered), quantities=quantities)
+    contrast = tuple(name for name in SHORTCUTS if len(choices.get(name, ())) > 1) or tuple(varied)
+    return Experiment(name="grid", title=title, trials=tuple(ordered), quantities=quantities, contrast=contrast)
 
 
 def _pretrain_command(inputs: Inputs, options: SweepOptions, chosen: Mapping[str, Any], seed: int) -> Words:

@@ -95,7 +95,7 @@ def _published(experiment: Experiment, columns: Mapping[str, Any]) -> dict[str, 
 
 
 def table(experiment: Experiment, found: Mapping[str, Sequence[Metric]]) -> str:
-    """For a terminal: means over seeds, differences from the first row, and what has to be known to read them."""
+    """For a terminal: means over seeds, differences from baselines, and what has to be known to read them."""
     found_rows = rows(experiment, found)
     names = list(dict.fromkeys(key for row in found_rows for key in row.columns))
     header = [*names, "seeds"]
@@ -106,7 +106,7 @@ def table(experiment: Experiment, found: Mapping[str, Sequence[Metric]]) -> str:
     lines = [header] + [_line(experiment, row, names, found_rows) for row in found_rows]
     parts = [experiment.title, "", aligned(lines), "", seeds_note(found_rows)]
     if differences := _differences(experiment, found_rows, names):
-        parts += ["", "difference from the first row, paired by seed", "", aligned(differences), ""]
+        parts += ["", "differences, paired by seed", "", aligned(differences), ""]
     return "\n".join([*parts, *experiment.notes])
 
 
@@ -153,15 +153,28 @@ def _differences(experiment: Experiment, found_rows: Sequence[SettingRow], names
         gains = {quantity.heading: _paired(row, baseline, quantity.heading) for quantity in experiment.quantities}
         shared = max((len(values) for values in gains.values()), default=0)
         if row is not baseline and shared >= 2:
+            settings = [_text(row.columns.get(name, "-")) for name in names]
             cells = [summary(quantity, gains[quantity.heading], "+") for quantity in experiment.quantities]
-            lines.append([*(_text(row.columns.get(name, "-")) for name in names), str(shared), *cells])
-    header = [*names, "shared seeds", *(quantity.heading for quantity in experiment.quantities)]
+            lines.append([*settings, _contrast(row, baseline), str(shared), *cells])
+    header = [*names, "against", "seeds", *(quantity.heading for quantity in experiment.quantities)]
     return [header, *lines] if lines else []
 
 
 def _baseline(experiment: Experiment, row: SettingRow, found_rows: Sequence[SettingRow]) -> SettingRow:
-    """The first row, or the first at the same step where steps are columns."""
-    return next(other for other in found_rows if all(other.columns.get(k) == row.columns.get(k) for k in experiment.by))
+    """Of the rows that differ from this one in the experiment's contrast alone, the standard residual network or the
+    first."""
+
+    def others(columns: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in columns.items() if key not in experiment.contrast}
+
+    candidates = [each for each in found_rows if others(each.columns) == others(row.columns)]
+    return next((each for each in candidates if each.columns.get("alpha_min") == 1.0), candidates[0])
+
+
+def _contrast(row: SettingRow, baseline: SettingRow) -> str:
+    """What the baseline has instead."""
+    differing = [key for key, value in baseline.columns.items() if row.columns.get(key) != value]
+    return ", ".join(f"{key} {_text(baseline.columns[key])}" for key in differing if key != "effective")
 
 
 def _paired(row: SettingRow, baseline: SettingRow, heading: str) -> list[float]:

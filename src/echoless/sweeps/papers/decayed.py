@@ -69,6 +69,7 @@ def table1(inputs: Inputs, scale: Scale) -> Experiment:
         title=_titled("Table 1", inputs, scale),
         trials=pretraining_trials(inputs, scale, _methods(scale), measures, results=(RUN, f"{RUN}-tuned")),
         quantities=(finetuned, LINEAR, KNN),
+        contrast=("method",),
         published=(
             *_figures("finetune", "method", {_MAE: 83.6, _OURS: 82.9}),
             *_figures("linear", "method", {_MAE: 67.8, _OURS: 72.7}),
@@ -137,6 +138,7 @@ def table3a(inputs: Inputs, scale: Scale) -> Experiment:
         title=_titled("Table 3a", inputs, scale),
         trials=pretraining_trials(inputs, scale, cells, _probed(inputs, scale)),
         quantities=(LINEAR, KNN, RANK),
+        contrast=("schedule",),
         published=_figures("linear", "schedule", figures),
         notes=(
             "Without skips is the plain decoder of He et al. 2022, with branches that start at zero as in the others.",
@@ -163,6 +165,7 @@ def table3b(inputs: Inputs, scale: Scale) -> Experiment:
         title=_titled("Table 3b", inputs, scale),
         trials=pretraining_trials(inputs, scale, cells, _probed(inputs, scale)),
         quantities=(LINEAR, KNN, RANK),
+        contrast=("shortcut",),
         published=_figures("linear", "shortcut", figures),
         notes=("alpha falls from 1 to 0.6 where it is faded.",),
     )
@@ -205,6 +208,7 @@ def fig3(inputs: Inputs, scale: Scale) -> Experiment:
         title=_titled("Figure 3", inputs, scale),
         trials=trials,
         quantities=(Quantity(metric="miou"),),
+        contrast=("method",),
         published=_figures("miou", "method", {_MAE: 4.10, _OURS: 10.41}),
         notes=(
             "The maps are RUN/figures/spectral-trained.png. The paper's figures are of COCO-Stuff with 27 classes; "
@@ -244,6 +248,7 @@ def fig6(inputs: Inputs, scale: Scale) -> Experiment:
         title=_titled("Figure 6", inputs, scale),
         trials=pretraining_trials(inputs, scale, _methods(scale), [evaluate_command(inputs, ("reconstruct", "rank"))]),
         quantities=(LOSS, RANK),
+        contrast=("method",),
         readings=(final_loss,),
         notes=("The pictures are RUN/figures/reconstructions.png. The paper shows pictures alone, and sees no loss.",),
     )

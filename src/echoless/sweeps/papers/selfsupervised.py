@@ -81,6 +81,7 @@ def dino(inputs: Inputs, scale: Scale) -> Experiment:
             may_diverge=True,
         ),
         quantities=tuple(Quantity(metric=YIELDS[name][0]) for name in metrics),
+        contrast=("shortcuts",),
         published=(
             Published(metric="tokencut-corloc", value=0.494, settings={"shortcuts": "residual"}),
             Published(metric="tokencut-corloc", value=0.632, settings={"shortcuts": "none"}),

@@ -29,6 +29,7 @@ def zero_init(inputs: Inputs, scale: Scale) -> Experiment:
         title=f"Growth of feature norms, arXiv:2404.10947 section 3.2, at scale {scale.name} on {inputs.data}",
         trials=pretraining_trials(inputs, scale, cells, [evaluate_command(inputs, ("linear",))], may_diverge=True),
         quantities=(*NORMS, GRADIENT, LOSS, LINEAR),
+        contrast=("zero_init",),
         readings=(norm_growth, stability, final_loss),
         notes=(
             "Norms are means over tokens of the last block's output. The paper gives no figures: it reports rapid "

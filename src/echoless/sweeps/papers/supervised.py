@@ -62,6 +62,7 @@ def skipless(inputs: Inputs, scale: Scale) -> Experiment:
         title=f"supervised ViTs on {inputs.data}, with and without shortcuts",
         trials=_trials(inputs, VIT_LENGTH[scale.name], cells, (), may_diverge=True),
         quantities=(ACCURACY,),
+        contrast=("shortcuts",),
         published=tuple(
             Published(metric="accuracy", value=value, settings={"shortcuts": kind, "optimizer": optimizer})
             for (kind, optimizer), value in published.items()
