@@ -88,7 +88,7 @@ def test_both_ends_of_both_paths_are_finite(level, tmp_path):
 
 
 def test_noise_is_refused_where_it_means_nothing(uvit, run):
-    with pytest.raises(ConfigError, match=r"noise is 0.1, but .* is no diffusion model"):
+    with pytest.raises(ConfigError, match=r"noise is 0.1, but .* is (no|not a) diffusion model"):
         load(run, noise=0.1)
     with pytest.raises(ConfigError, match=r"noise is 1.5; allowed: a number in \[0, 1\]"):
         load(uvit, noise=1.5)

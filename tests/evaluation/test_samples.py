@@ -175,7 +175,7 @@ def test_samples_of_a_diffusion_run_are_drawn_on_the_spot_and_need_a_named_extra
     half = {"mean": [0.5] * 3, "std": [0.5] * 3}
     save_weights(folder / "encoder", network.state_dict(), described | half, network.shortcut_record)
     wanted = {"metrics": ("frechet",), "draw": 50, "steps": 2, **QUIET}
-    with pytest.raises(ConfigError, match="means nothing without the network that looks at them; give --extractor"):
+    with pytest.raises(ConfigError, match="need the network whose features are compared; give --extractor"):
         evaluate(folder, **wanted)
     found, _ = evaluate(folder, extractor=str(run), **wanted)
     assert found.n == 50 and found.protocol["samples"] == "drawn: 50, 2 steps"

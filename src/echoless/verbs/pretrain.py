@@ -19,16 +19,15 @@ from echoless.config.training import Precision
 from echoless.data import Images, Latents, measure_statistics, open_images
 from echoless.data.reading import read_images
 from echoless.errors import ConfigError, EcholessError
-from echoless.models import count_parameters
 from echoless.randomness import generator_for
 from echoless.recipes.resolve import settle
 from echoless.reports.datasheet import show_data
 from echoless.runs import RunFolder, check_run, open_run
 from echoless.runs.autoencoder import image_channels, require_vae
 from echoless.runtime import Progress, StopRequest, Team, join_team, leave_team
-from echoless.shortcuts import choose_alpha_min, effective_alpha
+from echoless.shortcuts import choose_alpha_min
 from echoless.training import Session, build_task, make_trainee, require_source, require_tensorboard, train, warm_start
-from echoless.training.about import recorded
+from echoless.training.about import opening_lines, recorded, run_facts
 from echoless.training.latent_space import LatentSpace, encode_all, open_space
 from echoless.training.validation import Judge, require_labels
 
@@ -299,7 +298,8 @@ def carry_out(
     if run is not None:
         latent = config.data.latent
         show_data(run, images, config.model.image_size if latent is None else latent.image_size)
-    with recorded(run, command, model, team), Progress("training", config.steps) as progress:
+    facts = run_facts(config, images, model)
+    with recorded(run, command, facts, team) as record, Progress("training", config.steps) as progress:
         session = Session(
             trainee=trainee,
             images=images,
@@ -310,29 +310,10 @@ def carry_out(
             progress=progress,
             judge=judge,
             latents=latents,
+            note_speed=None if record is None else record.note_speed,
         )
-        for line in describe(config, images, model):
+        for line in opening_lines(facts, images):
             session.say(line)
         if started:
             session.say(started)
         return train(session, resume=resume)
-
-
-def describe(config: RunConfig, images: Images, model: nn.Module) -> list[str]:
-    """What is about to happen, in a few lines."""
-    shape = images.shape
-    record: dict[str, Any] = model.shortcut_record  # type: ignore[assignment]
-    alphas = record["alphas"]
-    epochs = config.steps * config.batch_size / images.usable
-    fading = (
-        f"alpha from {alphas[0]:.3g} to {alphas[-1]:.4g}, effective {effective_alpha(alphas):.1e}" if alphas else ""
-    )
-    return [
-        f"data: {images.usable} images of about {shape.height} x {shape.width}, {shape.channels} channel(s), "
-        f"{images.bits} bit; {images.cache_note}",
-        f"model: {config.model.title}, {count_parameters(model) / 1e6:.1f} M parameters",
-        f"shortcuts: {config.model.body.shortcuts.variant}, {fading or 'one learned alpha each'}",
-        f"run: {config.steps} steps of {config.batch_size} images ({epochs:.1f} epochs), {config.optim.name}, "
-        f"{config.precision}, {'compiled' if config.compile else 'not compiled'}, seed {config.seed}",
-        *(f"bad image, left out: {bad.path}: {bad.reason}" for bad in images.bad),
-    ]

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from echoless.config.options import SweepOptions
-from echoless.sweeps.run import Say, Swept, run_sweep
+from echoless.sweeps.run import Say, SweepResult, run_sweep
 
 
-def sweep(data: str | Path, out: str | Path, *, say: Say = print, **options: Any) -> Swept:
+def sweep(data: str | Path, out: str | Path, *, say: Say = print, **options: Any) -> SweepResult:
     """Run a grid or an experiment of a paper. The keywords are the fields of `SweepOptions`."""
     return run_sweep(str(data), Path(out), SweepOptions(**options), say)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from echoless.config.metrics import require_measurements
+
 
 @dataclass(frozen=True, kw_only=True)
 class SweepOptions:
@@ -37,8 +39,8 @@ class SweepOptions:
     """A CSV file (path,label) for DATA."""
     test_labels: str | None = None
     """A CSV file (path,label) for --test."""
-    metrics: tuple[Literal["knn", "linear", "rank", "spectral"], ...] = ("knn", "linear", "rank")
-    """What to measure of each run."""
+    metrics: tuple[str, ...] = ("knn", "linear", "rank")
+    """What to measure of each run: any of `evaluate --metrics` that needs no samples."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     jobs: int = 1
@@ -46,3 +48,6 @@ class SweepOptions:
     print: bool = False
     """Print the commands, one line for each run, for a cluster; run nothing. The same command without it then collects
     what the runs measured."""
+
+    def __post_init__(self) -> None:
+        require_measurements(self.metrics, of_samples=False)
