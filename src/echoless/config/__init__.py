@@ -1,6 +1,6 @@
 """Frozen dataclasses and their validation. No torch: `echoless --help` must be instant."""
 
-from echoless.config.body import Body, with_body
+from echoless.config.body import BodyConfig, with_body
 from echoless.config.codec import from_dict, to_dict
 from echoless.config.diffusion import (
     SIT_SIZES,
@@ -31,7 +31,7 @@ __all__ = [
     "PRESETS",
     "SIT_SIZES",
     "UVIT_SIZES",
-    "Body",
+    "BodyConfig",
     "DINOConfig",
     "DataConfig",
     "DiffusionConfig",

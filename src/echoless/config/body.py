@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from echoless.config.model import ShortcutConfig
 
 
-class Body(Protocol):
+class BodyConfig(Protocol):
     """What training, evaluation and export ask of a body's config. `kind` names it in RUN/encoder/config.json."""
 
     @property
@@ -133,7 +133,7 @@ class TransformerBody:
         return 12 * self.blocks * self.width**2 * self.grid[0] * self.grid[1]
 
 
-Encoder = TypeVar("Encoder", bound=Body)
+Encoder = TypeVar("Encoder", bound=BodyConfig)
 
 
 class AroundEncoder(Generic[Encoder]):

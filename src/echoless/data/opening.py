@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -30,6 +29,7 @@ from echoless.data.parquet import ParquetSource
 from echoless.data.resample import Array
 from echoless.data.shards import TarSource, expand
 from echoless.data.sources import FolderSource, ImageSource, count_image_files
+from echoless.data.survey import Survey, look_at, survey_of
 from echoless.data.synthetic import CLASS_NAMES, Shapes, parse_shapes
 from echoless.errors import ConfigError, DataError
 
@@ -37,7 +37,6 @@ CacheChoice = Literal["auto", "on", "off"]
 Progress = Callable[[int, int], None]  # (images done, images in all)
 Say = Callable[[str], None]
 
-_LOOKED_AT = 64
 _THREADS = 4
 _WORTH_A_THREAD = 112 * 112  # pixels; threads that decode smaller images pass the interpreter lock around, and no more
 _CHUNK = 64
@@ -62,7 +61,7 @@ def open_images(
     where older caches had to go.
     """
     _check(cache, channels, max_bad_fraction, short_side)
-    place = _Place(cache, cache_dir or default_cache_dir(), progress, say)
+    place = _CachePlace(cache, cache_dir or default_cache_dir(), progress, say)
     shapes = parse_shapes(str(data))
     if shapes is not None:
         images = _open_shapes(shapes, place)
@@ -76,7 +75,7 @@ def open_images(
     return images
 
 
-class _Place(NamedTuple):
+class _CachePlace(NamedTuple):
     choice: CacheChoice
     root: Path
     progress: Progress | None
@@ -142,15 +141,15 @@ class OnDemand:
         return _decode_or_bad(self._source, self._settings, index, data)
 
 
-def _open_encoded(source: ImageSource, wanted: DecodeSettings, place: _Place, max_bad_fraction: float) -> Images:
+def _open_encoded(source: ImageSource, wanted: DecodeSettings, place: _CachePlace, max_bad_fraction: float) -> Images:
     memory = Memory(place.root, source.stamps)
     content = _known_content(source, place, memory)
     pixels = open_cache(place.root, _key(content, wanted)) if content and place.choice != "off" else None
     store: CachedPixels | OnDemand
     if content is not None and pixels is not None:
-        store, survey, note = pixels, _survey_of(pixels), ""
+        store, survey, note = pixels, survey_of(pixels), ""
     else:
-        survey = _look(source, wanted)
+        survey = look_at(source, wanted)
         store, content, note = _decoded(source, wanted, survey, place, memory, content)
     labels, class_names = encode_labels(source.labels, source.class_names)
     return Images(
@@ -168,7 +167,7 @@ def _open_encoded(source: ImageSource, wanted: DecodeSettings, place: _Place, ma
     )
 
 
-def _known_content(source: ImageSource, place: _Place, memory: Memory) -> Content | None:
+def _known_content(source: ImageSource, place: _CachePlace, memory: Memory) -> Content | None:
     """What the images are: remembered, or read now. None where decoding will read them all anyway."""
     content = memory.recall(source.paths)
     if content is None and (place.choice == "off" or memory.exists):
@@ -176,7 +175,7 @@ def _known_content(source: ImageSource, place: _Place, memory: Memory) -> Conten
     return content
 
 
-def _read_content(source: ImageSource, place: _Place, memory: Memory) -> Content:
+def _read_content(source: ImageSource, place: _CachePlace, memory: Memory) -> Content:
     hasher, count = Hasher(), len(source.paths)
     for first, blobs in hasher.passing(source.chunks()):
         if place.progress is not None:
@@ -191,7 +190,12 @@ def _key(content: Content, wanted: DecodeSettings) -> str:
 
 
 def _decoded(
-    source: ImageSource, wanted: DecodeSettings, survey: _Survey, place: _Place, memory: Memory, content: Content | None
+    source: ImageSource,
+    wanted: DecodeSettings,
+    survey: Survey,
+    place: _CachePlace,
+    memory: Memory,
+    content: Content | None,
 ) -> tuple[CachedPixels | OnDemand, Content, str]:
     """The pixels, in the cache where that pays, and what the images are; the note says why there is no cache."""
     settings = replace(wanted, channels=survey.shape.channels, bits=survey.bits)
@@ -214,9 +218,9 @@ def _decoded(
     return OnDemand(source, settings, small), content or _read_content(source, place, memory), note
 
 
-def _open_shapes(shapes: Shapes, place: _Place) -> Images:
+def _open_shapes(shapes: Shapes, place: _CachePlace) -> Images:
     fingerprint = digest(shapes.identity())
-    survey = _Survey(Shape(3, shapes.size, shapes.size), 8, 3.0 * shapes.size**2)
+    survey = Survey(Shape(3, shapes.size, shapes.size), 8, 3.0 * shapes.size**2)
     labels, _ = encode_labels(shapes.labels().tolist(), CLASS_NAMES)
     paths = [f"shapes/{shapes.split}/{index:08d}" for index in range(len(shapes))]
     common: dict[str, Any] = {"paths": paths, "fingerprint": fingerprint, "labels": labels, "class_names": CLASS_NAMES}
@@ -242,12 +246,12 @@ def _hash_arrays(file: ArrayFile, paths: Sequence[str], memory: Memory) -> Conte
     return make_content(paths, hasher.digests)
 
 
-def _open_arrays(file: ArrayFile, place: _Place, max_bad_fraction: float) -> Images:
+def _open_arrays(file: ArrayFile, place: _CachePlace, max_bad_fraction: float) -> Images:
     paths = [f"{file.path.name}/{index:08d}" for index in range(len(file))]
     memory = Memory(place.root, file.stamps)
     content = memory.recall(paths) or _hash_arrays(file, paths, memory)
     height, width = file.header.shape[1:3]
-    survey = _Survey(Shape(file.channels, height, width), file.bits, file.header.bytes / len(file))
+    survey = Survey(Shape(file.channels, height, width), file.bits, file.header.bytes / len(file))
     labels, class_names = encode_labels(None if file.labels is None else file.labels.tolist(), None)
     common: dict[str, Any] = {
         "paths": paths,
@@ -281,9 +285,9 @@ def _from_cache(pixels: CachedPixels, folder: Path, common: dict[str, Any]) -> I
 
 
 def _cached(
-    place: _Place,
+    place: _CachePlace,
     key: Callable[[], str],
-    survey: _Survey,
+    survey: Survey,
     count: int,
     produce: Callable[[], Iterator[list[Array | BadSample]]],
 ) -> tuple[CachedPixels | None, str]:
@@ -326,58 +330,6 @@ def _reporting(
 
 def _existing(path: Path) -> Path:
     return next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-
-
-class _Survey(NamedTuple):
-    shape: Shape
-    bits: int
-    bytes_per_image: float
-
-
-def _survey_of(pixels: CachedPixels) -> _Survey:
-    """What was seen when the cache was built."""
-    return _Survey(Shape(*pixels.about["shape"]), pixels.about["bits"], 0.0)
-
-
-def _look(source: ImageSource, wanted: DecodeSettings) -> _Survey:
-    """Channels, depth and size of the set, from a few images decoded as they are."""
-    found: list[Array] = []
-    reason = ""
-    for index in _spread(len(source.paths)):
-        try:
-            found.append(decode(source.read(index), wanted))
-        except (Undecodable, OSError) as error:
-            reason = reason or f"{source.paths[index]} ({error})"
-    if not found:
-        raise DataError(f"none of the images that were tried can be decoded; first: {reason}")
-    channels = _most_common(len(image) for image in found)
-    bits = _most_common(image.dtype.itemsize * 8 for image in found)
-    height, width = _typical([image.shape[1:] for image in found])
-    mean_pixels = float(np.mean([image[0].size for image in found]))
-    return _Survey(Shape(channels, height, width), bits, mean_pixels * channels * bits / 8)
-
-
-def _spread(count: int) -> list[int]:
-    """Up to 64 numbers: eight runs of eight, because neighbours are cheap to read together."""
-    if count <= _LOOKED_AT:
-        return list(range(count))
-    run = 8
-    starts = np.linspace(0, count - run, _LOOKED_AT // run).astype(int)
-    return sorted({int(start) + i for start in starts for i in range(run)})
-
-
-def _typical(sizes: list[tuple[int, ...]]) -> tuple[int, int]:
-    """The size of most images, or the median of each side if there is no such size."""
-    size, votes = Counter(sizes).most_common(1)[0]
-    if 2 * votes > len(sizes):
-        return size[0], size[1]
-    heights, widths = zip(*sizes)
-    return int(np.median(heights)), int(np.median(widths))
-
-
-def _most_common(values: Iterator[int]) -> int:
-    counts = Counter(values)
-    return max(counts, key=lambda value: (counts[value], value))
 
 
 def _decode_chunk(
