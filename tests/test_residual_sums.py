@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,11 +72,18 @@ class ResidualSums(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         self.generic_visit(node)
-        if isinstance(node.func, ast.Attribute) and node.func.attr in ADDITIONS:
-            receiver = [] if ast.unparse(node.func.value) == "torch" else [node.func.value]
-            operands = [*receiver, *node.args, *(keyword.value for keyword in node.keywords)]
-            for other in operands[1:]:
-                self._check(node, operands[0], other)
+        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        match node.func:
+            case ast.Attribute(ast.Name("torch"), name) | ast.Name(name) if name in ADDITIONS:
+                operands = given
+            case ast.Attribute(receiver, name) if name in ADDITIONS:
+                operands = [receiver, *given]
+            case ast.Name("sum") if given and isinstance(given[0], ast.List | ast.Tuple):
+                operands = given[0].elts
+            case _:
+                return
+        for left, right in itertools.combinations(operands, 2):
+            self._check(node, left, right)
 
     def _check(self, node: ast.AST, left: ast.expr, right: ast.expr) -> None:
         pairs = ((left, right), (right, left))
@@ -175,6 +183,9 @@ def products_with_alpha(source: str) -> Iterator[str]:
     "x = self.mlp(self.norm(x)) + x",
     "x += self.mlp(x)",
     "x = torch.add(x, self.mlp(x))",
+    "x = torch.add(input=x, other=self.mlp(x))",
+    "x = add(self.mlp(x), x)",
+    "x = sum([x, self.attn(x), self.mlp(x)])",
     "x = torch.add(self.mlp(x), x, alpha=alpha)",
     "x = self.mlp(x).add_(x)",
     "x = torch.addcmul(self.mlp(x), x, self.alpha)",
