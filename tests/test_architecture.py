@@ -15,6 +15,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -136,6 +137,16 @@ def test_imports_are_recognised():
     assert modules_imported("def f():\n from webdataset.x import y\nimport a.b as c") == {"webdataset", "a"}
     assert modules_imported("g = lambda name: __import__(name)\ng('tifffile')") == {"tifffile"}
     assert not modules_imported("EXTRAS = ('webdataset',)\nprint('datasets')\nfrom . import sibling")
+
+
+def test_the_choices_of_the_config_are_those_of_the_shortcuts():
+    """They are written twice because config may not load torch."""
+    from echoless.config import model
+    from echoless.shortcuts.residual import Variant
+    from echoless.shortcuts.schedule import Fade, Per, Schedule
+
+    for ours, theirs in ((Variant, model.Variant), (Schedule, model.Schedule), (Per, model.Per), (Fade, model.Fade)):
+        assert get_args(ours) == get_args(theirs) != ()
 
 
 # --- modules that Windows does not have ---

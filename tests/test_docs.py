@@ -1,5 +1,5 @@
 """The documentation: reference pages name every verb, flag, recipe and experiment; the site builds without a warning
-and asks nothing of the network."""
+and asks nothing of the network; files that a page names exist."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from echoless.recipes.table import RECIPES
 from echoless.sweeps.papers import PAPERS
 
 ROOT = Path(__file__).resolve().parent.parent
+NAMED_FILE = re.compile(r"\b(?:tests|benchmarks|src|scripts|docs)/[\w/*]+\.(?:py|md|png)\b")
 
 
 @pytest.fixture(scope="module")
@@ -61,3 +62,10 @@ def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path):
     )
     for page in pages:
         assert not fetched.search(page.read_text()), page.name
+
+
+def test_every_file_named_in_the_documentation_exists():
+    pages = [*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")]
+    named = {(page.name, path) for page in pages for path in NAMED_FILE.findall(page.read_text())}
+    assert len(named) > 20
+    assert not {pair for pair in named if not list(ROOT.glob(pair[1]))}

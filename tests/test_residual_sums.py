@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,9 +20,8 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "echoless"
 THE_ONE_PLACE = SOURCE / "shortcuts" / "residual.py"
 INTEGRATORS = "objectives/samplers/"  # their steps are x + dt * velocity(x, t), a sum over time and not over depth
 
-# Sums of integers and of lists that look like one.
+# Sums of integers that look like one.
 NUMBERS = (
-    "metrics += _ranks(chosen, layers)",  # evaluation/noise_grid.py: a list
     "unit_rows + threads * (similarities + 2 * 4 * dim * QUERY_TILE + candidates) + results",  # measures/knn.py: bytes
 )
 
@@ -39,6 +39,7 @@ class ResidualSums(ast.NodeVisitor):
     def __init__(self) -> None:
         self.found: list[ast.AST] = []
         self._assigned: dict[str, int] = {}
+        self._lists: set[Value] = set()
         self._made_from: dict[Value, frozenset[Value]] = {}  # by calls, directly or through other variables
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
@@ -71,15 +72,22 @@ class ResidualSums(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         self.generic_visit(node)
-        if isinstance(node.func, ast.Attribute) and node.func.attr in ADDITIONS:
-            receiver = [] if ast.unparse(node.func.value) == "torch" else [node.func.value]
-            operands = [*receiver, *node.args, *(keyword.value for keyword in node.keywords)]
-            for other in operands[1:]:
-                self._check(node, operands[0], other)
+        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        match node.func:
+            case ast.Attribute(ast.Name("torch"), name) | ast.Name(name) if name in ADDITIONS:
+                operands = given
+            case ast.Attribute(receiver, name) if name in ADDITIONS:
+                operands = [receiver, *given]
+            case ast.Name("sum") if given and isinstance(given[0], ast.List | ast.Tuple):
+                operands = given[0].elts
+            case _:
+                return
+        for left, right in itertools.combinations(operands, 2):
+            self._check(node, left, right)
 
     def _check(self, node: ast.AST, left: ast.expr, right: ast.expr) -> None:
         pairs = ((left, right), (right, left))
-        if any(self._values(stream) & self._call_inputs(branch) for stream, branch in pairs):
+        if any(self._values(stream) & self._call_inputs(branch) - self._lists for stream, branch in pairs):
             self.found.append(node)
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
@@ -89,6 +97,8 @@ class ResidualSums(ast.NodeVisitor):
                 name = ast.unparse(node)
                 self._assigned[name] = self._assigned.get(name, 0) + 1
                 self._made_from[name, self._assigned[name]] = inputs
+                if isinstance(value, ast.List | ast.ListComp):
+                    self._lists.add((name, self._assigned[name]))
 
     def _value(self, node: ast.expr) -> Value:
         name = ast.unparse(node)
@@ -175,6 +185,9 @@ def products_with_alpha(source: str) -> Iterator[str]:
     "x = self.mlp(self.norm(x)) + x",
     "x += self.mlp(x)",
     "x = torch.add(x, self.mlp(x))",
+    "x = torch.add(input=x, other=self.mlp(x))",
+    "x = add(self.mlp(x), x)",
+    "x = sum([x, self.attn(x), self.mlp(x)])",
     "x = torch.add(self.mlp(x), x, alpha=alpha)",
     "x = self.mlp(x).add_(x)",
     "x = torch.addcmul(self.mlp(x), x, self.alpha)",
@@ -212,6 +225,7 @@ def test_a_planted_residual_sum_is_found(body):
     "x = x + 0.044715 * x.pow(3)",
     "y = self.norm(x); x = x * 2; z = x + y",
     "loss = loss + self.weight",
+    "found = [f(x)]; found += more(found)",
     "name = prefix + suffix",
 ])  # fmt: skip
 def test_other_sums_pass(body):

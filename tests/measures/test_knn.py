@@ -20,14 +20,6 @@ from echoless.errors import ConfigError, DataError
 from echoless.measures import accuracy, knn_classify, memory_estimate, nearest_neighbours
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 

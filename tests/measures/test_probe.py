@@ -24,14 +24,6 @@ from echoless.measures.logistic import fit_logistic
 from echoless.measures.splits import stratified_folds
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 

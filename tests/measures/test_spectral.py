@@ -22,14 +22,6 @@ from echoless.measures import (
 )
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def planted(nodes: int, groups: int, inside: float, outside: float, seed: int = 0) -> tuple[csr_matrix, np.ndarray]:
     rng = np.random.default_rng(seed)
     truth = rng.permutation(np.arange(nodes) % groups)

@@ -304,6 +304,7 @@ class Tally:
         self.megabytes = 0.0
 
     def try_all(self, run: Path, name: str, must_refuse: tuple[str, ...]) -> None:
+        assert must_refuse, f"{name} is refused by nobody"
         self.payloads += 1
         outcome = in_child(READERS, run, REFUSALS)
         self.megabytes = max(self.megabytes, outcome.megabytes)

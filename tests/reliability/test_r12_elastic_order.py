@@ -69,7 +69,7 @@ def test_order_crops_and_masks_are_those_of_one_process_from_any_step_on(images)
                 together = [entry for step in range(STEPS) for part in parts for entry in part if entry[0] == step]
                 runs, mismatches = runs + 1, mismatches + (together != [e for e in whole if e[0] >= first])
     print(f"R12 worlds=2 workers=3 resumes={STEPS} runs={runs} samples={len(whole)} mismatches={mismatches}")
-    assert mismatches == 0
+    assert mismatches == 0 and len(whole) == STEPS * BATCH
 
 
 def test_every_epoch_sees_every_usable_sample_once_and_every_crop_differs(images):

@@ -7,6 +7,7 @@ that is every phase there is, the pruning and the replacement of an existing ste
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -31,6 +32,8 @@ def test_no_kill_and_no_failed_delete_costs_a_checkpoint(tmp_path):
     assert done.returncode == 0, done.stderr
     print(done.stdout.strip())
     assert done.stdout.count("failures=0") == 3, done.stderr
+    kills = [int(number) for number in re.findall(r"kills=(\d+)", done.stdout)]
+    assert len(kills) == 2 and min(kills) >= 20, "a save makes more file-system calls than were killed"
 
 
 def save(folder: Path, step: int) -> None:

@@ -171,6 +171,7 @@ def test_foreign_pre_norm_transformers_are_found_by_structure(name):
         torch.testing.assert_close(query.T @ query, key.T @ key, atol=1e-4, rtol=0)
         assert [tuple(layer.matrix.shape) for layer in block.mlp] == [(48, 192), (192, 48)]
         assert all(scale.eq(1).all() for scale in block.scales)
+        assert bool(block.scales) == (name in ("Dinov2", "Beit"))
     drop_paths = [module for module in model.modules() if type(module).__name__.endswith("DropPath")]
     assert all(module.drop_prob == 0.0 for module in drop_paths)
     assert bool(drop_paths) == (name in ("Dinov2", "Beit"))

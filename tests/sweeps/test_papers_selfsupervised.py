@@ -1,6 +1,6 @@
 """`sweep --paper infonce` and `--paper dino`: rows differ in their shortcuts alone, and the verbs accept every command.
 
-Run alone: pytest tests/recipes/test_papers_selfsupervised.py.
+Run alone: pytest tests/sweeps/test_papers_selfsupervised.py.
 """
 
 from __future__ import annotations

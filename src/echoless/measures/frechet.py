@@ -21,7 +21,7 @@ DISTANCE_TILE = 2048
 
 @dataclass(frozen=True)
 class Moments:
-    """What the Frechet distance needs of a set of features, in float64; covariance over n - 1, as numpy.cov has it."""
+    """Mean and covariance of a set of features, in float64; the covariance divides by n - 1, as numpy.cov does."""
 
     mean_D: Tensor
     covariance_DD: Tensor

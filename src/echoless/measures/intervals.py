@@ -1,4 +1,4 @@
-"""How sure is a number? Bootstrap intervals, that of a correlation, and a test of a difference over a few seeds.
+"""How uncertain is a number? Bootstrap and Student intervals, the interval of a correlation, and a sign-flip test.
 
 Resampling N right-or-wrong answers with replacement gives a binomial count, so its bootstrap distribution is drawn
 directly and costs nothing: no N x resamples matrix exists.
@@ -31,7 +31,7 @@ class ConfidenceInterval(NamedTuple):
 def accuracy_interval(
     correct_N: Tensor, *, generator: torch.Generator, level: float = 0.95, resamples: int = 10_000
 ) -> ConfidenceInterval:
-    """Percentile bootstrap interval of an accuracy, from which samples were right."""
+    """Percentile bootstrap interval of an accuracy; `correct_N` is True where a prediction was right."""
     _check(correct_N)
     n = len(correct_N)
     share = correct_N.double().mean()
@@ -70,7 +70,7 @@ def mean_interval(values: Sequence[float] | Tensor, *, level: float = 0.95) -> C
 
 # Fisher 1921: atanh of a correlation over n pairs is nearly normal, with variance 1 / (n - 3).
 def pearson_interval(correlation: float, n: int, level: float = 0.95) -> tuple[float, float]:
-    """The interval of a correlation over n pairs; with three of them it says nothing, and is [-1, 1]."""
+    """The interval of a correlation over n pairs; three pairs are too few for one, which is then [-1, 1]."""
     check_count("n", n, at_least=3)
     if not -1 <= correlation <= 1:
         raise DataError(f"correlation is {correlation!r}; allowed: a number from -1 to 1")

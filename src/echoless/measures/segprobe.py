@@ -1,4 +1,4 @@
-"""Does a linear layer on frozen patch features know what each pixel is of? Fitted on patches, judged on pixels.
+"""How well does a linear layer on frozen patch features segment? Fitted on patches, scored on pixels.
 
 A patch is taught as the class of most of its pixels. The probe is `quick_probe`, logistic regression to convergence;
 its class for each patch of a held-out image is enlarged to the pixels and compared with the masks.

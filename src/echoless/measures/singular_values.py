@@ -1,4 +1,4 @@
-"""How well does a layer pass differences on? By its Jacobian's condition number and its attention's diagonal."""
+"""What is the condition number of a layer's Jacobian, and how diagonal is its attention?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-SETTLED = 1e-9  # of the largest value: what is smaller is not told from rounding
+SETTLED = 1e-9  # relative to the largest value; smaller ones cannot be distinguished from rounding errors
 Apply = Callable[[Tensor], Tensor]
 
 

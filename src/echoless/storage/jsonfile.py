@@ -1,4 +1,4 @@
-"""How is JSON written so that equal values are equal bytes, and read when somebody else may have written it?
+"""How is JSON written so that equal values give equal bytes, and how is untrusted JSON read?
 
 Standard JSON both ways: no NaN, no Infinity. A file is refused before it is read when it is not a plain file or is
 larger than a stated limit, so that a hostile one costs neither memory nor time. What we write, we can read.
@@ -22,7 +22,7 @@ JSON_LIMIT = 4 * 2**20  # bytes; a manifest with the state of a large optimiser 
 
 
 def json_bytes(value: Any, path: Path, *, indent: int | None = 2) -> bytes:
-    """The one way to spell `value`. `path` is for the message when it cannot be spelled."""
+    """The canonical JSON of `value`. `path` is for the error message if it has none."""
     try:
         data = json.dumps(value, sort_keys=True, indent=indent, allow_nan=False).encode() + b"\n"
     except (TypeError, ValueError, RecursionError) as error:
@@ -55,7 +55,7 @@ def require_object(value: Any, path: Path) -> dict[str, Any]:
 
 
 def parse_json(data: bytes, path: Path) -> Any:
-    """Parse JSON that nobody vouches for: deep nesting and endless numbers are refused like any other error."""
+    """Parse untrusted JSON: deep nesting and numbers out of range are refused like any other error."""
     try:
         return json.loads(data.decode(), parse_constant=_refuse_constant, parse_float=_finite)
     except (ValueError, RecursionError) as error:

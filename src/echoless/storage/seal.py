@@ -24,7 +24,7 @@ class Seal(NamedTuple):
 
     @classmethod
     def parse(cls, value: Any, path: Path) -> Seal:
-        """The seal in a JSON object that nobody vouches for."""
+        """The seal in an untrusted JSON object."""
         if isinstance(value, dict) and set(value) == {"bytes", "sha256"}:
             size, digest = value["bytes"], value["sha256"]
             if type(size) is int and size >= 0 and isinstance(digest, str):

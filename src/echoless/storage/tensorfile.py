@@ -2,8 +2,8 @@
 
 The writer is ours because it hashes what it writes, holds one tensor at a time, gives the file the mode the umask asks
 for, and writes equal tensors as equal bytes. Tied weights are written in full under each name, so that any reader of
-safetensors can use the file. The reader lets the safetensors library judge the header and then fills fresh tensors
-from the file: no memory map that a later change of the file could pull away, and never more memory than the file.
+safetensors can use the file. The reader lets the safetensors library validate the header and then reads into new
+tensors: no memory map that a later change of the file would invalidate, and never more memory than the file.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def file_bytes(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str,
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a safetensors file that nobody vouches for, and its metadata."""
+    """The tensors of an untrusted safetensors file, and its metadata."""
     with open_untrusted(path) as file:
         data_start = _check_header_size(file, path)
         layout, metadata = _layout(path)
