@@ -16,7 +16,6 @@ from echoless.evaluation.extract import FeatureSet, Report, View, pool
 from echoless.measures import accuracy_interval, mae_probe
 from echoless.randomness import generator_for
 
-EPOCHS = 90
 LARGEST_BATCH = 16_384  # the published one; the learning rate is scaled to what is used
 
 
@@ -27,7 +26,7 @@ def mae_linear(
     *,
     view: View,
     seed: int,
-    epochs: int = EPOCHS,
+    epochs: int = 90,
     report: Report | None = None,
     **protocol: Any,
 ) -> Metric:
@@ -35,14 +34,27 @@ def mae_linear(
     if train.labels is None or test.labels_N is None:
         raise DataError("the mae probe needs labels for --train and --test")
     batch_size = min(LARGEST_BATCH, train.usable)
-    steps, loader = max(1, train.usable // batch_size), _loader(encoder, train, batch_size, seed)
+    steps = max(1, train.usable // batch_size)
+    loader = Loader(
+        train,
+        size=encoder.image_size,
+        batch_size=batch_size,
+        seed=seed,
+        mean=encoder.mean,
+        std=encoder.std,
+        augment=AugmentConfig(scale=(0.08, 1.0)),
+    )
 
     def batches_of_epoch(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         for batch in loader.batches(epoch * steps, (epoch + 1) * steps):
+            assert batch.labels_B is not None
+            parts = [
+                pool(encoder.tokens(piece, [view.layer])[view.layer], view.pooling, encoder.has_class_token)
+                for piece in batch.images_BCHW.split(256)
+            ]
             if report is not None:
                 report(epoch + 1, epochs)
-            assert batch.labels_B is not None
-            yield _pooled(encoder, batch.images_BCHW, view), batch.labels_B
+            yield torch.cat(parts).float().cpu(), batch.labels_B
 
     trained = mae_probe(
         batches_of_epoch,
@@ -55,26 +67,6 @@ def mae_linear(
     )
     correct = trained.predict(test.features_ND) == test.labels_N
     value, low, high = accuracy_interval(correct, generator=generator_for(seed, "probe", 1_000_000))
-    protocol |= {"layer": view.layer, "pooling": view.pooling, "probe": "mae", "epochs": epochs}
-    protocol |= {"batch_size": batch_size, "train_n": train.usable, "seed": seed}
-    return Metric(metric="linear", value=value, n=len(correct), interval=(low, high), protocol=protocol)
-
-
-def _loader(encoder: Encoder, train: Images, batch_size: int, seed: int) -> Loader:
-    return Loader(
-        train,
-        size=encoder.image_size,
-        batch_size=batch_size,
-        seed=seed,
-        mean=encoder.mean,
-        std=encoder.std,
-        augment=AugmentConfig(scale=(0.08, 1.0)),
-    )
-
-
-def _pooled(encoder: Encoder, images_BCHW: Tensor, view: View) -> Tensor:
-    parts = [
-        pool(encoder.tokens(piece, [view.layer])[view.layer], view.pooling, encoder.has_class_token)
-        for piece in images_BCHW.split(256)
-    ]
-    return torch.cat(parts).float().cpu()
+    described = {**protocol, "layer": view.layer, "pooling": view.pooling, "probe": "mae", "epochs": epochs}
+    described |= {"batch_size": batch_size, "train_n": train.usable, "seed": seed}
+    return Metric(metric="linear", value=value, n=len(correct), interval=(low, high), protocol=described)

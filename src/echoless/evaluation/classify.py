@@ -13,7 +13,7 @@ from torch import Tensor
 from echoless.config.checks import require, require_whole
 from echoless.config.metrics import Metric
 from echoless.errors import ConfigError, DataError
-from echoless.evaluation.augmented import EPOCHS, mae_linear
+from echoless.evaluation.augmented import mae_linear
 from echoless.evaluation.context import Evaluation, FeatureSource
 from echoless.evaluation.extract import FeatureSet
 from echoless.evaluation.outcome_cache import cached_outcome
@@ -31,6 +31,7 @@ from echoless.runtime import Progress
 FOLDS = 5  # at most
 ROWS_DRAW = 2_000_000  # place in the stream of the draw of rows
 PROBES = ("quick", "imagenet100")
+MAE_EPOCHS = 90  # He et al. 2022
 
 
 @dataclass(frozen=True)
@@ -73,13 +74,14 @@ def measure_linear(source: FeatureSource) -> list[Metric]:
 
 def _mae_probe(source: FeatureSource) -> Metric:
     assert source.test is not None
-    with Progress("mae probe", EPOCHS, "epochs") as progress:
+    with Progress("mae probe", MAE_EPOCHS, "epochs") as progress:
         return mae_linear(
             source.encoder,
             source.evaluation.train,
             source.test[source.view],
             view=source.view,
             seed=source.evaluation.options.seed,
+            epochs=MAE_EPOCHS,
             report=lambda done, total: progress.show(done),
             **source.protocol,
         )
