@@ -15,10 +15,11 @@ from echoless.config.metrics import METRICS, YIELDS, Metric, MetricInfo
 from echoless.config.options import EvaluateOptions, SweepOptions
 from echoless.data import open_images
 from echoless.errors import ConfigError, DataError, RunError
+from echoless.evaluation.augmented import mae_linear
 from echoless.evaluation.classify import check_labels, fold_count, knn, linear
 from echoless.evaluation.context import Evaluation, FeatureSource, Measurement
 from echoless.evaluation.encoder import raw_pixels
-from echoless.evaluation.extract import FeatureSet, View
+from echoless.evaluation.extract import FeatureSet, View, extract
 from echoless.evaluation.frozen import load
 from echoless.evaluation.registry import MEASUREMENTS
 from echoless.sweeps.grid import grid
@@ -137,6 +138,18 @@ def test_the_map_of_an_encoder_without_class_token_pools_by_the_mean(run):
     encoder = raw_pixels(load(run))
     evaluation = Evaluation(encoder, None, None, EvaluateOptions(pooling="cls"), None, None, print)
     assert FeatureSource(evaluation, "trained", encoder).view == View("output", "mean")
+
+
+def test_the_probe_of_mae_trains_on_augmented_images_and_says_how(run):
+    train, test = open_images("shapes:80"), open_images("shapes:40@test")
+    encoder, view = load(run), View("block05/+mlp")
+    features = extract(encoder, test, [view], cache=None)[view]
+    heard: list[int] = []
+    metric = mae_linear(
+        encoder, train, features, view=view, seed=0, epochs=2, report=lambda done, total: heard.append(done)
+    )
+    asked = {"probe": "mae", "epochs": 2, "batch_size": 80, "train_n": 80, "layer": view.layer, "pooling": "mean"}
+    assert metric.protocol == {**asked, "seed": 0} and metric.n == 40 and heard == [1, 2]
 
 
 def test_pictures_and_segmentation(run):

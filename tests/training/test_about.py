@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+import echoless
 from echoless.reports.datasheet import show_data
 from echoless.runs import open_run
 from echoless.runs.about import sentences, speed_of
@@ -45,6 +46,18 @@ def test_what_the_log_says_for_people_stands_in_about_json_for_programs(tmp_path
     for name, sentence in sentences(about).items():
         assert f"{name}: {sentence}" in log
     assert set(sentences(about)) == {"data", "model", "shortcuts", "run"}
+
+
+def test_no_code_reads_a_sentence_back():
+    """Reports and sweeps search no text: the two patterns there are of a folder's name and of a parameter's."""
+    source = Path(echoless.__file__).parent
+    users = {
+        str(path.relative_to(source))
+        for package in ("reports", "sweeps", "training")
+        for path in (source / package).rglob("*.py")
+        if "\nimport re\n" in path.read_text()
+    }
+    assert users == {"sweeps/experiment.py", "sweeps/papers/readings.py"}
 
 
 def test_every_session_stays_in_the_history_and_the_speed_is_that_of_the_latest(tmp_path):

@@ -1,4 +1,4 @@
-"""Do patch features know where and what the object is? Object discovery, and a segmentation probe, on sets with masks.
+"""How well do patch features locate and segment objects? TokenCut and a segmentation probe, on images with masks.
 
 Without a test set the probe learns on the first half of the images and is tested on the other.
 """
@@ -118,7 +118,7 @@ def segprobe(
 
 
 def raw_patches(encoder: Encoder) -> Encoder:
-    """The first row of a dense table: the pixels of a patch as its feature."""
+    """The baseline of dense measurements: the pixels of a patch as its feature."""
     require_grid(encoder)
     assert encoder.grid is not None
     patch = encoder.image_size[0] // encoder.grid[0]

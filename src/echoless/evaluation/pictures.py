@@ -1,4 +1,4 @@
-"""What is looked at rather than read? PNGs of one encoder, with the numbers that go with them."""
+"""Which measurements are pictures? Spectral maps with their mIoU, reconstructions and t-SNE, as PNGs."""
 
 from __future__ import annotations
 

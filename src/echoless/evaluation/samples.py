@@ -45,7 +45,7 @@ def check_samples(evaluation: Evaluation) -> None:
         )
     if evaluation.options.samples is None and (evaluation.options.draw is None or evaluation.run is None):
         raise ConfigError(
-            "there are no samples to measure; give --samples DIR, as `echoless sample` writes it, or, of a diffusion "
+            "there are no samples to measure; give --samples DIR, as `echoless sample` writes it, or, for a diffusion "
             "run, --draw N"
         )
     if evaluation.options.samples is not None and evaluation.options.draw is not None:
@@ -56,7 +56,7 @@ def check_samples(evaluation: Evaluation) -> None:
         require_whole("draw", evaluation.options.draw, FEWEST)
     wants_classes = "inception-score" in evaluation.options.metrics
     if wants_classes and not (evaluation.options.extractor or "").startswith(PREFIX):
-        raise ConfigError("the Inception Score is about the classes of Inception; give --extractor inception:FILE")
+        raise ConfigError("inception-score needs the classes of Inception; give --extractor inception:FILE")
 
 
 def measure_frechet(source: FeatureSource) -> list[Metric]:

@@ -1,4 +1,4 @@
-"""Do patch features group what belongs together? The spectral embedding of many images at once, and its mIoU."""
+"""Do patch features cluster by object? The spectral embedding of many images at once, and its mIoU."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def spectral_maps(
 ) -> SpectralMaps:
     """On the first `count` usable images.
 
-    Where the set has masks and classes, there are as many clusters as classes and ground, and two mIoU: each cluster is
-    one class (Hungarian matching), or each is ground or object, by most of its pixels. Patches may know an object from
-    the ground long before they know its class.
+    Where the set has masks and classes, there are as many clusters as classes and background, and two mIoU: each
+    cluster is one class (Hungarian matching), or each is background or object, by most of its pixels. Features may
+    separate objects from the background long before they separate classes.
     """
     check_channels(encoder, images)
     if encoder.grid is None or not encoder.has_class_token:

@@ -65,7 +65,8 @@ def _values(name: str, runs: Sequence[RunData]) -> Figure | None:
         return None
     protocol = {key: value for key, value in drawn.protocol.items() if key not in ("features", "layer", "layers")}
     caption = f"n = {drawn.n}. {describe(protocol)}. " if protocol else f"n = {drawn.n}. "
-    caption += "Bars: 95 % intervals over test images." if any(dot.interval for dot in dots) else "No interval."
+    caption += "Bars: 95 % intervals over test images" if any(dot.interval for dot in dots) else "No interval"
+    caption += "; every run is one seed." if len(runs) > 1 else "."
     info = info_of(name)
     return Figure(info.title, dot_chart(info.title, dots), f"{info.about} {caption}".lstrip())
 

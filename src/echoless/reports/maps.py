@@ -1,4 +1,4 @@
-"""What does a map that can be touched consist of? Points, labels, nearest neighbours, and all images in one picture.
+"""What does an interactive t-SNE map consist of? Points, labels, nearest neighbours, and all images in one picture.
 
 RUN/figures/tsne.json        x, y, labels, class_names, names, neighbours (flat, K to a point), tile, columns
 RUN/figures/tsne-images.jpg  the image of point i is tile i, row by row

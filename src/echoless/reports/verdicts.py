@@ -1,7 +1,7 @@
 """How did training go, in plain words? One line per quantity, with the rule that produced it.
 
 The rules compare averages over parts of a run, so that the noise of single steps decides nothing; each rule is printed
-beside its verdict, because a word without its rule cannot be argued with.
+beside its verdict, so that a reader can check it.
 """
 
 from __future__ import annotations

@@ -39,9 +39,10 @@ class Inputs:
     @staticmethod
     def of(data: str, options: SweepOptions) -> Inputs:
         require_whole("seeds", options.seeds, 1, 100)
+        given = {name: getattr(options, name) for name in ("test", "labels", "test_labels")}
+        paths = {name: str(path) for name, path in given.items() if path is not None}
         device = None if options.device == "auto" else options.device
-        given = {name: getattr(options, name) for name in ("test", "labels", "test_labels", "seeds")}
-        return Inputs(data=data, device=device, **given)
+        return Inputs(data=data, seeds=options.seeds, device=device, **paths)
 
 
 def command(verb: str, *positional: str, **options: Any) -> Words:

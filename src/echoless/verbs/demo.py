@@ -61,17 +61,7 @@ def demo(
     results: dict[str, list[Metric]] = {}
     for name, alpha_min in RUNS.items():
         say(f"\n== {name}: alpha_min {alpha_min}")
-        complete = pretrain(
-            train,
-            out / name,
-            recipe="demo",
-            alpha_min=alpha_min,
-            seed=seed,
-            max_steps=steps,
-            resume=(out / name).exists(),
-        )
-        if not complete:
-            raise RunError(f"the demo was stopped; the same command continues it (in {out})")
+        _train(train, out / name, alpha_min=alpha_min, steps=steps, seed=seed)
         results[name] = evaluate(
             out / name,
             train=labelled,
@@ -89,6 +79,12 @@ def demo(
     page = report([out / name for name in RUNS], out / "report.html")
     say(f"\nlook at {page}; results: {out / 'results.json'}; {duration(time.monotonic() - started)} in all")
     return results
+
+
+def _train(data: str, run: Path, *, alpha_min: float, steps: int | None, seed: int) -> None:
+    complete = pretrain(data, run, recipe="demo", alpha_min=alpha_min, seed=seed, max_steps=steps, resume=run.exists())
+    if not complete:
+        raise RunError(f"the demo was stopped; the same command continues it (in {run.parent})")
 
 
 def _require_equal_but_for_alpha(out: Path) -> None:
