@@ -159,7 +159,7 @@ def test_a_transformers_folder_is_opened_and_names_its_hidden_states(tmp_path):
 
 
 def test_what_does_not_exist_says_everything_that_is_allowed(tmp_path):
-    with pytest.raises(RunError, match="does not exist; allowed: a run, .*, a transformers folder, or timm:NAME"):
+    with pytest.raises(RunError, match=r"does not exist; allowed: a run, .*, a transformers folder, or timm:NAME"):
         echoless.load(tmp_path / "nowhere")
 
 

@@ -1,4 +1,4 @@
-"""Are there images in both sets? Then a measure on the second is no measure of what is new."""
+"""Do the training and test sets share images? Overlapping images inflate test accuracy."""
 
 from __future__ import annotations
 

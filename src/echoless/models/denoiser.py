@@ -1,4 +1,4 @@
-"""What do the two diffusion transformers share? A time, a label that may be absent, features. (Legend: layers.py.)"""
+"""What do the two diffusion transformers share? Embeddings of time and label, features. (Legend: layers.py.)"""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Denoiser(Body):
     """`model(images, time, labels)` gives one image per image: the noise, velocity or score that was trained for.
 
     The time is what the network was trained with (the objective's `network_time`). The last row of the label table
-    stands for "no label"; it is used where labels are None.
+    is the null label of classifier-free guidance; it is used where labels are None.
     """
 
     config: UViTConfig | SiTConfig
