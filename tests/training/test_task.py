@@ -44,6 +44,6 @@ def test_drop_path_without_shortcuts_is_refused_in_every_supervised_run():
     base = tiny_config(tiny_images())
     encoder = replace(base.model.encoder, shortcuts=ShortcutConfig(variant="none", alpha_min=1.0))
     config = replace(base, model=ClassifierConfig(encoder=encoder, classes=3), objective=SupervisedConfig())
-    with pytest.raises(ConfigError, match="drop_path is 0.1; allowed: 0 with variant none"):
+    with pytest.raises(ConfigError, match=r"drop_path is 0.1; allowed: 0 with variant none"):
         build_task(config, generator_for(0, "init", 0))
     build_task(replace(config, objective=SupervisedConfig(drop_path=0.0)), generator_for(0, "init", 0))
