@@ -79,7 +79,7 @@ class SiTConfig(TransformerBody):
     norm_eps: float = 1e-6
     classes: int | None = None  # None: unconditional
     learn_sigma: bool = True  # twice the channels are predicted and the second half is dropped, as published
-    long_skips: bool = True  # those of the authors of the fading; False is the published SiT
+    long_skips: bool = True  # between the halves, as in arXiv:2404.10947; False is the published SiT
     time_waves: TimeWaves = "published"  # frequencies down to almost 1 / 10000, or, in diffusers' DiT, exactly to it
     shortcuts: ShortcutConfig = field(default_factory=ShortcutConfig)
 
@@ -130,8 +130,8 @@ class DiffusionConfig:
     kind: ClassVar[str] = "diffusion"
 
     schedule: NoiseSchedule = "vp"
-    first_step: int = 1  # what the network is told of the first of the discrete steps: 1 in U-ViT, 0 in DiT
-    label_dropout: float = 0.1  # how often a label is replaced by "no label", so that guidance has something to leave
+    first_step: int = 1  # the time that the network is given for the first discrete step: 1 in U-ViT, 0 in DiT
+    label_dropout: float = 0.1  # probability of dropping the label (classifier-free guidance)
 
     def __post_init__(self) -> None:
         require_one_of("schedule", self.schedule, get_args(NoiseSchedule))

@@ -53,12 +53,7 @@ def mae_preset(
 
     Residual zero-initialisation is on with the long-skip decoder at any alpha, so that comparisons hold it equal.
     """
-    require_one_of("preset", name, PRESETS)
-    stem, _, side = name.rpartition("-")
-    if side.isdigit():
-        size, default_image, default_patch = SIZES[stem], int(side), SMALL_IMAGES[int(side)]
-    else:
-        size, default_image, default_patch = SIZES[name], 224, SIZES[name].patch_size
+    size, default_image, default_patch = _named(name)
     require(patch_size is None or patch_size >= 1, "patch_size", patch_size, "a whole number, 1 or more")
     encoder = ViTConfig(
         image_size=image_size or (default_image, default_image),
@@ -79,3 +74,12 @@ def mae_preset(
         decoder_depth=size.decoder_depth,
         decoder_heads=size.decoder_heads,
     )
+
+
+def _named(name: str) -> tuple[ViTSize, int, int]:
+    """The size, the image's side and the patch that a preset stands for."""
+    require_one_of("preset", name, PRESETS)
+    stem, _, side = name.rpartition("-")
+    if side.isdigit():
+        return SIZES[stem], int(side), SMALL_IMAGES[int(side)]
+    return SIZES[name], 224, SIZES[name].patch_size

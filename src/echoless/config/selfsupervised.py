@@ -1,4 +1,4 @@
-"""What is learned by comparing views of an image? Models with a second, slower encoder, and their losses; no torch."""
+"""What are MoCo v3 and DINO made of? Models with a momentum encoder, and their losses; no torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Scale = tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MoCoConfig(AroundEncoder[ViTConfig]):
-    """An encoder, a projector and a predictor; encoder and projector again as a moving average (MoCo-v3)."""
+    """An encoder, a projector and a predictor; encoder and projector again as a moving average (MoCo v3)."""
 
     kind: ClassVar[str] = "moco"
 
@@ -29,7 +29,7 @@ class MoCoConfig(AroundEncoder[ViTConfig]):
 
     @property
     def title(self) -> str:
-        return f"MoCo-v3, encoder {self.encoder.title}"
+        return f"MoCo v3, encoder {self.encoder.title}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,12 +54,12 @@ class DINOConfig(AroundEncoder[ViTConfig]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InfoNCEConfig:
-    """Each view must pick the other view of its image among those of the whole batch (MoCo-v3)."""
+    """InfoNCE (MoCo v3): each view is classified among the other views of the whole batch."""
 
     kind: ClassVar[str] = "infonce"
 
     temperature: float = 0.2
-    momentum: float = 0.99  # of the slower encoder, rising to 1 over the run
+    momentum: float = 0.99  # of the momentum encoder, rising to 1 over the run
 
     def __post_init__(self) -> None:
         require_number("temperature", self.temperature, 0, 100, ends="(]")
@@ -71,7 +71,7 @@ class InfoNCEConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DistillationConfig:
-    """The student must say of every view what the teacher says of the two large ones (DINO)."""
+    """Self-distillation (DINO): the student matches the teacher's output on every view."""
 
     kind: ClassVar[str] = "distillation"
 
@@ -103,7 +103,7 @@ class DistillationConfig:
         return (*two_views(encoder.image_size, scale, flip), *(local,) * self.local_views)
 
 
-# The two augmentations of BYOL (arXiv:2006.07733, appendix B), which MoCo-v3 and DINO share.
+# The two augmentations of BYOL (arXiv:2006.07733, appendix B), which MoCo v3 and DINO share.
 def two_views(size: tuple[int, int], scale: Scale, flip: float) -> tuple[ViewConfig, ...]:
     return (
         ViewConfig(size=size, scale=scale, flip=flip, blur=1.0),

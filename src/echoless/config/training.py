@@ -135,7 +135,7 @@ class RunConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RuntimeConfig:
-    """What may differ between two equal runs: where and how comfortably it runs, not what it computes."""
+    """What may differ between two equal runs: where and how it runs, not what it computes."""
 
     workers: int = 2
     device: str = "auto"

@@ -69,10 +69,12 @@ def decode(data: bytes, settings: DecodeSettings) -> Array:
 def pixels_of(image: Image.Image, settings: DecodeSettings) -> Array:
     """Pixels of a picture that Pillow holds, equal to `decode` of its file.
 
-    A file that was opened and not yet read is read as `decode` does it: large JPEGs are decoded at a reduced size.
+    A large JPEG that Pillow has opened and not yet decoded is read from its file again: `decode` lets libjpeg do it at
+    a reduced size, which `Image.load` does not.
     """
+    large = min(image.size) >= 2 * settings.short_side
     file = getattr(image, "fp", None)
-    if file is not None and getattr(image, "tile", None) and image.tell() == 0:
+    if large and image.format == "JPEG" and file is not None and getattr(image, "tile", None):
         place = file.tell()
         file.seek(0)
         data = file.read()

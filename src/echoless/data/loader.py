@@ -1,4 +1,4 @@
-"""How do batches reach the model without it waiting?
+"""How are batches prepared while the model trains?
 
 Threads prepare the next batches while the model works on this one. They are threads because the work is done by code
 that releases the interpreter lock, and because threads leave nothing behind in shared memory and get no signals. A
@@ -80,7 +80,7 @@ class Loader:
         elif self.augment is None:
             transformed = _evaluation_input(images, pixels, self.size, self.mean, self.std)
         else:
-            # Drawn by position in the global batch, so that a dropped sample moves nobody's crop.
+            # Drawn by position in the global batch, so that a dropped sample changes no other crop.
             uniform_BN = draw(self.batch_size, generator_for(self.seed, "augment", step))[self._slice][kept_B]
             transformed = (
                 augment(pixels, uniform_BN, size=self.size, config=self.augment, mean=self.mean, std=self.std)

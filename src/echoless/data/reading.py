@@ -1,4 +1,4 @@
-"""How does a verb read its images? With a line that moves while the cache is built, and classes numbered once."""
+"""How does a verb read its images? With a progress line; a test set's classes are numbered as the training set's."""
 
 from __future__ import annotations
 

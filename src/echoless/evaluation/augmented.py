@@ -35,26 +35,13 @@ def mae_linear(
         raise DataError("the mae probe needs labels for --train and --test")
     batch_size = min(LARGEST_BATCH, train.usable)
     steps = max(1, train.usable // batch_size)
-    loader = Loader(
-        train,
-        size=encoder.image_size,
-        batch_size=batch_size,
-        seed=seed,
-        mean=encoder.mean,
-        std=encoder.std,
-        augment=AugmentConfig(scale=(0.08, 1.0)),
-    )
+    crops = _Crops(encoder, train, view, batch_size=batch_size, steps=steps, seed=seed)
 
     def batches_of_epoch(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        for batch in loader.batches(epoch * steps, (epoch + 1) * steps):
-            assert batch.labels_B is not None
-            parts = [
-                encoder.pool(encoder.tokens(piece, [view.layer])[view.layer], view.pooling)
-                for piece in batch.images_BCHW.split(256)
-            ]
+        for batch in crops.of_epoch(epoch):
             if report is not None:
                 report(epoch + 1, epochs)
-            yield torch.cat(parts).float().cpu(), batch.labels_B
+            yield batch
 
     trained = mae_probe(
         batches_of_epoch,
@@ -70,3 +57,28 @@ def mae_linear(
     described = {**protocol, "layer": view.layer, "pooling": view.pooling, "probe": "mae", "epochs": epochs}
     described |= {"batch_size": batch_size, "train_n": train.usable, "seed": seed}
     return Metric(metric="linear", value=value, n=len(correct), interval=(low, high), protocol=described)
+
+
+class _Crops:
+    """Features and labels of random crops of the training images, other ones in every epoch."""
+
+    def __init__(self, encoder: Encoder, images: Images, view: View, *, batch_size: int, steps: int, seed: int) -> None:
+        self.encoder, self.view, self.steps = encoder, view, steps
+        self.loader = Loader(
+            images,
+            size=encoder.image_size,
+            batch_size=batch_size,
+            seed=seed,
+            mean=encoder.mean,
+            std=encoder.std,
+            augment=AugmentConfig(scale=(0.08, 1.0)),
+        )
+
+    def of_epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        for batch in self.loader.batches(epoch * self.steps, (epoch + 1) * self.steps):
+            assert batch.labels_B is not None
+            parts = [
+                self.encoder.pool(self.encoder.tokens(piece, [self.view.layer])[self.view.layer], self.view.pooling)
+                for piece in batch.images_BCHW.split(256)
+            ]
+            yield torch.cat(parts).float().cpu(), batch.labels_B

@@ -1,4 +1,4 @@
-"""How does a diffusion model fill a folder with images? Batch by batch, so that a killed command continues.
+"""How are samples written to a folder? Batch by batch, so that a killed command continues.
 
 DIR/000000.png ..., DIR/samples.npz (the layout of the ADM evaluation suite: arr_0 uint8 NHWC, arr_1 labels) and
 DIR/grid.png. Until all are there, DIR/parts holds the batches that are done.

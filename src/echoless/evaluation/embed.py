@@ -108,8 +108,8 @@ def _table(
     labels = images.labels_of(ids)
     if labels is not None:
         names = images.class_names
-        known = [None if label < 0 else names[label] if names else str(label) for label in labels.tolist()]
-        columns["label"] = pa.array(known, pa.string())
+        known = [names[label] if names else str(label) for label in labels.tolist()]
+        columns["label"] = pa.array(known)
     return pa.table(columns)
 
 

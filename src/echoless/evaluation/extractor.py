@@ -1,8 +1,8 @@
-"""What looks at generated images? A frozen network with a name, which becomes part of every distance.
+"""Which features is a Frechet distance computed on? Those of a named frozen network, part of every protocol.
 
 inception:FILE   Inception-v3 of 2015 from a local file, as FID tools have it: its weights (.pth, .safetensors), or
                  the TorchScript archive that takes bytes 0..255. TorchScript is a program: torch runs it without
-                 Python's pickle, but it may do whatever torch can. It is run only under this prefix, and said.
+                 Python's pickle, but it may do whatever torch can. It is run only under this prefix.
 anything else    a frozen encoder: an echoless run, a folder of transformers, timm:NAME
 """
 

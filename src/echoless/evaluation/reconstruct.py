@@ -1,4 +1,4 @@
-"""What does a masked autoencoder see in the hidden patches? Truth, masked input and reconstruction, side by side."""
+"""How well are hidden patches reconstructed? Truth, masked input and reconstruction of a masked autoencoder."""
 
 from __future__ import annotations
 

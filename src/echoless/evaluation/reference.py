@@ -1,4 +1,4 @@
-"""What do real images look like to an extractor? Mean and covariance of their features, computed once and kept.
+"""What are the reference statistics of a Frechet distance? Mean and covariance of real images' features, cached.
 
 They are found again by content: of the images, of the extractor, and which of its layers was read. What is damaged is
 computed again.

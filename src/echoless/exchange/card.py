@@ -1,4 +1,4 @@
-"""What must somebody know who finds an exported encoder? Its README.md, in plain words."""
+"""What does the model card of an exported encoder say? Its README.md."""
 
 from __future__ import annotations
 

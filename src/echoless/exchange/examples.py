@@ -1,4 +1,4 @@
-"""What could go into a model that somebody else wrote? Example inputs made from its signature and its config.
+"""Which inputs does a model of another library take? Examples made from its signature and its config.
 
 Nobody can know every model's arguments: each function offers a few candidates, and the first that runs is taken.
 """

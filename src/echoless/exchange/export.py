@@ -1,4 +1,4 @@
-"""How does an encoder leave this package? Folded into a plain network, read back by the other library, compared."""
+"""How is an encoder exported? Folded into a plain network, read back by the other library, compared."""
 
 from __future__ import annotations
 

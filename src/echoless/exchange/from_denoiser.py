@@ -1,4 +1,4 @@
-"""What do the published diffusion transformers have in common, when their files come in? Sizes and labels."""
+"""What do imports of published diffusion transformers share? Sizes from shapes, and the table of labels."""
 
 from __future__ import annotations
 
@@ -66,5 +66,5 @@ def label_rows(table_RD: Tensor, options: ImportOptions) -> tuple[int, Tensor, t
         )
     if classes != rows:
         raise ConfigError(f"classes is {classes} and the file has {rows} rows of labels; allowed: {rows - 1}, {rows}")
-    nobody = table_RD.float().mean(dim=0, keepdim=True).to(table_RD.dtype)
-    return classes, torch.cat([table_RD, nobody]), ("no null-label row: the mean label embedding is used instead",)
+    null_label = table_RD.float().mean(dim=0, keepdim=True).to(table_RD.dtype)
+    return classes, torch.cat([table_RD, null_label]), ("no null-label row: the mean label embedding is used instead",)

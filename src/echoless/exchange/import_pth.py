@@ -1,4 +1,4 @@
-"""How is a `.pth` file read that nobody vouches for? Here, and nowhere else, with three guards.
+"""How is an untrusted `.pth` file read? Here, and nowhere else, with three guards.
 
 1. The archive: a zip as torch.save writes it, nothing compressed, nothing larger than the file that holds it.
 2. The pickle in it is read opcode by opcode, without running any, and refused if it names anything but tensors,

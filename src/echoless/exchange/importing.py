@@ -1,4 +1,4 @@
-"""How does somebody else's checkpoint become a run that `--init`, `evaluate`, `embed` and `sample` take?
+"""How does a checkpoint of another project become a run that `--init`, `evaluate`, `embed` and `sample` take?
 
     DIR/encoder/               the encoder, or the whole of a diffusion transformer, in our format
     DIR/checkpoints/           the same as step 0 of a run; of an autoencoder, where its decoder is one that ours can be

@@ -128,7 +128,7 @@ def _torchvision(name: str) -> tuple[nn.Module, Example]:
 
 
 def _built(library: str, name: str | Path, build: Callable[[], nn.Module]) -> nn.Module:
-    """The model, after a look at its size that costs no memory; some models cannot be built without, and are."""
+    """The model, after its size was checked without memory, where the library can build it so."""
     try:
         with torch.device("meta"):
             parameters = sum(parameter.numel() for parameter in build().parameters())

@@ -1,4 +1,4 @@
-"""What does a library that we export to have to offer?"""
+"""What is an export target? A library's name, how to write for it, and how to read back with it."""
 
 from __future__ import annotations
 

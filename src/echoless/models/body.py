@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from echoless.models.features import Features
 
 
-class Body(nn.Module):
+class Backbone(nn.Module):
     """A network that is kept as it is."""
 
     @property

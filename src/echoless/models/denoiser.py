@@ -1,4 +1,4 @@
-"""What do the two diffusion transformers share? A time, a label that may be absent, features. (Legend: layers.py.)"""
+"""What do the two diffusion transformers share? Embeddings of time and label, features. (Legend: layers.py.)"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from echoless.config import SiTConfig, UViTConfig
 from echoless.config.diffusion import TimeWaves
-from echoless.models.body import Body
+from echoless.models.body import Backbone
 from echoless.models.features import Features
 from echoless.models.layers import Note, ignore
 from echoless.shortcuts import Shortcut, evaluating, shortcut_record
@@ -28,11 +28,11 @@ def sinusoid(time_B: Tensor, width: int, waves: TimeWaves = "published") -> Tens
     return torch.cat([angles.cos(), angles.sin()], dim=1)
 
 
-class Denoiser(Body):
+class Denoiser(Backbone):
     """`model(images, time, labels)` gives one image per image: the noise, velocity or score that was trained for.
 
     The time is what the network was trained with (the objective's `network_time`). The last row of the label table
-    stands for "no label"; it is used where labels are None.
+    is the null label of classifier-free guidance; it is used where labels are None.
     """
 
     config: UViTConfig | SiTConfig

@@ -1,6 +1,6 @@
-"""What does the whole batch say, where several processes compute parts of it? Sums, rows and norms over all of them.
+"""How are statistics of a global batch computed by several processes? Sums, rows and batch norm over all of them.
 
-With one process each function is the ordinary one, so that losses which compare samples do not know the difference.
+With one process each function is the ordinary one, so losses that compare samples are written once.
 Letters: B samples of this process, N of all, D width.
 """
 
@@ -23,7 +23,7 @@ def total(values: Tensor) -> Tensor:
 
 
 class _Total(torch.autograd.Function):
-    """A sum of all, and so is its gradient: what one process does with the sum concerns every part of it."""
+    """A sum over the processes; its gradient is the sum of their gradients."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Which network do published Frechet distances look through? Inception-v3 as it was in 2015 (arXiv:1512.00567).
+"""Which network gives the features of published FIDs? Inception-v3 as released in 2015 (arXiv:1512.00567).
 
 It differs from the one in today's libraries: averages leave the padding out, its last block pools by maximum, and it
 knows 1008 classes. Names of the weights are those of the file that FID tools in PyTorch share. No weights come with it.

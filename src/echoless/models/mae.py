@@ -1,7 +1,7 @@
 """How are hidden patches predicted from visible ones? A masked autoencoder with two decoders. (Legend: layers.py.)
 
 The decoder works on tokens in shuffled order, visible ones first: attention does not care about order, positions are
-added in the same order, and nothing has to be put back in place until somebody wants a picture. The loss needs the
+added in the same order, and patches are put back in place only to show a picture. The loss needs the
 hidden patches only, so they alone are predicted.
 """
 
@@ -77,7 +77,7 @@ def tap_blocks(depth: int, decoder_depth: int) -> tuple[int, ...]:
     """The encoder blocks whose output a skip takes, deepest first, one for each decoder block that gets one.
 
     After every second block, as the paper has it; further apart where the decoder is too shallow to take them all,
-    so that no skip is built that nobody reads, and the last block is always among them.
+    so that every skip is used, and the last block is always among them.
     """
     stride = max(2, math.ceil(depth / decoder_depth))
     return tuple(range(depth - 1, -1, -stride))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from echoless.config.resnet import ResNetConfig
-from echoless.models.body import Body
+from echoless.models.body import Backbone
 from echoless.models.features import Features
 from echoless.models.layers import Note, drop_path, ignore
 from echoless.shortcuts import Shortcut, alphas, evaluating, make_shortcut, shortcut_record
@@ -44,7 +44,7 @@ class ConvBlock(nn.Module):
         return x_BCHW
 
 
-class ResNet(Body):
+class ResNet(Backbone):
     """`resnet(images)` gives the last feature map as tokens (B, H * W, C)."""
 
     def __init__(self, config: ResNetConfig, generator: torch.Generator | None = None) -> None:

@@ -1,4 +1,4 @@
-"""How does a SiT see noise? Time and class modulate every block (adaLN-Zero). (Legend: models/layers.py.)
+"""What is a SiT? A transformer whose blocks are modulated by time and class (adaLN-Zero). (Legend: models/layers.py.)
 
 The network of arXiv:2401.08740, which is that of arXiv:2212.09748, with shortcuts that fade from the first block to the
 last and, as an option, long skips between its halves, as in arXiv:2404.10947.

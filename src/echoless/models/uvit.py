@@ -1,4 +1,4 @@
-"""How does a U-ViT see noise? All is a token, and long skips join its two halves. (Legend: models/layers.py.)
+"""What is a U-ViT? Patches, time and label are tokens; long skips join its halves. (Legend: models/layers.py.)
 
 Section 3 of arXiv:2209.12152, with shortcuts that fade from the first block in to the last block out.
 """

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from echoless.config import ShortcutConfig, ViTConfig
-from echoless.models.body import Body
+from echoless.models.body import Backbone
 from echoless.models.features import Features
 from echoless.models.layers import (
     Block,
@@ -28,7 +28,7 @@ from echoless.models.layers import (
 from echoless.shortcuts import PreNormBranch, evaluating, shortcut_record
 
 
-class ViT(Body):
+class ViT(Backbone):
     """Patches and a class token through pre-norm blocks: x <- alpha_l * x + f_l(x)."""
 
     positions: Tensor

@@ -1,7 +1,7 @@
-"""What does DINO minimise (arXiv:2104.14294)? The student's cross-entropy with what the teacher says of other views.
+"""What does DINO minimise (arXiv:2104.14294)? The student's cross-entropy with the teacher's output on other views.
 
-Centring keeps one prototype from taking all, a low teacher temperature (sharpening) keeps all from being equal; without
-either, every image gets the same answer.
+Centring prevents one prototype from dominating, a low teacher temperature (sharpening) prevents a uniform output;
+without either, training collapses.
 """
 
 from __future__ import annotations

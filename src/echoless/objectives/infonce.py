@@ -1,4 +1,4 @@
-"""What does a contrastive pair minimise? InfoNCE: the other view of an image, found among those of the whole batch.
+"""What does MoCo v3 minimise? InfoNCE: classify the other view of an image among those of the whole batch.
 
 The denominator repels every other image of the batch: it spreads features out, where fading draws them together.
 """

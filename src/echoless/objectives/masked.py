@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -27,7 +29,10 @@ def masking_from_noise(noise_BN: Tensor, ratio: float) -> Masking:
     patches = noise_BN.shape[1]
     visible = int(patches * (1.0 - ratio))
     if visible == 0:
-        raise ConfigError(f"mask_ratio is {ratio!r} for {patches} patches; allowed: less, so that one stays visible")
+        largest = math.floor((1 - 1 / patches) * 1e4) / 1e4
+        raise ConfigError(
+            f"mask_ratio {ratio!r} hides all {patches} patches; the largest that leaves one visible is {largest:g}"
+        )
     return Masking(noise_BN.argsort(dim=1), visible)
 
 

@@ -1,4 +1,4 @@
-"""Which time and which label does the network see in training? Those drawn, with some labels hidden."""
+"""What is drawn for a training step of a diffusion model? Noise, time, and which labels are dropped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from echoless.randomness import generator_for
 
 # What Algorithm 1 of arXiv:2006.11239 and Algorithm 1 of arXiv:2207.12598 draw for each sample.
 def draw_noising(batch_size: int, shape: tuple[int, ...], seed: int, step: int) -> Draws:
-    """Noise, a time in [0, 1), and a number in [0, 1) that decides whether the label is hidden."""
+    """Noise, a time in [0, 1), and a number in [0, 1) that decides whether the label is dropped."""
     return {
         "noise": torch.randn(batch_size, *shape, generator=generator_for(seed, "noise", step)),
         "time": torch.rand(batch_size, generator=generator_for(seed, "time", step)),
@@ -22,7 +22,7 @@ def draw_noising(batch_size: int, shape: tuple[int, ...], seed: int, step: int) 
 
 # Algorithm 1 of arXiv:2207.12598: the label is discarded with a fixed probability.
 def hide_labels(labels_B: Tensor | None, draws: Draws, classes: int | None, dropout: float) -> Tensor | None:
-    """What the network is told: class `classes` means "no label", and so does any negative label."""
+    """The labels the network is given: class `classes` is the null label, and so is any negative label."""
     if classes is None:
         return None
     if labels_B is None:

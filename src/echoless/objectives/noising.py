@@ -1,4 +1,4 @@
-"""How does a denoiser look at an image? Noised to a chosen level, at the time that belongs to it."""
+"""What is a diffusion model given for a noise level? The image with that much noise, and its time."""
 
 from __future__ import annotations
 

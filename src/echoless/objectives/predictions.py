@@ -1,4 +1,4 @@
-"""What does a network predict, and what is that in other words? Noise, data, velocity and score, all from any.
+"""How are predictions of noise, data, velocity and score converted into one another?
 
 At one time of a path, x = a * data + s * noise and v = a' * data + s' * noise: two equations in two unknowns, so any
 one prediction and x give all the others. Nothing here divides by what need not be small: a velocity becomes a score
@@ -63,7 +63,7 @@ def to_score(value: Tensor, x: Tensor, at: Point, given: Prediction) -> Tensor:
 
 # The four above, by name.
 def convert(value: Tensor, x: Tensor, at: Point, given: Prediction, wanted: Prediction) -> Tensor:
-    """A prediction in other words."""
+    """A prediction of one kind as one of another."""
     converters = {"velocity": to_velocity, "noise": to_noise, "score": to_score, "data": to_data}
     if wanted not in converters:
         raise ConfigError(f"prediction is {wanted!r}; allowed: {', '.join(PREDICTIONS)}")

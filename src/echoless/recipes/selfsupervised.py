@@ -2,8 +2,8 @@
 
 Both have ordinary shortcuts, as published: `--alpha-min 0.7` fades them, `--variant none` removes them. Branches do not
 start at zero at any alpha: the class token, which the losses read, would know nothing of the image. A residual-free
-encoder starts by its own rule (arXiv:2510.00345). In runs of a few thousand steps the slow copy follows faster than
-published, and learning rates are higher.
+encoder needs `--init-scheme skipless` to learn (arXiv:2510.00345; its constants for DINO: `--init-constants 1.8 1 3`).
+In runs of a few thousand steps the slow copy follows faster than published, and learning rates are higher.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def checkpoint_folders(checkpoints: Path) -> list[Path]:
 
 
 def _missing_latest(checkpoints: Path, newest: Path) -> list[Skipped]:
-    """Say so when `latest` names a newer checkpoint than the newest found: somebody removed it."""
+    """Where `latest` names a newer checkpoint than the newest found: it was removed."""
     try:
         name = read_small(checkpoints / LATEST).decode(errors="replace").strip()
     except EcholessError as error:

@@ -14,13 +14,13 @@ from echoless.objectives import DiffusionObjective, FlowObjective, Objective, no
 from echoless.randomness import generator_for
 
 PROBE_IMAGES = 256
-PROBE_LEVEL = 0.1  # of noise, for models that see no image without; features are best at a little of it
+PROBE_LEVEL = 0.1  # noise level for diffusion models, whose features are best at a low one
 
 
 def probe_batch(
     images: Images, size: tuple[int, int], mean: tuple[float, ...], std: tuple[float, ...], seed: int
 ) -> Tensor:
-    """The same few images at every look, drawn once from the seed."""
+    """The same few images at every measurement, drawn once from the seed."""
     ids = _probe_ids(images, seed)
     batches = evaluation_batches(images, size=size, batch_size=64, mean=mean, std=std, ids=ids, workers=0)
     return torch.cat([batch.images_BCHW for batch in batches])

@@ -1,4 +1,4 @@
-"""How does `pretrain --latent` go from images to latents? An autoencoder, the size it sees, and its cached moments."""
+"""How does `pretrain --latent` go from images to latents? An autoencoder, its input size, and cached moments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LatentSpace:
     shape: tuple[int, int, int]  # of a latent
 
     def facts(self, facts: DataFacts) -> DataFacts:
-        """The data as the model will see it."""
+        """The data as the model is given it: latents instead of images."""
         channels, height, width = self.shape
         return replace(facts, channels=channels, height=height, width=width)
 

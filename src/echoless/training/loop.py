@@ -133,7 +133,7 @@ def _continue(session: Session) -> int:
 
 
 def _newest_checkpoint(session: Session) -> Checkpoint | None:
-    """Every process reads for itself, and nobody writes before all have read."""
+    """Every process reads for itself; none writes before all have read."""
     found = find_latest_valid(session.out / "checkpoints")
     for skipped in found.skipped if found else ():
         session.say(f"passed over {skipped.name}: {skipped.reason}")
@@ -181,7 +181,7 @@ def _probe(session: Session) -> Tensor | None:
 
 @dataclass
 class Clock:
-    """How fast is it, and how much of that is waiting for data?"""
+    """Throughput, and the share of the time spent waiting for data."""
 
     first: int
     _ticks: deque[tuple[float, int, float]] = field(default_factory=lambda: deque(maxlen=50))
@@ -212,7 +212,7 @@ def _record(session: Session, done: int, report: StepReport, clock: Clock, probe
     rates = clock.rates(session.trainee.team.world)
     speed = f"{rates['images_per_second']:.3g} images/s" if clock.steps > 1 else ""
     if clock.steps == 1:
-        session.progress.begin(done)  # the first step warms up, and compiles: it says nothing of the others
+        session.progress.begin(done)  # the first step warms up and compiles: it is not counted
     session.progress.show(done, f"loss {report.loss:.4f}  {speed}")
     if clock.steps == _STEPS_BEFORE_ESTIMATE:
         if session.note_speed is not None:

@@ -22,6 +22,7 @@ from echoless.config import (
     SiTConfig,
     UViTConfig,
 )
+from echoless.config.checks import require
 from echoless.config.supervised import ClassifierConfig, SupervisedConfig
 from echoless.errors import ConfigError
 from echoless.models import fresh
@@ -36,6 +37,9 @@ def _masked(objective: MaskedConfig, model: MAEConfig, steps: int) -> Objective:
 
 
 def _supervised(objective: SupervisedConfig, model: ClassifierConfig, steps: int) -> Objective:
+    alone = not model.encoder.shortcuts.carry
+    allowed = "0 with variant none, because nothing is left of the stream where a branch is dropped"
+    require(not alone or objective.drop_path == 0, "drop_path", objective.drop_path, allowed)
     return SupervisedObjective(objective, model.classes, model.encoder.branches)
 
 

@@ -1,4 +1,4 @@
-"""At which times does a sampler look? Each function gives the whole grid, from noise to data, in float64."""
+"""At which times does a sampler evaluate the network? Grids from noise to data, in float64."""
 
 from __future__ import annotations
 

@@ -1,0 +1,199 @@
+"""`echoless.load` gives a frozen encoder: vectors, named intermediates, inputs and tables, equal to `echoless embed`.
+
+And a run that has not ended is evaluated, embedded and exported at its newest checkpoint, which every output names.
+Run alone: pytest tests/evaluation/test_frozen.py
+"""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+import echoless
+from echoless.data import evaluation_batches, open_images
+from echoless.errors import ConfigError, DataError, RunError
+from echoless.exchange import export_encoder
+from echoless.runs import RunFolder
+from echoless.runs.open import load_body
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Files of several formats, sizes and modes, in two classes; one JPEG large enough to be decoded at half size."""
+    folder, random = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
+
+    def picture(height, width, channels=3):
+        coarse = random.integers(0, 256, (5, 7, channels), dtype=np.uint8)
+        return Image.fromarray(coarse.squeeze()).resize((width, height), Image.Resampling.BICUBIC)
+
+    for name in ("cats", "dogs"):
+        (folder / name).mkdir()
+        picture(40, 60).save(folder / name / "a.png")
+        picture(32, 32).save(folder / name / "b.jpg", quality=90)
+        picture(33, 47).save(folder / name / "c.webp")
+        picture(50, 20).convert("P").save(folder / name / "d.png")
+    picture(600, 900).save(folder / "cats" / "large.jpg", quality=90)
+    rotated = picture(48, 30)
+    exif = rotated.getexif()
+    exif[0x0112] = 6
+    rotated.save(folder / "dogs" / "rotated.jpg", exif=exif)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def stopped(run, tmp_path_factory):
+    copy = tmp_path_factory.mktemp("stopped") / "run"
+    shutil.copytree(run, copy)
+    shutil.rmtree(copy / "encoder")
+    return copy
+
+
+def vectors(table) -> np.ndarray:
+    return np.stack(table["feature"].to_pylist()).astype(np.float32)
+
+
+def test_preprocess_and_call_give_what_embed_writes(run, photos, tmp_path):
+    """From each file, opened by Pillow as anybody would: the input exactly, the vector to 1e-6 of its length."""
+    echoless.embed(run, photos, tmp_path / "f.parquet")
+    table = pq.read_table(tmp_path / "f.parquet")
+    encoder, images = echoless.load(run), open_images(photos)
+    inputs = torch.cat(
+        [
+            batch.images_BCHW
+            for batch in evaluation_batches(
+                images, size=encoder.image_size, batch_size=4, mean=encoder.mean, std=encoder.std
+            )
+        ]
+    )
+    for index, (path, vector) in enumerate(zip(table["path"].to_pylist(), vectors(table))):
+        with Image.open(photos / path) as opened:
+            image = encoder.preprocess(opened)
+        assert torch.equal(image, inputs[index]), path
+        ours = encoder(image[None])[0].numpy()
+        assert np.abs(ours - vector).max() <= 1e-6 * np.linalg.norm(vector), path
+
+
+def test_a_picture_in_memory_is_preprocessed_as_its_file(run, photos):
+    """Once Pillow has decoded it; only a large JPEG differs, because its file is decoded at a reduced size."""
+    encoder = echoless.load(run)
+    for path in sorted(photos.rglob("*.png")) + sorted(photos.rglob("b.jpg")):
+        with Image.open(path) as opened, Image.open(path) as loaded:
+            loaded.load()
+            assert torch.equal(encoder.preprocess(opened), encoder.preprocess(loaded)), path
+
+
+def test_the_callers_picture_is_left_as_it_was(run, photos):
+    with Image.open(photos / "cats" / "large.jpg") as image:
+        before = image.size
+        echoless.load(run).preprocess(image)
+        assert image.size == before and np.asarray(image).shape == (600, 900, 3)
+
+
+def test_preprocess_converts_channels_and_refuses_what_is_no_picture_of_levels(run):
+    encoder = echoless.load(run)
+    for mode in ("L", "RGBA", "CMYK", "I;16"):
+        assert encoder.preprocess(Image.new(mode, (40, 50))).shape == (3, 32, 32)
+    with pytest.raises(DataError, match="the image cannot be used: floating-point pixels"):
+        encoder.preprocess(Image.new("F", (40, 50)))
+
+
+def test_embed_gives_the_table_that_the_verb_writes(run, photos, tmp_path):
+    echoless.embed(run, photos, tmp_path / "f.parquet")
+    table = echoless.load(run).embed(photos)
+    assert table.equals(pq.read_table(tmp_path / "f.parquet"))
+    assert table.column_names == ["path", "feature", "label"] and set(table["label"].to_pylist()) == {"cats", "dogs"}
+
+
+def test_the_vector_is_the_papers_feature_unless_another_is_asked_for(run):
+    encoder, images = echoless.load(run), torch.randn(3, 3, 32, 32)
+    model = load_body(run).model
+    features = model.features(images)
+    assert torch.equal(encoder(images), features.pool())
+    assert torch.equal(encoder(images, layer="block02/+mlp", pooling="cls"), features["block02/+mlp"][:, 0])
+    assert not encoder(images).requires_grad
+    with pytest.raises(ConfigError, match="layer is 'last'; allowed: block00"):
+        encoder(images, layer="last")
+    with pytest.raises(ConfigError, match=r"images have the shape \(3, 32, 32\); allowed: \(batch, 3, height, width\)"):
+        encoder(images[0])
+
+
+def test_every_intermediate_has_its_name_in_order(run):
+    encoder, images = echoless.load(run), torch.randn(3, 3, 32, 32)
+    found, expected = encoder.features(images), load_body(run).model.features(images)
+    assert list(found) == list(expected) and list(found)[:3] == ["embed", "block00/attn", "block00/+attn"]
+    assert all(torch.equal(found[name], expected[name]) for name in found)
+
+
+def test_its_repr_can_be_read(run, stopped):
+    shown = "3 x 32 x 32, 6 layers, default block05/+mlp)"
+    assert repr(echoless.load(run)) == f"Encoder({run}: {shown}"
+    assert repr(echoless.load(stopped)) == f"Encoder({stopped} (checkpoint of step 30, averaged): {shown}"
+
+
+def test_all_parts_of_a_run_are_opened(run):
+    images, last = torch.randn(2, 3, 32, 32), "snapshots/step-00000030"
+    expected = echoless.load(run)(images)
+    for part in ("encoder", last, "checkpoints/step-00000030"):
+        assert torch.equal(echoless.load(run / part)(images), expected), part
+    assert not torch.equal(echoless.load(run / "snapshots" / "step-00000010")(images), expected)
+
+
+def test_a_transformers_folder_is_opened_and_names_its_hidden_states(tmp_path):
+    from transformers import ViTConfig, ViTModel
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    model = ViTModel(ViTConfig(**sizes, image_size=32, patch_size=8)).eval()
+    model.save_pretrained(tmp_path / "vit")
+    encoder, images = echoless.load(tmp_path / "vit"), torch.randn(2, 3, 32, 32)
+    assert list(encoder.features(images)) == ["hidden00", "hidden01", "hidden02"]
+    with torch.no_grad():
+        hidden = model(images, output_hidden_states=True).hidden_states
+    torch.testing.assert_close(encoder(images), hidden[-1].mean(dim=1))
+    with pytest.raises(ConfigError, match=r"noise is 0.2, but .* is no diffusion model; allowed: no noise"):
+        echoless.load(tmp_path / "vit", noise=0.2)
+
+
+def test_what_does_not_exist_says_everything_that_is_allowed(tmp_path):
+    with pytest.raises(RunError, match=r"does not exist; allowed: a run, .*, a transformers folder, or timm:NAME"):
+        echoless.load(tmp_path / "nowhere")
+
+
+# A run that has not ended.
+
+
+def test_a_stopped_run_is_evaluated_and_its_numbers_name_the_checkpoint(stopped):
+    said: list[str] = []
+    settings = {"train": "shapes:60", "metrics": ("knn",), "k": (5,), "device": "cpu"}
+    metrics = echoless.evaluate(stopped, say=said.append, **settings)
+    assert f"the run has not ended: measuring {stopped} (checkpoint of step 30, averaged)" in said
+    checkpoints = {metric.protocol["features"]: metric.protocol.get("checkpoint") for metric in metrics}
+    assert checkpoints == {"trained": 30, "raw pixels": None, "untrained": None}
+    assert any(record["protocol"].get("checkpoint") == 30 for record in RunFolder(stopped).read_results())
+
+
+def test_a_stopped_run_is_embedded_as_the_complete_one(run, stopped, photos, tmp_path, capsys):
+    for name, source in (("whole", run), ("part", stopped)):
+        echoless.embed(source, photos, tmp_path / f"{name}.parquet")
+    assert pq.read_table(tmp_path / "whole.parquet").equals(pq.read_table(tmp_path / "part.parquet"))
+    assert "the run has not ended: embedding with" in capsys.readouterr().err
+
+
+def test_a_stopped_run_is_exported_and_its_card_says_so(stopped, tmp_path):
+    report = export_encoder(stopped, "onnx", tmp_path / "onnx", tolerance=1e-3)
+    assert "(onnx, checkpoint of step 30, averaged)" in str(report)
+    card = (tmp_path / "onnx" / "README.md").read_text()
+    assert "checkpoint of step 30, averaged; the run has not ended" in card
+
+
+def test_a_diffusion_model_is_no_encoder_to_export(tmp_path):
+    from tiny import tiny_diffusion, tiny_images, tiny_run
+
+    images = tiny_images()
+    tiny_run(tmp_path / "run", images, tiny_diffusion(images, "uvit", steps=2))
+    with pytest.raises(RunError, match="kind 'uvit', which evaluate, embed and sample take; allowed for export: vit"):
+        export_encoder(tmp_path / "run", "onnx", tmp_path / "onnx")
