@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 
 import pytest
-
 from echoless.cli.finetune import Finetune
-from echoless.cli.parsing import parse
 from echoless.cli.pretrain import Pretrain
+
+from echoless.cli.parsing import parse
 from echoless.config.options import FinetuneOptions, PretrainOptions, as_command
 
 OPTIONS = [

@@ -6,10 +6,10 @@ Run alone: pytest tests/recipes/test_papers_selfsupervised.py.
 from __future__ import annotations
 
 import pytest
-
 from echoless.cli.evaluate import Evaluate
-from echoless.cli.parsing import parse
 from echoless.cli.pretrain import Pretrain
+
+from echoless.cli.parsing import parse
 from echoless.config import DataConfig
 from echoless.config.facts import DataFacts
 from echoless.config.options import SweepOptions

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from echoless.cli.pretrain import Pretrain
 
 from echoless.cli.parsing import parse
-from echoless.cli.pretrain import Pretrain
 from echoless.config import DataConfig
 from echoless.config.facts import DataFacts
 from echoless.config.options import SweepOptions

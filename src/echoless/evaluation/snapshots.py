@@ -24,7 +24,10 @@ def measure_snapshots(bench: Bench, names: Sequence[str]) -> list[Metric]:
     metrics: list[Metric] = []
     for folder in _folders(bench):
         encoder = from_folder(
-            folder, str(choose_device(bench.options.device)), bench.encoder.noise, bench.options.latent
+            folder,
+            str(choose_device(bench.options.device)),
+            bench.encoder.noise,
+            str(bench.options.latent) if bench.options.latent else None,
         )
         subject = Subject(bench, "trained", encoder, {"step": int(folder.name.removeprefix("step-"))})
         metrics += [metric for name in names if METRICS[name].snapshots for metric in METRICS[name].of(subject)]

@@ -29,10 +29,11 @@ KINDS = "a transformers or diffusers folder, timm:NAME, torchvision:NAME, or a r
 
 def inspect_model(model: str | Path, **options: Any) -> PatchReport:
     """The shortcuts that `decay_shortcuts` finds in a model. The keywords are the fields of `InspectOptions`."""
-    return inspect_with(str(model), InspectOptions(**options))
+    return inspect_with(InspectOptions(model, **options))
 
 
-def inspect_with(name: str, options: InspectOptions) -> PatchReport:
+def inspect_with(options: InspectOptions) -> PatchReport:
+    name = str(options.model)
     if (faded := _of_ours(Path(name))) is not None:
         return faded
     model, example = _open(name)

@@ -11,7 +11,7 @@ from echoless.config import DataConfig
 from echoless.config.checks import nearest, require, require_number, require_whole
 from echoless.config.facts import DataFacts
 from echoless.config.options import PretrainOptions, SweepOptions
-from echoless.recipes.resolve import settle
+from echoless.recipes.resolve import resolve
 from echoless.sweeps.experiment import RUN, Experiment, Quantity, Trial, Words, command, trial_name
 
 MOST_TRIALS = 10_000
@@ -122,7 +122,8 @@ def _combinations(choices: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
 def _check(chosen: Mapping[str, Any], options: SweepOptions) -> None:
     """What `pretrain` checks before it looks at the data."""
     length = {"epochs": options.epochs, "max_steps": options.max_steps, "recipe": options.recipe}
-    settle(PretrainOptions(**(length | dict(chosen))), DataFacts(3, 64, 64, 1000), DataConfig())
+    wanted = PretrainOptions(options.data, out=options.out, **(length | dict(chosen)))
+    resolve(wanted, DataFacts(3, 64, 64, 1000), DataConfig())
 
 
 def _value(text: str) -> Any:

@@ -39,10 +39,11 @@ class Swept:
     stopped: bool = False
 
 
-def run_sweep(data: str, out: Path, options: SweepOptions, say: Say) -> Swept:
-    experiment = plan(data, options)
+def run_sweep(options: SweepOptions, say: Say) -> Swept:
+    out = Path(options.out)
+    experiment = plan(options)
     if not options.print:
-        _look_at_data(data, options)
+        _look_at_data(options)
     lock = lay_out(experiment, out)
     try:
         if options.print:
@@ -55,17 +56,18 @@ def run_sweep(data: str, out: Path, options: SweepOptions, say: Say) -> Swept:
         lock.release()
 
 
-def plan(data: str, options: SweepOptions) -> Experiment:
+def plan(options: SweepOptions) -> Experiment:
     """Everything that can be refused is refused here; nothing is read or written."""
+    data = str(options.data)
     require_whole("jobs", options.jobs, 1, 1024)
     return grid(data, options) if options.paper is None else paper(options.paper, data, options)
 
 
-def _look_at_data(data: str, options: SweepOptions) -> None:
+def _look_at_data(options: SweepOptions) -> None:
     """Once, before every run would stumble over the same folder; what is decoded here is cached for all of them."""
-    read_images(data, options.labels)
-    if options.test is not None:
-        read_images(options.test, options.test_labels)
+    for data, labels in ((options.data, options.labels), (options.test, options.test_labels)):
+        if data is not None:
+            read_images(str(data), str(labels) if labels else None)
 
 
 def lay_out(experiment: Experiment, out: Path) -> FileLock:

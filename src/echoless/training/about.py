@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -24,12 +24,17 @@ _PACKAGES = ("torch", "numpy", "pillow", "safetensors", "scikit-learn")
 
 
 @contextmanager
-def recorded(run: RunFolder | None, command: str, model: nn.Module, team: Team) -> Iterator[None]:
-    """Counts the sessions of a run and their seconds. A killed one has begun and not ended, and its time is unknown."""
+def recorded(
+    run: RunFolder | None, command: str, model: nn.Module, team: Team, runtime: Mapping[str, Any] | None = None
+) -> Iterator[None]:
+    """Counts the sessions of a run and their seconds. A killed one has begun and not ended, and its time is unknown.
+
+    `runtime`: the settings that the next --resume is to remember.
+    """
     if run is None:
         yield
         return
-    about = _begin(run.read_about(), command, model, team)
+    about = _begin(run.read_about(), command, model, team) | {"runtime": dict(runtime or {})}
     run.write_about(about)
     started = time.monotonic()
     yield

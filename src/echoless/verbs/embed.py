@@ -1,42 +1,34 @@
-"""How does `embed` go from a run and a folder of images to a file of vectors?"""
+"""What does `embed` do? From a run and a folder of images to a file of vectors."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from echoless.config.options import EmbedOptions
-from echoless.data import open_images
-from echoless.evaluation import embed as embedding
-from echoless.evaluation.encoder import open_encoder
-from echoless.evaluation.extract import View
-from echoless.runs.open import converted_channels
-from echoless.runtime import Progress, join_team, leave_team
+from echoless.verbs.early import require_data
+from echoless.verbs.signature import signature_of
+
+if TYPE_CHECKING:
+    from echoless.data import Images
 
 
-def embed(source: str | Path, data: str | Path, out: str | Path, **options: Any) -> int:
-    """One vector per image. The keywords are the fields of `EmbedOptions`. Returns the number of vectors."""
-    return embed_with(str(source), str(data), Path(out), EmbedOptions(**options))
+@signature_of(EmbedOptions)
+def embed(options: EmbedOptions) -> int:
+    """Returns the number of vectors."""
+    require_data(options.data)
 
+    from echoless.evaluation import embed as embedding
+    from echoless.evaluation.encoder import open_encoder
+    from echoless.evaluation.extract import View
+    from echoless.runtime import Progress, join_team, leave_team
 
-def embed_with(source: str, data: str, out: Path, options: EmbedOptions) -> int:
+    source, out, latent = str(options.run), Path(options.out), str(options.latent) if options.latent else None
     embedding.check_target(out, options.overwrite)
     team = join_team(options.device)
     try:
-        encoder = open_encoder(source, device=str(team.device), noise=options.noise, latent=options.latent)
-        with Progress("reading images", 1, "images") as reading:
-
-            def show(done: int, total: int) -> None:
-                reading.total = total
-                reading.show(done)
-
-            images = open_images(
-                data,
-                labels=Path(options.labels) if options.labels else None,
-                channels=converted_channels(source),
-                progress=show if team.leads else None,
-                say=reading.say if team.leads else None,
-            )
+        encoder = open_encoder(source, device=str(team.device), noise=options.noise, latent=latent)
+        images = _read(options, leads=team.leads)
         layer = encoder.default_layer if options.layer == "last" else options.layer
         with Progress("embedding", images.usable, "images") as progress:
             return embedding.embed(
@@ -53,3 +45,24 @@ def embed_with(source: str, data: str, out: Path, options: EmbedOptions) -> int:
             )
     finally:
         leave_team()
+
+
+def _read(options: EmbedOptions, *, leads: bool) -> Images:
+    """Every process reads; one of them says how far it is."""
+    from echoless.data import open_images
+    from echoless.runs.open import converted_channels
+    from echoless.runtime import Progress
+
+    with Progress("reading images", 1, "images") as reading:
+
+        def show(done: int, total: int) -> None:
+            reading.total = total
+            reading.show(done)
+
+        return open_images(
+            options.data,
+            labels=Path(options.labels) if options.labels else None,
+            channels=converted_channels(str(options.run)),
+            progress=show if leads else None,
+            say=reading.say if leads else None,
+        )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
 from echoless.config.metrics import Metric
 from echoless.config.options import EvaluateOptions
+from echoless.config.options.fields import AnyPath
 from echoless.data import Images, default_cache_dir
 from echoless.data.overlap import overlap_warning
 from echoless.data.reading import align_classes, read_images
@@ -28,17 +28,17 @@ from echoless.reports.datasheet import show_data
 from echoless.runs import RunFolder
 from echoless.runs.open import converted_channels
 from echoless.runtime import choose_device
+from echoless.verbs.early import require_data
+from echoless.verbs.signature import signature_of
 
 Say = Callable[[str], None]
 
 
-def evaluate(source: str | Path, *, say: Say = print, **options: Any) -> list[Metric]:
-    """Measure an encoder. The keywords are the fields of `EvaluateOptions`."""
-    return evaluate_with(str(source), EvaluateOptions(**options), say)
-
-
-def evaluate_with(source: str, options: EvaluateOptions, say: Say) -> list[Metric]:
-    bench = _prepare(source, options, say)
+@signature_of(EvaluateOptions)
+def evaluate(options: EvaluateOptions, say: Say = print) -> list[Metric]:
+    """Returns every number with its protocol; they are also added to RUN/results.json."""
+    require_data(options.train, options.test)
+    bench = _prepare(options, say)
     measured = _allowed(bench)
     _check(bench, measured)
     metrics: list[Metric] = []
@@ -76,16 +76,18 @@ def _show_own_images(run: RunFolder, bench: Bench) -> None:
         show_data(run, bench.train, bench.encoder.image_size)
 
 
-def _prepare(source: str, options: EvaluateOptions, say: Say) -> Bench:
-    encoder = open_encoder(source, device=str(choose_device(options.device)), latent=options.latent)
+def _prepare(options: EvaluateOptions, say: Say) -> Bench:
+    source = str(options.run)
+    latent = str(options.latent) if options.latent else None
+    encoder = open_encoder(source, device=str(choose_device(options.device)), latent=latent)
     channels = converted_channels(source)
     run = Path(source) if (Path(source) / "checkpoints").is_dir() else None
-    data = options.train or _data_of(Path(source))
+    data = str(options.train) if options.train else _data_of(Path(source))
     train = _open(data, options.labels, channels, encoder)
-    test = _open(options.test, options.test_labels, channels, encoder) if options.test else None
-    if options.test and test is not None:
+    test = _open(str(options.test), options.test_labels, channels, encoder) if options.test else None
+    if test is not None:
         align_classes(train, test)
-        if warning := overlap_warning(train, test, (data, options.test)):
+        if warning := overlap_warning(train, test, (data, str(options.test))):
             say(warning)
     cache = (run or default_cache_dir()) / "features" if options.cache else None
     return Bench(encoder, train, test, options, run, cache, say)
@@ -98,8 +100,8 @@ def _data_of(run: Path) -> str:
         raise RunError(f"{run} does not say which images it was trained on; give --train") from None
 
 
-def _open(data: str, labels: str | None, channels: int | None, encoder: Encoder) -> Images:
-    images = read_images(data, labels, channels)
+def _open(data: str, labels: AnyPath | None, channels: int | None, encoder: Encoder) -> Images:
+    images = read_images(data, str(labels) if labels else None, channels)
     check_channels(encoder, images)
     return images
 

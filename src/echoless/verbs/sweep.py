@@ -1,14 +1,28 @@
-"""`sweep`: train and measure a grid of runs, or an experiment of the papers, and compare them over seeds."""
+"""What does `sweep` do? See `sweeps/run.py`."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from echoless.config.options import SweepOptions
-from echoless.sweeps.run import Say, Swept, run_sweep
+from echoless.verbs.early import require_data
+from echoless.verbs.signature import signature_of
+
+if TYPE_CHECKING:
+    from echoless.sweeps.run import Swept
 
 
-def sweep(data: str | Path, out: str | Path, *, say: Say = print, **options: Any) -> Swept:
-    """Run a grid or an experiment of a paper. The keywords are the fields of `SweepOptions`."""
-    return run_sweep(str(data), Path(out), SweepOptions(**options), say)
+def _print(text: str) -> None:
+    print(text, flush=True)
+
+
+@signature_of(SweepOptions)
+def sweep(options: SweepOptions, say: Callable[[str], None] = _print) -> Swept:
+    """Returns which runs failed, and whether a signal stopped the sweep."""
+    if not options.print:  # printed commands may be for another machine
+        require_data(options.data, options.test)
+
+    from echoless.sweeps.run import run_sweep
+
+    return run_sweep(options, say)
