@@ -40,7 +40,7 @@ class _Walk:
         self.positional = positional(options)
         named = [field.name for field in self.fields if field.kw_only]
         self.flags = {flag(name): name for name in named}
-        self.switches = {name for name in named if bool in _parts(self.hints[name])}
+        self.switches = {name for name in named if bool in members(self.hints[name])}
         self.flags |= {flag(f"no_{name}"): name for name in self.switches}
         self.given: dict[str, list[str]] = {}
         self.unknown: str | None = None
@@ -82,16 +82,16 @@ def _is_flag(word: str) -> bool:
     return word.startswith("-") and len(word) > 1 and not _reads(float, word)
 
 
-def _parts(hint: Any) -> tuple[Any, ...]:
+def members(hint: Any) -> tuple[Any, ...]:
     """The members of a union without None; the hint itself where it is none."""
     if get_origin(hint) in (Union, types.UnionType):
-        return tuple(inner for part in get_args(hint) for inner in _parts(part) if inner is not type(None))
+        return tuple(inner for part in get_args(hint) for inner in members(part) if inner is not type(None))
     return (hint,)
 
 
-def _list_type(hint: Any) -> tuple[Any, int | None] | None:
+def values_of(hint: Any) -> tuple[Any, int | None] | None:
     """(type of one value, how many; None for any number) of a field that takes several."""
-    for part in _parts(hint):
+    for part in members(hint):
         if get_origin(part) is tuple:
             inner = get_args(part)
             return inner[0], None if inner[-1] is Ellipsis else len(inner)
@@ -99,14 +99,14 @@ def _list_type(hint: Any) -> tuple[Any, int | None] | None:
 
 
 def _most_values(hint: Any) -> int | None:
-    several = _list_type(hint)
+    several = values_of(hint)
     return several[1] if several else 1
 
 
 def _mistake(hint: Any, shown: str, values: list[str]) -> str | None:
-    several = _list_type(hint)
+    several = values_of(hint)
     one, count = several if several else (hint, 1)
-    if bool in _parts(hint):
+    if bool in members(hint):
         return f"{shown} takes no value" if values else None
     if not values:
         return f"{shown} has no value"
@@ -119,7 +119,7 @@ def _mistake(hint: Any, shown: str, values: list[str]) -> str | None:
 
 
 def _reads(hint: Any, word: str) -> bool:
-    for part in _parts(hint):
+    for part in members(hint):
         if get_origin(part) is Literal:
             if word in get_args(part):
                 return True
@@ -135,9 +135,9 @@ def _reads(hint: Any, word: str) -> bool:
 
 
 def _choices(hint: Any) -> list[str]:
-    return [str(choice) for part in _parts(hint) if get_origin(part) is Literal for choice in get_args(part)]
+    return [str(choice) for part in members(hint) if get_origin(part) is Literal for choice in get_args(part)]
 
 
 def _allowed(hint: Any) -> str:
     numbers = {int: "a whole number", float: "a number"}
-    return ", ".join([*(numbers[part] for part in _parts(hint) if part in numbers), *_choices(hint)])
+    return ", ".join([*(numbers[part] for part in members(hint) if part in numbers), *_choices(hint)])

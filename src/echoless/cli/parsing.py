@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 
 import tyro
 
-from echoless.cli.mistakes import explain
+from echoless.cli.mistakes import explain, members, values_of
 from echoless.config.options.fields import explanations, is_required
 from echoless.errors import ConfigError
 
@@ -50,7 +50,7 @@ def _command(options: type[Any]) -> type[Any]:
         hint: Any = as_typed(hints[field.name])
         described = tyro.conf.arg(
             help=texts[field.name],
-            metavar=None if field.kw_only else word_for(field.name),
+            metavar=_metavar(hints[field.name]) if field.kw_only else word_for(field.name),
             # The text says what happens where nothing is given.
             help_behavior_hint="" if field.default is None or field.default is False else None,
         )
@@ -72,6 +72,17 @@ def as_typed(hint: Any) -> Any:
     if origin is tuple:
         return tuple[tuple(as_typed(part) for part in inner)]  # type: ignore[misc]
     return hint
+
+
+def _metavar(hint: Any) -> str | None:
+    """What stands behind a flag where tyro's word for the type would not help."""
+    if Path in members(hint):
+        return "PATH"
+    several = values_of(hint)
+    words = {int: "INT", float: "FLOAT", str: "TEXT"}
+    if several is None or several[1] is not None or several[0] not in words:
+        return None
+    return f"{words[several[0]]} [{words[several[0]]} ...]"
 
 
 def word_for(name: str) -> str:

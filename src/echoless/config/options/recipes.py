@@ -7,4 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RecipesOptions:
-    """List the recipes, with the command of each, its cost and what was seen; and the experiments of the papers."""
+    """List the recipes and the experiments of the papers.
+
+    Of every recipe its command, its cost and what was seen.
+    """
