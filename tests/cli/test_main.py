@@ -74,3 +74,21 @@ def test_every_recipe_is_listed_with_its_command(typed):
 
 def test_the_version_is_printed(typed):
     assert typed("--version").printed.startswith("echoless ")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_verb_is_verb_help(verb, typed):
+    asked, flagged = typed("help", verb), typed(verb, "--help")
+    assert asked == flagged and asked.code == 0 and "(default: None)" not in asked.printed
+
+
+def test_help_of_an_unknown_verb_names_the_nearest(typed):
+    assert "did you mean 'sample'?" in typed("help", "smaple").said
+
+
+def test_the_overview_has_every_verb_once_in_its_group(typed):
+    done = typed("help")
+    assert done == typed("--help")
+    assert re.findall(r"^  (\S+)  ", done.printed, re.M) == list(VERBS)
+    assert re.findall(r"^(\S.*):$", done.printed, re.M) == list(dict.fromkeys(v.group for v in VERBS.values()))
+    assert max(map(len, done.printed.splitlines())) <= 120

@@ -66,7 +66,7 @@ def _refuse_other_run(options: PretrainOptions, record: RunConfig) -> None:
     if hasattr(body, "classes"):
         recorded["conditional"] = body.classes is not None
     if record.data.latent is None:  # of latents, the model's channels are not those of the images
-        recorded["channels"] = body.channels
+        recorded["channels"] = record.data.channels or body.channels
     for name, value in given(options, *recorded).items():
         if value != recorded[name]:
             raise ConfigError(

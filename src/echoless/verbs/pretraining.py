@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from echoless.config import DataConfig, MaskedConfig, ModelConfig, RunConfig, RuntimeConfig, with_body
+from echoless.config.checks import require
 from echoless.config.facts import DataFacts
 from echoless.config.options import PretrainOptions, as_command
 from echoless.config.options.fields import given
@@ -99,13 +100,17 @@ def _read(options: PretrainOptions, stop: StopRequest) -> Images:
             progress.total = total
             progress.show(done)
 
-        return open_images(
+        images = open_images(
             options.data,
             labels=Path(options.labels) if options.labels else None,
             progress=show,
             say=progress.say,
             **given(options, "cache", "channels", "max_bad_fraction"),
         )
+    has = images.shape.channels
+    only = f"{has} with {options.data}, whose pixels are not decoded from image files"
+    require(options.channels in (None, has), "channels", options.channels, only)
+    return images
 
 
 def _encode(space: LatentSpace | None, images: Images, place: Workplace, options: PretrainOptions) -> Latents | None:
