@@ -28,6 +28,7 @@ from echoless.config import (
     mae_preset,
 )
 from echoless.data import Images, measure_statistics, open_images
+from echoless.reports.datasheet import show_data
 from echoless.runs import open_run
 from echoless.runtime import StopRequest, join_team, leave_team
 from echoless.training.launch import Launch, Workplace, launch
@@ -105,6 +106,8 @@ def tiny_run(
         with StopRequest() as stop:
             run = open_run(out, resume=resume, overwrite=overwrite) if team.leads else None
             team.wait()
+            if run is not None:
+                show_data(run, images, config.model.image_size)
             place = Workplace(out=out, run=run, stop=stop, team=team)
             runtime = RuntimeConfig(**options)
             return launch(Launch(config=config, runtime=runtime, images=images, place=place, resume=resume))

@@ -71,7 +71,7 @@ def test_a_failing_trial_is_told_in_one_line_and_the_others_go_on(tmp_path):
         assert swept.failed == ("b",) and not swept.stopped
         told = [line for line in said if line.startswith("[")]
         assert [int(line[1]) for line in told] == expected
-        assert any("b FAILED: echoless: verb is 'fly'; allowed: " in line for line in told)
+        assert any("b FAILED: echoless: unknown verb 'fly'; allowed: " in line for line in told)
         assert any("1 of 3 runs failed" in line for line in said)
 
 
