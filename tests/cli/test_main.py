@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import types
+from dataclasses import KW_ONLY, dataclass
 
 import pytest
 
-from echoless.verbs.table import VERBS
+from echoless.verbs.signature import signature_of
+from echoless.verbs.table import VERBS, Verb
 
 
 @pytest.mark.parametrize("words", [["--help"], ["doctor", "--help"], ["pretrain", "--help"], ["recipes", "--help"]])
@@ -92,3 +95,29 @@ def test_the_overview_has_every_verb_once_in_its_group(typed):
     assert re.findall(r"^  (\S+)  ", done.printed, re.M) == list(VERBS)
     assert re.findall(r"^(\S.*):$", done.printed, re.M) == list(dict.fromkeys(v.group for v in VERBS.values()))
     assert max(map(len, done.printed.splitlines())) <= 120
+
+
+@dataclass(frozen=True)
+class GreetOptions:
+    """Greet somebody."""
+
+    name: str
+    """Whom."""
+    _: KW_ONLY
+    times: int = 1
+    """How often."""
+
+
+def test_a_verb_is_a_row_an_options_class_and_a_function(typed, monkeypatch):
+    """Added from outside: command line, overview and help know it."""
+
+    @signature_of(GreetOptions)
+    def greet(options: GreetOptions) -> str:
+        return f"hello {options.name} " * options.times
+
+    monkeypatch.setitem(sys.modules, "echoless.verbs.greet", types.SimpleNamespace(greet=greet))
+    monkeypatch.setitem(VERBS, "greet", Verb("manners", GreetOptions, lambda options, result: result))
+    assert typed("greet", "you", "--times", 2).printed.strip() == "hello you hello you"
+    assert "manners:" in typed().printed and "How often." in typed("help", "greet").printed
+    assert greet("you") == "hello you "
+    assert typed("greet").said == "echoless greet: NAME is missing; see echoless greet --help\n"

@@ -29,6 +29,8 @@ sys.exit(code)
         ("pretrain shapes --out new --alpha-min 2", "alpha_min is 2.0; allowed: a number in [0, 1]"),
         ("finetune run --train nowhere --test shapes --out new", "data 'nowhere' does not exist"),
         ("finetune run --train shapes --test shapes --out run", "run is not empty (it holds a run)"),
+        ("pretrain shapes --out new --test-labels a.csv", "test_labels is 'a.csv', and there is no --test"),
+        ("sweep shapes --out new --test-labels a.csv", "test_labels is 'a.csv', and there is no --test"),
         ("embed run nowhere --out f.npy", "data 'nowhere' does not exist"),
         ("sweep nowhere --out new", "data 'nowhere' does not exist"),
     ],

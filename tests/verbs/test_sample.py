@@ -194,6 +194,21 @@ def test_a_folder_is_never_overwritten_by_accident(sit, tmp_path):
     assert (tmp_path / "mine" / "thesis.txt").exists()
 
 
+def test_a_resume_keeps_what_is_not_given_and_refuses_another_value_by_name(sit, tmp_path):
+    """Also where the value equals the default: it was given."""
+    out = tmp_path / "out"
+    first = {"n": 3, "steps": 2, "guidance": 2.0, "seed": 5, "classes": (1,), "guidance_channels": "first-three"}
+    assert sample(sit, out=out, sampler="euler", **first) == 3
+    before = levels(out)
+    (out / "samples.npz").unlink()
+    assert sample(sit, out=out, resume=True) == 3
+    assert np.array_equal(levels(out), before)
+    defaults = {"n": 64, "steps": 20, "guidance": 1.0, "seed": 0, "guidance_channels": "all", "sampler": "heun"}
+    for name, value in defaults.items():
+        with pytest.raises(RunError, match=f"^{name} was .* and is {value!r}; allowed on --resume: the same"):
+            sample(sit, out=out, resume=True, **{name: value})
+
+
 def test_guesses_are_clipped_where_there_is_black_and_white(sit, tmp_path):
     """Of a diffusion of pixels, unless asked not to; never a flow. Older samples do not say it: they were not."""
     uvit = denoiser(tmp_path / "uvit", "uvit")

@@ -1,4 +1,4 @@
-"""Which mistakes can be refused before torch is loaded? Paths that do not exist, and a run folder that is in use.
+"""Which mistakes can be refused before torch is loaded? Missing paths, a run folder in use, labels without images.
 
 The full checks are where the files are opened; these answer the common mistakes in a fraction of a second.
 """
@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from echoless.config.options.fields import AnyPath
-from echoless.errors import DataError, RunError
+from echoless.errors import ConfigError, DataError, RunError
 
 _PATTERN = frozenset("*?[]{}:")  # of shards, of a remote address, of `shapes:100`
 
@@ -28,6 +28,12 @@ def require_data(*paths: AnyPath | None) -> None:
                 f"data {path!r} does not exist; allowed: a folder of images, .parquet, .tar, .npz, or "
                 "shapes[:COUNT][@SPLIT]"
             )
+
+
+def require_test_of(test_labels: AnyPath | None, test: AnyPath | None) -> None:
+    """Labels without images would be ignored."""
+    if test_labels is not None and test is None:
+        raise ConfigError(f"test_labels is {str(test_labels)!r}, and there is no --test; give the images too")
 
 
 def require_startable(out: AnyPath, *, resume: bool, overwrite: bool) -> None:

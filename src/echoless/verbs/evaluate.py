@@ -28,7 +28,7 @@ from echoless.reports.datasheet import show_data
 from echoless.runs import RunFolder
 from echoless.runs.open import converted_channels
 from echoless.runtime import choose_device
-from echoless.verbs.early import require_data
+from echoless.verbs.early import require_data, require_test_of
 from echoless.verbs.signature import signature_of
 
 Say = Callable[[str], None]
@@ -37,6 +37,7 @@ Say = Callable[[str], None]
 @signature_of(EvaluateOptions)
 def evaluate(options: EvaluateOptions, say: Say = print) -> list[Metric]:
     """Returns every number with its protocol; they are also added to RUN/results.json."""
+    require_test_of(options.test_labels, options.test)
     require_data(options.train, options.test)
     bench = _prepare(options, say)
     measured = _allowed(bench)

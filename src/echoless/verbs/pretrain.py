@@ -16,7 +16,7 @@ from echoless.config.options.fields import filled
 from echoless.config.supervised import SupervisedConfig
 from echoless.errors import ConfigError
 from echoless.recipes.resolve import resolve
-from echoless.verbs.early import require_data, require_startable
+from echoless.verbs.early import require_data, require_startable, require_test_of
 from echoless.verbs.record import Record, read_record, require_same_start, require_verb, with_remembered
 from echoless.verbs.signature import signature_of
 
@@ -30,6 +30,7 @@ def pretrain(options: PretrainOptions) -> bool:
     require_same_start("init", options.init, record)
     options = _with_recorded_data(with_remembered(options, record), record)
     _refuse_bad_settings(options, record)
+    require_test_of(options.test_labels, options.test)
     require_data(options.data, options.test)
 
     from echoless.verbs.pretraining import run_pretraining

@@ -19,7 +19,7 @@ O = TypeVar("O", contravariant=True)  # noqa: E741
 R = TypeVar("R", covariant=True)
 
 
-class Verb(Protocol[P, R]):
+class VerbFunction(Protocol[P, R]):
     """What the decorator returns."""
 
     run: Callable[..., Any]  # the function of one options object, for callers that have one
@@ -27,10 +27,10 @@ class Verb(Protocol[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
 
-def signature_of(options: Callable[P, O]) -> Callable[[Callable[[O], R]], Verb[P, R]]:
+def signature_of(options: Callable[P, O]) -> Callable[[Callable[[O], R]], VerbFunction[P, R]]:
     """Turn `def verb(options: Options) -> Result` into `verb(*fields of Options) -> Result`."""
 
-    def decorate(function: Callable[[O], R]) -> Verb[P, R]:
+    def decorate(function: Callable[[O], R]) -> VerbFunction[P, R]:
         def verb(*args: P.args, **kwargs: P.kwargs) -> R:
             return function(options(*map(_plain, args), **{name: _plain(value) for name, value in kwargs.items()}))
 
@@ -39,7 +39,7 @@ def signature_of(options: Callable[P, O]) -> Callable[[Callable[[O], R]], Verb[P
         verb.__signature__ = _signature(options, function)  # type: ignore[attr-defined]
         verb.__doc__ = _document(cast(type[Any], options), function)
         verb.run = function  # type: ignore[attr-defined]
-        return cast(Verb[P, R], verb)
+        return cast(VerbFunction[P, R], verb)
 
     return decorate
 

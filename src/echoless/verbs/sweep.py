@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from echoless.config.options import SweepOptions
-from echoless.verbs.early import require_data
+from echoless.verbs.early import require_data, require_test_of
 from echoless.verbs.signature import signature_of
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ def _print(text: str) -> None:
 @signature_of(SweepOptions)
 def sweep(options: SweepOptions, say: Callable[[str], None] = _print) -> Swept:
     """Returns which runs failed, and whether a signal stopped the sweep."""
+    require_test_of(options.test_labels, options.test)
     if not options.print:  # printed commands may be for another machine
         require_data(options.data, options.test)
 
