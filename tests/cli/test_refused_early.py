@@ -31,6 +31,12 @@ sys.exit(code)
         ("finetune run --train shapes --test shapes --out run", "run is not empty (it holds a run)"),
         ("pretrain shapes --out new --test-labels a.csv", "test_labels is 'a.csv', and there is no --test"),
         ("sweep shapes --out new --test-labels a.csv", "test_labels is 'a.csv', and there is no --test"),
+        (
+            "sweep shapes --out new --paper fig7 --alpha-min 0.5",
+            "alpha_min is (0.5,), and the experiment fig7 has its own",
+        ),
+        ("sweep shapes --out new --paper fig7 --max-steps 5", "max_steps is 5, and the experiment fig7 has its own"),
+        ("sweep shapes --out new --scale cpu", "scale is 'cpu', which belongs to --paper"),
         ("embed run nowhere --out f.npy", "data 'nowhere' does not exist"),
         ("sweep nowhere --out new", "data 'nowhere' does not exist"),
     ],

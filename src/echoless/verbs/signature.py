@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_type_hints
 from echoless.config.options.fields import explanations
 
 P = ParamSpec("P")
-O = TypeVar("O", contravariant=True)  # noqa: E741
+Asked = TypeVar("Asked", contravariant=True)
 R = TypeVar("R", covariant=True)
 
 
@@ -27,10 +27,10 @@ class VerbFunction(Protocol[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
 
-def signature_of(options: Callable[P, O]) -> Callable[[Callable[[O], R]], VerbFunction[P, R]]:
+def signature_of(options: Callable[P, Asked]) -> Callable[[Callable[[Asked], R]], VerbFunction[P, R]]:
     """Turn `def verb(options: Options) -> Result` into `verb(*fields of Options) -> Result`."""
 
-    def decorate(function: Callable[[O], R]) -> VerbFunction[P, R]:
+    def decorate(function: Callable[[Asked], R]) -> VerbFunction[P, R]:
         def verb(*args: P.args, **kwargs: P.kwargs) -> R:
             return function(options(*map(_plain, args), **{name: _plain(value) for name, value in kwargs.items()}))
 
