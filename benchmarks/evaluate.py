@@ -30,8 +30,9 @@ from torch import Tensor
 
 from echoless.config import mae_preset, to_dict
 from echoless.data import open_images
-from echoless.evaluation.encoder import Encoder, open_encoder
+from echoless.evaluation.encoder import Encoder
 from echoless.evaluation.extract import CHUNK, View, extract
+from echoless.evaluation.frozen import load
 from echoless.exchange import export_encoder
 from echoless.measures import accuracy, imagenet100_probe, knn_classify, memory_estimate, quick_probe
 from echoless.models import ViT
@@ -204,7 +205,7 @@ def both_encoders(folder: Path) -> tuple[Encoder, Any, Any]:
     save_weights(folder / "encoder", vit.state_dict(), described, vit.shortcut_record)
     export_encoder(folder / "encoder", "hf", folder / "hf")
     model = AutoModel.from_pretrained(folder / "hf").eval()
-    return open_encoder(folder / "encoder"), model, AutoImageProcessor.from_pretrained(folder / "hf")
+    return load(folder / "encoder"), model, AutoImageProcessor.from_pretrained(folder / "hf")
 
 
 COMPARISONS: dict[str, Callable[[Features, int], dict[str, Any]]] = {

@@ -22,8 +22,9 @@ from interleave import write
 
 from echoless.config import DiffusionConfig, ShortcutConfig, UViTConfig
 from echoless.data import evaluation_batches, open_images
-from echoless.evaluation.encoder import Encoder, open_encoder
+from echoless.evaluation.encoder import Encoder
 from echoless.evaluation.extract import View, extract
+from echoless.evaluation.frozen import load
 from echoless.evaluation.generate import ImageGenerator, open_generator
 from echoless.measures import Interval, frechet_interval, moments
 from echoless.models import UViT
@@ -146,7 +147,7 @@ def main() -> None:
         if options.extractor is None:
             pretrain(TRAIN, out=extractor, recipe="demo", max_steps=200, compile=False)
         samples, seconds = draw(generator, options.samples)
-        found = distances(samples, open_encoder(extractor), folder)
+        found = distances(samples, load(extractor), folder)
     what = "a masked autoencoder (demo, 200 steps)" if options.extractor is None else str(options.extractor)
     rows = report(found, seconds, what)
     record = {"samples": options.samples, "run": options.run and options.run.name, "extractor": what, "samplers": rows}

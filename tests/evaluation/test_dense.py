@@ -14,7 +14,8 @@ from echoless.cli.main import main
 from echoless.data import open_images
 from echoless.errors import ConfigError, DataError
 from echoless.evaluation.dense import raw_patches, segprobe, tokencut
-from echoless.evaluation.encoder import open_encoder, raw_pixels
+from echoless.evaluation.encoder import raw_pixels
+from echoless.evaluation.frozen import load
 from echoless.verbs.evaluate import evaluate
 
 
@@ -40,7 +41,7 @@ def knowing(encoder, images):
 
 
 def test_tokens_that_know_the_object_score_as_high_as_the_patch_grid_allows(run, images):
-    encoder = open_encoder(run)
+    encoder = load(run)
     located, overlap = tokencut(knowing(encoder, images), images, layer="output", count=60, seed=0)
     print(f"knowing tokens: CorLoc {located.value:.3f}, mask IoU {overlap.value:.3f}")
     assert located.value > 0.8 and overlap.value > 0.7
@@ -65,7 +66,7 @@ def test_every_dense_number_has_its_protocol_interval_and_baselines(run):
 
 
 def test_raw_patches_are_the_pixels_of_each_patch(run, images):
-    encoder = open_encoder(run)
+    encoder = load(run)
     raw = raw_patches(encoder)
     batch = torch.rand(2, encoder.channels, *encoder.image_size)
     patch = encoder.image_size[0] // encoder.grid[0]
@@ -74,7 +75,7 @@ def test_raw_patches_are_the_pixels_of_each_patch(run, images):
 
 
 def test_sets_without_masks_and_encoders_without_patches_are_refused_in_a_sentence(run, images, tmp_path, capsys):
-    encoder = open_encoder(run)
+    encoder = load(run)
     bare = replace(images, mask_of=None)
     with pytest.raises(DataError, match="no masks"):
         tokencut(encoder, bare, layer=encoder.default_layer, count=5, seed=0)

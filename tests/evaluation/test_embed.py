@@ -11,8 +11,8 @@ import echoless.evaluation.embed as module
 from echoless.data import open_images
 from echoless.errors import ConfigError, RunError
 from echoless.evaluation.embed import embed
-from echoless.evaluation.encoder import open_encoder
 from echoless.evaluation.extract import View, extract
+from echoless.evaluation.frozen import load
 
 VIEW = View("block05/+mlp")
 
@@ -25,7 +25,7 @@ def small_parts(monkeypatch):
 
 
 def test_the_file_holds_paths_features_and_labels(run, tmp_path):
-    encoder, images = open_encoder(run), open_images("shapes:150@test")
+    encoder, images = load(run), open_images("shapes:150@test")
     assert embed(encoder, images, tmp_path / "f.parquet", view=VIEW) == 150
     table = pq.read_table(tmp_path / "f.parquet")
     assert table.column_names == ["path", "feature", "label"]
@@ -38,7 +38,7 @@ def test_the_file_holds_paths_features_and_labels(run, tmp_path):
 
 
 def test_two_processes_write_what_one_writes(run, tmp_path, small_parts):
-    encoder, images = open_encoder(run), open_images("shapes:200@test")
+    encoder, images = load(run), open_images("shapes:200@test")
     embed(encoder, images, tmp_path / "one.parquet", view=VIEW)
     # In turns: rank 1 first leaves its parts, then rank 0 adds its own and joins them.
     embed(encoder, images, tmp_path / "two.parquet", view=VIEW, rank=1, world=2)
@@ -47,7 +47,7 @@ def test_two_processes_write_what_one_writes(run, tmp_path, small_parts):
 
 
 def test_an_interrupted_embedding_continues(run, tmp_path, small_parts, monkeypatch):
-    encoder, images = open_encoder(run), open_images("shapes:200@test")
+    encoder, images = load(run), open_images("shapes:200@test")
     original, done = module._part, []
 
     def part(encoder, images, view, number, half):
@@ -67,7 +67,7 @@ def test_an_interrupted_embedding_continues(run, tmp_path, small_parts, monkeypa
 
 
 def test_npy_and_half_precision(run, tmp_path):
-    encoder, images = open_encoder(run), open_images("shapes:70@test")
+    encoder, images = load(run), open_images("shapes:70@test")
     embed(encoder, images, tmp_path / "f.npy", view=VIEW, half=True)
     vectors = np.load(tmp_path / "f.npy", allow_pickle=False)
     full = extract(encoder, images, [VIEW], cache=None)[VIEW].features_ND
@@ -77,7 +77,7 @@ def test_npy_and_half_precision(run, tmp_path):
 
 
 def test_bad_targets_are_refused_before_any_work(run, tmp_path):
-    encoder = open_encoder(run)
+    encoder = load(run)
     images = open_images("shapes:10")
     with pytest.raises(ConfigError, match=r"allowed: a name that ends in .parquet or .npy"):
         embed(encoder, images, tmp_path / "f.csv", view=VIEW)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from shutil import copytree
-from typing import get_args, get_type_hints
 
 import pytest
 import torch
@@ -12,15 +11,17 @@ from scipy.stats import pearsonr
 from sklearn.linear_model import LogisticRegression
 
 from echoless.cli.main import main
-from echoless.config.metrics import Metric
-from echoless.config.options import EvaluateOptions
+from echoless.config.metrics import METRICS, YIELDS, Metric, MetricInfo
+from echoless.config.options import EvaluateOptions, SweepOptions
 from echoless.data import open_images
 from echoless.errors import ConfigError, DataError, RunError
-from echoless.evaluation.bench import Bench, Subject
 from echoless.evaluation.classify import check_labels, fold_count, knn, linear
-from echoless.evaluation.encoder import open_encoder, raw_pixels
+from echoless.evaluation.context import Evaluation, FeatureSource, Measurement
+from echoless.evaluation.encoder import raw_pixels
 from echoless.evaluation.extract import FeatureSet, View
-from echoless.evaluation.registry import METRICS
+from echoless.evaluation.frozen import load
+from echoless.evaluation.registry import MEASUREMENTS
+from echoless.sweeps.grid import grid
 from echoless.verbs.evaluate import evaluate
 
 
@@ -57,6 +58,7 @@ def test_every_number_carries_its_protocol_and_goes_to_results_json(run):
     ]
     assert trained.protocol | {"layer": "block05/+mlp", "pooling": "mean", "temperature": 0.07} == trained.protocol
     assert trained.n == 100 and trained.interval is not None
+    assert {m.metric for m in metrics} == {*YIELDS["knn"], *YIELDS["linear"], *YIELDS["rank"]}
 
 
 def test_a_second_run_gives_the_same_digits(run):
@@ -126,9 +128,9 @@ def test_small_classes_have_fewer_folds_and_single_images_are_refused():
 
 
 def test_the_map_of_an_encoder_without_class_token_pools_by_the_mean(run):
-    encoder = raw_pixels(open_encoder(run))
-    bench = Bench(encoder, None, None, EvaluateOptions("run", pooling="cls"), None, None, print)
-    assert Subject(bench, "trained", encoder).view == View("output", "mean")
+    encoder = raw_pixels(load(run))
+    evaluation = Evaluation(encoder, None, None, EvaluateOptions("run", pooling="cls"), None, None, print)
+    assert FeatureSource(evaluation, "trained", encoder).view == View("output", "mean")
 
 
 def test_pictures_and_segmentation(run):
@@ -174,9 +176,30 @@ def test_bad_options_are_refused_before_any_feature_is_computed(run, tmp_path, a
     assert not (tmp_path / "run" / "features").exists()
 
 
-def test_every_metric_that_may_be_asked_for_is_in_the_table():
-    (names, _) = get_args(get_type_hints(EvaluateOptions)["metrics"])
-    assert set(get_args(names)) == set(METRICS)
+def test_every_measurement_is_in_both_tables_and_yields_metrics_of_the_table():
+    assert set(YIELDS) == set(MEASUREMENTS)
+    assert {name for names in YIELDS.values() for name in names} <= set(METRICS)
+
+
+def test_a_measurement_added_from_outside_is_accepted_measured_and_shown(run, monkeypatch, tmp_path):
+    """Three tables and nothing else: what it means, what it yields, how it is made."""
+
+    def measure_spread(source: FeatureSource) -> list[Metric]:
+        features = source.test_or_train[source.view].features_ND
+        return [Metric(metric="spread", value=float(features.std()), n=len(features), protocol=source.protocol)]
+
+    monkeypatch.setitem(METRICS, "spread", MetricInfo("Spread", "spread", "number", 0, "Standard deviation."))
+    monkeypatch.setitem(YIELDS, "spread", ("spread",))
+    monkeypatch.setitem(MEASUREMENTS, "spread", Measurement(measure=measure_spread))
+    metrics = evaluate(run, train="shapes:60", metrics=("spread",))
+    assert [(m.metric, m.protocol["features"]) for m in metrics] == [
+        ("spread", "trained"),
+        ("spread", "raw pixels"),
+        ("spread", "untrained"),
+    ]
+    assert grid("shapes", SweepOptions("DATA", out="OUT", metrics=("spread",))).quantities[0].heading == "spread"
+    with pytest.raises(ConfigError, match=r"metrics is 'sprade'; allowed: knn, .*spread; did you mean 'spread'"):
+        EvaluateOptions("RUN", metrics=("sprade",))
 
 
 def test_bad_input_is_refused_in_one_sentence(run, tmp_path, capsys):

@@ -9,14 +9,16 @@ import torch
 from echoless.data import open_images
 from echoless.errors import ConfigError, DataError, RunError
 from echoless.evaluation import encoder as module
-from echoless.evaluation.encoder import from_function, open_encoder, raw_pixels
-from echoless.evaluation.extract import CHUNK, View, chunks, extract, pool
+from echoless.evaluation.encoder import from_function, raw_pixels
+from echoless.evaluation.extract import CHUNK, View, chunks, extract
+from echoless.evaluation.frozen import load
+from echoless.models import pool
 
 LAST = View("block05/+mlp")
 
 
 def test_features_are_the_models_own(run):
-    encoder, images = open_encoder(run), open_images("shapes:100@test")
+    encoder, images = load(run), open_images("shapes:100@test")
     features = extract(encoder, images, [LAST], cache=None)[LAST]
     from echoless.data import evaluation_batches
 
@@ -30,7 +32,7 @@ def test_features_are_the_models_own(run):
 
 def test_where_a_chunk_starts_does_not_change_its_digits(run):
     """What another process, or a resumed one, computes is bitwise what one process computes."""
-    encoder, images = open_encoder(run), open_images("shapes:200@test")
+    encoder, images = load(run), open_images("shapes:200@test")
     whole = torch.cat([vectors[LAST] for _, vectors in chunks(encoder, images, [LAST])])
     apart = [torch.cat([v[LAST] for _, v in chunks(encoder, images, [LAST], first=i, last=i + 1)]) for i in range(4)]
     assert torch.equal(whole, torch.cat(apart))
@@ -38,7 +40,7 @@ def test_where_a_chunk_starts_does_not_change_its_digits(run):
 
 
 def test_the_same_image_has_the_same_digits_whatever_follows_it(run):
-    encoder = open_encoder(run)
+    encoder = load(run)
     few = extract(encoder, open_images("shapes:70@test"), [LAST], cache=None)[LAST]
     many = extract(encoder, open_images("shapes:200@test"), [LAST], cache=None)[LAST]
     np.testing.assert_array_equal(few.features_ND, many.features_ND[:70])
@@ -47,7 +49,7 @@ def test_the_same_image_has_the_same_digits_whatever_follows_it(run):
 def test_the_number_of_threads_does_not_change_a_digit(run, monkeypatch):
     """Images are computed a few at a time, each few on one thread; here 4 at a time, on one thread and on two."""
     monkeypatch.setattr(module, "MOST_AT_ONCE", 4 * 17 * 64)
-    encoder, images = open_encoder(run), open_images("shapes:70@test")
+    encoder, images = load(run), open_images("shapes:70@test")
     threads, found = torch.get_num_threads(), []
     try:
         for count in (1, 2):
@@ -60,7 +62,7 @@ def test_the_number_of_threads_does_not_change_a_digit(run, monkeypatch):
 
 
 def test_the_cache_gives_back_what_was_computed_and_computes_only_what_is_missing(run, tmp_path):
-    encoder, images = open_encoder(run), open_images("shapes:100@test")
+    encoder, images = load(run), open_images("shapes:100@test")
     first = extract(encoder, images, [LAST], cache=tmp_path)[LAST]
     calls = []
 
@@ -82,25 +84,25 @@ def test_the_cache_gives_back_what_was_computed_and_computes_only_what_is_missin
 
 
 def test_pooling_says_what_it_pools():
-    tokens = torch.arange(24.0).view(1, 4, 6)
-    assert torch.equal(pool(tokens, "mean", True), tokens.mean(1))
-    assert torch.equal(pool(tokens, "cls", True), tokens[:, 0])
-    assert torch.equal(pool(tokens, "patch_mean", True), tokens[:, 1:].mean(1))
-    assert torch.equal(pool(tokens, "patch_mean", False), tokens.mean(1))
+    tokens, none = torch.arange(24.0).view(1, 4, 6), {"extra_tokens": 0, "class_token": False}
+    assert torch.equal(pool(tokens, "mean"), tokens.mean(1))
+    assert torch.equal(pool(tokens, "cls"), tokens[:, 0])
+    assert torch.equal(pool(tokens, "patch_mean"), tokens[:, 1:].mean(1))
+    assert torch.equal(pool(tokens, "patch_mean", **none), tokens.mean(1))
     with pytest.raises(ConfigError, match="pooling is 'cls', but this encoder has no class token"):
-        pool(tokens, "cls", False)
+        pool(tokens, "cls", **none)
     with pytest.raises(ConfigError, match="pooling is 'max'; allowed: mean, cls, patch_mean"):
-        pool(tokens, "max", True)
+        pool(tokens, "max")
 
 
 def test_any_function_of_images_is_an_encoder():
-    encoder = open_encoder(lambda images: images.flatten(1)[:, :7], image_size=(32, 32), channels=3)
+    encoder = from_function(lambda images: images.flatten(1)[:, :7], image_size=(32, 32), channels=3)
     features = extract(encoder, open_images("shapes:10"), [View("output")], cache=None)[View("output")]
     assert features.features_ND.shape == (10, 7)
 
 
 def test_raw_pixels_are_the_pixels(run):
-    encoder, images = raw_pixels(open_encoder(run)), open_images("shapes:5@test")
+    encoder, images = raw_pixels(load(run)), open_images("shapes:5@test")
     features = extract(encoder, images, [View("output")], cache=None)[View("output")].features_ND
     pixels = images.get(list(range(5))).pixels / 255
     normal = (pixels - np.array(encoder.mean)[:, None, None]) / np.array(encoder.std)[:, None, None]
@@ -111,18 +113,18 @@ def test_raw_pixels_are_the_pixels(run):
 def test_bad_input_is_refused_in_one_sentence(run, tmp_path):
     images = open_images("shapes:10")
     with pytest.raises(ConfigError, match="layer is 'block99/\\+mlp'; allowed: block00"):
-        extract(open_encoder(run), images, [View("block99/+mlp")], cache=None)
+        extract(load(run), images, [View("block99/+mlp")], cache=None)
     grey = from_function(lambda x: x.flatten(1), image_size=(32, 32), channels=1, name="grey")
     with pytest.raises(DataError, match=r"the images have 3 channel\(s\); allowed: 1, as grey needs"):
         extract(grey, images, [View("output")], cache=None)
     with pytest.raises(RunError, match="does not exist; allowed: a run"):
-        open_encoder(tmp_path / "nowhere")
+        load(tmp_path / "nowhere")
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
-    with pytest.raises(RunError, match="has no encoder yet: the run is not complete"):
-        open_encoder(tmp_path / "run")
-    with pytest.raises(RunError, match="is neither a run, nor an encoder folder"):
+    with pytest.raises(RunError, match="has neither an encoder nor a checkpoint yet; allowed: a run"):
+        load(tmp_path / "run")
+    with pytest.raises(RunError, match="holds no trained model; allowed: a run, a checkpoint"):
         (tmp_path / "empty").mkdir()
-        open_encoder(tmp_path / "empty")
+        load(tmp_path / "empty")
 
 
 def test_a_transformers_folder_is_an_encoder_with_transformers_own_features(tmp_path):
@@ -139,7 +141,7 @@ def test_a_transformers_folder_is_an_encoder_with_transformers_own_features(tmp_
         )
     ).eval()
     model.save_pretrained(tmp_path / "vit")
-    encoder, images = open_encoder(tmp_path / "vit"), open_images("shapes:9")
+    encoder, images = load(tmp_path / "vit"), open_images("shapes:9")
     view = View("hidden02", "cls")
     ours = extract(encoder, images, [view], cache=None)[view].features_ND
     pixels = torch.from_numpy(images.get(list(range(9))).pixels).float() / 255
@@ -156,7 +158,7 @@ def test_a_transformers_masked_autoencoder_does_not_mask_here(tmp_path):
         hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, image_size=32, patch_size=8
     )
     ViTMAEModel(config).save_pretrained(tmp_path / "mae")
-    encoder, images = open_encoder(tmp_path / "mae"), open_images("shapes:5")
+    encoder, images = load(tmp_path / "mae"), open_images("shapes:5")
     (_, once), (_, twice) = (next(chunks(encoder, images, [View("hidden02")])) for _ in range(2))
     assert torch.equal(once[View("hidden02")], twice[View("hidden02")])
     tokens = encoder.tokens(torch.zeros(1, 3, 32, 32), ["hidden02"])["hidden02"]

@@ -12,7 +12,7 @@ import torch
 from echoless.config.options import ConditioningOptions
 from echoless.evaluation.jacobians import attention_diagonality, jacobian_condition
 from echoless.measures import diagonal_attention, extreme_singular_values, lanczos_singular_values
-from echoless.shortcuts import decay_shortcuts
+from echoless.shortcuts import fade
 from echoless.verbs.conditioning import MODELS, build, conditioning
 
 
@@ -78,7 +78,7 @@ def test_a_foreign_model_without_its_shortcuts_is_measured_too():
     model = transformers.ViTModel(config, add_pooling_layer=False).eval()
     images = torch.randn(1, 3, 16, 16, generator=seeded())
     with_shortcuts = jacobian_condition(model, images)["layers.0"].condition
-    decay_shortcuts(model, 0.0, schedule="constant", example=images)
+    fade(model, 0.0, schedule="constant", example=images)
     without = jacobian_condition(model, images)["layers.0"].condition
     assert without > 100 * with_shortcuts
 

@@ -13,8 +13,8 @@ from echoless.config import DiffusionConfig, FlowConfig, ShortcutConfig, SiTConf
 from echoless.config.options import EvaluateOptions
 from echoless.data import evaluation_batches, open_images
 from echoless.errors import ConfigError
-from echoless.evaluation.encoder import open_encoder
 from echoless.evaluation.extract import View, _noise_offset, extract
+from echoless.evaluation.frozen import load
 from echoless.models import SiT, UViT
 from echoless.randomness import generator_for
 from echoless.runs import load_weights, save_weights
@@ -43,13 +43,13 @@ def uvit(tmp_path_factory) -> Path:
 
 def test_the_features_are_those_of_the_network_on_the_noised_image(uvit):
     """Against the forward of the VP diffusion written out: x = a image + s noise, the network's time is 999 t."""
-    encoder = open_encoder(uvit, noise=0.3)
+    encoder = load(uvit, noise=0.3)
     assert encoder.default_layer == "block02/+mlp" and encoder.noise == 0.3 and not encoder.has_class_token
     image, index = torch.rand(1, 3, 16, 16), 7
     noise = torch.randn(3, 16, 16, generator=generator_for(0, "noise", index))
     log_a = -0.25 * 0.3**2 * (20 - 0.1) - 0.5 * 0.3 * 0.1
     noisy = np.exp(log_a) * image + np.sqrt(1 - np.exp(2 * log_a)) * noise
-    assert open_encoder(uvit).fingerprint != encoder.fingerprint, "the level decides the features"
+    assert load(uvit).fingerprint != encoder.fingerprint, "the level decides the features"
     network = UViT(UViTConfig(**SMALL, depth=4, shortcuts=ShortcutConfig(alpha_min=0.7)))
     network.load_state_dict(load_weights(uvit / "encoder").tensors)
     expected = network.features(noisy.float(), torch.tensor([299.7]))["block03/+mlp"][:, 2:]
@@ -58,7 +58,7 @@ def test_the_features_are_those_of_the_network_on_the_noised_image(uvit):
 
 
 def test_the_noise_belongs_to_the_image_not_to_the_batch(uvit):
-    encoder, images = open_encoder(uvit, noise=0.5), open_images("shapes:70", cache="off")
+    encoder, images = load(uvit, noise=0.5), open_images("shapes:70", cache="off")
     view = View("block02/+mlp")
     whole = extract(encoder, images, [view], cache=None)[view].features_ND
     again = extract(encoder, images, [view], cache=None)[view].features_ND
@@ -84,15 +84,15 @@ def test_both_ends_of_both_paths_are_finite(level, tmp_path):
     config = SiTConfig(**SMALL, depth=2)
     for name, objective in {"flow": FlowConfig(), "diffusion": DiffusionConfig(schedule="ddpm")}.items():
         folder = written(tmp_path / name, SiT(config), objective)
-        tokens = open_encoder(folder, noise=level).tokens(torch.rand(2, 3, 16, 16), ["block01/+mlp"])
+        tokens = load(folder, noise=level).tokens(torch.rand(2, 3, 16, 16), ["block01/+mlp"])
         assert tokens["block01/+mlp"].isfinite().all()
 
 
 def test_noise_is_refused_where_it_means_nothing(uvit, run):
-    with pytest.raises(ConfigError, match=r"noise is 0.1, but .* is no diffusion model"):
-        open_encoder(run, noise=0.1)
+    with pytest.raises(ConfigError, match=r"noise is 0.1, but .* is (no|not a) diffusion model"):
+        load(run, noise=0.1)
     with pytest.raises(ConfigError, match=r"noise is 1.5; allowed: a number in \[0, 1\]"):
-        open_encoder(uvit, noise=1.5)
+        load(uvit, noise=1.5)
     with pytest.raises(ConfigError, match=r"noise is 0\.1, but"):
         evaluate(run, train="shapes:50", noise=(0.1,))
 

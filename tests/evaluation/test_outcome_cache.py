@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from echoless.evaluation import remember
+from echoless.evaluation import outcome_cache
 from echoless.evaluation.classify import knn
 from echoless.evaluation.extract import FeatureSet, View
-from echoless.evaluation.outcome_cache import remembered
+from echoless.evaluation.outcome_cache import cached_outcome
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ class Counted:
 
 def test_the_same_question_is_answered_once(features):
     measure = Counted()
-    answers = [remembered([features], "knn", (2,), measure) for _ in range(3)]
+    answers = [cached_outcome([features], "knn", (2,), measure) for _ in range(3)]
     assert measure.made == 1
     assert all(np.array_equal(answer, [1.0, 7.0]) for answer in answers)
 
@@ -42,34 +42,34 @@ def test_the_same_question_is_answered_once(features):
 def test_another_question_is_measured_again(features, tmp_path, monkeypatch):
     (tmp_path / "other").mkdir()
     measure = Counted()
-    remembered([features], "knn", (2,), measure)
-    remembered([features], "linear", (2,), measure)
-    remembered([replace(features, labels_N=1 - features.labels_N)], "knn", (2,), measure)
-    remembered([replace(features, home=tmp_path / "other")], "knn", (2,), measure)
-    remembered([features, features], "knn", (2,), measure)
-    monkeypatch.setattr(remember, "_code", lambda: "another version of the measures")
-    remembered([features], "knn", (2,), measure)
+    cached_outcome([features], "knn", (2,), measure)
+    cached_outcome([features], "linear", (2,), measure)
+    cached_outcome([replace(features, labels_N=1 - features.labels_N)], "knn", (2,), measure)
+    cached_outcome([replace(features, home=tmp_path / "other")], "knn", (2,), measure)
+    cached_outcome([features, features], "knn", (2,), measure)
+    monkeypatch.setattr(outcome_cache, "_code", lambda: "another version of the measures")
+    cached_outcome([features], "knn", (2,), measure)
     assert measure.made == 6
 
 
 def test_features_that_are_not_in_a_cache_are_measured_every_time(features):
     measure = Counted()
     for _ in range(2):
-        remembered([replace(features, home=None)], "knn", (2,), measure)
+        cached_outcome([replace(features, home=None)], "knn", (2,), measure)
     assert measure.made == 2
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x93NUMPY", b"not an array", "shape"])
 def test_a_damaged_outcome_is_measured_again_and_replaced(features, damage):
     measure = Counted()
-    remembered([features], "knn", (2,), measure)
+    cached_outcome([features], "knn", (2,), measure)
     (file,) = features.home.glob("outcome-*.npy")
     if damage == "shape":
         np.save(file, np.zeros(5))
     else:
         file.write_bytes(damage)
-    remembered([features], "knn", (2,), measure)
-    remembered([features], "knn", (2,), measure)
+    cached_outcome([features], "knn", (2,), measure)
+    cached_outcome([features], "knn", (2,), measure)
     assert measure.made == 2
 
 

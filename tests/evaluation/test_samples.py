@@ -17,9 +17,9 @@ from echoless.config import DiffusionConfig, UViTConfig, to_dict
 from echoless.data import default_cache_dir, open_images
 from echoless.errors import ConfigError, DataError, UntrustedFile
 from echoless.evaluation import reference
-from echoless.evaluation.encoder import open_encoder
 from echoless.evaluation.extract import View, extract
 from echoless.evaluation.extractor import open_extractor
+from echoless.evaluation.frozen import load
 from echoless.models import UViT
 from echoless.runs import save_weights
 from echoless.verbs.evaluate import evaluate
@@ -42,7 +42,7 @@ def samples(tmp_path_factory) -> Path:
 def test_the_distance_is_that_of_scipy_on_the_features_of_the_extractor(run, samples):
     """Where the run is no diffusion model, it is the extractor: two sets of images are compared without any model."""
     found, floor = evaluate(run, metrics=("frechet",), samples=str(samples), **QUIET)
-    encoder = open_encoder(run)
+    encoder = load(run)
     view = View(encoder.default_layer)
     real, made = (
         extract(encoder, open_images(name, cache="off"), [view], cache=None)[view].features_ND.astype(np.float64)
@@ -175,7 +175,7 @@ def test_samples_of_a_diffusion_run_are_drawn_on_the_spot_and_need_a_named_extra
     half = {"mean": [0.5] * 3, "std": [0.5] * 3}
     save_weights(folder / "encoder", network.state_dict(), described | half, network.shortcut_record)
     wanted = {"metrics": ("frechet",), "draw": 50, "steps": 2, **QUIET}
-    with pytest.raises(ConfigError, match="means nothing without the network that looks at them; give --extractor"):
+    with pytest.raises(ConfigError, match="need the network whose features are compared; give --extractor"):
         evaluate(folder, **wanted)
     found, _ = evaluate(folder, extractor=str(run), **wanted)
     assert found.n == 50 and found.protocol["samples"] == "drawn: 50, 2 steps"

@@ -21,7 +21,7 @@ from echoless.cli.main import main
 from echoless.config import ShortcutConfig, ViTConfig, to_dict
 from echoless.errors import ConfigError, RunError
 from echoless.exchange import export, export_encoder
-from echoless.exchange.plain import make_probe, token_error, with_given_eps
+from echoless.exchange.plain import reference_tokens, token_error, with_given_eps
 from echoless.models import ViT
 from echoless.runs import RunFolder, save_weights
 
@@ -155,8 +155,8 @@ def test_timm_folder_is_written_where_timm_is_not_installed_and_says_so(tmp_path
 
 def test_the_stream_is_scaled_only_where_a_fixed_eps_needs_it():
     faded, plain = trained(FADED), trained(PLAIN)
-    assert with_given_eps(plain, 1e-6, make_probe(plain)).scale == 1.0
-    scaled = with_given_eps(faded, 1e-6, make_probe(faded))
+    assert with_given_eps(plain, 1e-6, reference_tokens(plain)).scale == 1.0
+    scaled = with_given_eps(faded, 1e-6, reference_tokens(faded))
     assert scaled.scale > 1 and scaled.error < 1e-5
 
 
@@ -292,4 +292,4 @@ def test_the_verb_prints_the_error_and_the_eps(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert re.search(r"relative error of the last block's output \d\.\de-0\d", printed) and "layer_norm_eps" in printed
     assert main(["export", str(tmp_path / "nowhere"), "--to", "hf", "--out", str(tmp_path / "b")]) == 2
-    assert "nowhere is not a folder" in capsys.readouterr().err
+    assert "nowhere does not exist; allowed: a run" in capsys.readouterr().err

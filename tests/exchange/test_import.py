@@ -359,7 +359,7 @@ def test_what_is_exported_can_be_imported_again(vitmae, tmp_path):
 
 
 def test_an_imported_folder_is_evaluated_like_a_run(vitmae, tmp_path):
-    from echoless.evaluation.encoder import open_encoder as open_for_evaluation
+    from echoless.evaluation.frozen import load as open_for_evaluation
 
     import_checkpoint(facebook_file(tmp_path / "mae.pth", vitmae), tmp_path / "out", heads=3, decoder_heads=2)
     encoder = open_for_evaluation(tmp_path / "out")

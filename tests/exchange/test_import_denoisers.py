@@ -214,7 +214,7 @@ def test_a_published_uvit(rows, conv, channels, classes, schedule, tmp_path):
     assert from_dict(DiffusionConfig, described["objective"]).schedule == schedule
     assert described["mean"] == ([0.5] * 3 if channels == 3 else [0.0] * 4)
     if rows == classes and rows is not None:
-        assert "no row stands for no label" in str(report)
+        assert "no null-label row" in str(report)
         assert torch.allclose(ours.label_table[-1], theirs.label_emb.weight.mean(0))
 
 
@@ -327,6 +327,6 @@ def test_the_verb_says_what_was_found_and_what_was_assumed(tmp_path, capsys):
     assert main(["import", str(tmp_path / "uvit.pth"), "--out", str(tmp_path / "out"), "--heads", "3"]) == 0
     printed = capsys.readouterr().out
     assert "read a U-ViT as published: width 48, 5 blocks, 3 heads, patch 2 at 8 x 8, 3 channel(s)" in printed
-    assert "assumed: row 6 of the label table stands for no label" in printed
-    assert "evaluate, embed and sample take it as a run" in printed
+    assert "assumed: row 6 of the label table is the null label" in printed
+    assert "evaluate, embed and sample take it too" in printed
     assert json.loads((tmp_path / "out" / "import.json").read_text())["family"] == "a U-ViT as published"

@@ -11,7 +11,7 @@ from echoless.config import MaskedConfig, mae_preset
 from echoless.exchange import load_hf_vitmae
 from echoless.models import MAE
 from echoless.objectives import masked_loss, masking_from_noise
-from echoless.shortcuts import decay_shortcuts
+from echoless.shortcuts import fade
 
 STEPS = 50
 ALPHA_MIN = 0.6
@@ -56,7 +56,7 @@ def test_fifty_steps_of_a_patched_vitmae_and_of_our_mae_have_the_same_losses() -
         "pixel_values": torch.randn(2, 3, 32, 32, generator=generator),
         "noise": torch.rand(2, 16, generator=generator),
     }
-    report = decay_shortcuts(theirs, ALPHA_MIN, example=first, within="vit.layers")
+    report = fade(theirs, ALPHA_MIN, example=first, within="vit.layers")
     assert list(report.alphas) == ours.shortcut_record["alphas"]
     optimizers = [torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05) for model in (ours, theirs)]
     worst, losses = 0.0, []

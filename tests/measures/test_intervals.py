@@ -14,7 +14,6 @@ from echoless.errors import ConfigError, DataError
 from echoless.measures import (
     accuracy_interval,
     bootstrap_interval,
-    difference_interval,
     pearson_interval,
     sign_flip_test,
 )
@@ -37,30 +36,10 @@ def test_the_interval_of_an_accuracy_is_the_binomial_one():
     assert np.abs(np.array([low, high]) - expected).max() < 1.5e-3
 
 
-def test_the_interval_of_a_difference_is_that_of_paired_resampling():
-    first, second = outcomes(500, 0.6, 1), outcomes(500, 0.5, 2)
-    found = difference_interval(first, second, generator=generator())
-    rng = np.random.default_rng(0)
-    gaps = (first.double() - second.double()).numpy()
-    draws = gaps[rng.integers(500, size=(4000, 500))].mean(axis=1)
-    assert found.value == pytest.approx(gaps.mean())
-    assert np.abs(np.array(found[1:]) - np.quantile(draws, [0.025, 0.975])).max() < 6e-3
-
-
-def test_pairing_narrows_the_interval():
-    first = outcomes(1000, 0.6, 1)
-    second = first.clone()
-    second[:20] = ~second[:20]
-    paired = difference_interval(first, second, generator=generator())
-    alone = accuracy_interval(first, generator=generator())
-    assert paired.high - paired.low < (alone.high - alone.low) / 2
-
-
-def test_certain_outcomes_have_no_width_and_equal_models_no_difference():
+def test_certain_outcomes_have_no_width():
     ones = torch.ones(50, dtype=torch.bool)
     assert accuracy_interval(ones, generator=generator()) == (1.0, 1.0, 1.0)
-    assert difference_interval(ones, ones, generator=generator()) == (0.0, 0.0, 0.0)
-    assert difference_interval(ones, ~ones, generator=generator()) == (1.0, 1.0, 1.0)
+    assert accuracy_interval(~ones, generator=generator()) == (0.0, 0.0, 0.0)
 
 
 def test_any_statistic_can_be_resampled_and_a_seed_repeats_it():
@@ -88,8 +67,6 @@ def test_the_sign_flip_test_is_the_exact_one_of_scipy(differences):
 def test_what_is_not_right_or_wrong_is_refused():
     with pytest.raises(DataError, match="allowed: bool"):
         accuracy_interval(torch.ones(3), generator=generator())
-    with pytest.raises(DataError, match="allowed: the same samples"):
-        difference_interval(torch.ones(3).bool(), torch.ones(4).bool(), generator=generator())
 
 
 @pytest.mark.parametrize("n", [3, 4, 12, 200])

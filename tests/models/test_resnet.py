@@ -11,7 +11,7 @@ from echoless.config.resnet import ResNetConfig
 from echoless.errors import ConfigError
 from echoless.models import count_parameters
 from echoless.models.resnet import ResNet
-from echoless.shortcuts import alphas, decay_shortcuts
+from echoless.shortcuts import alphas, fade
 
 transformers = pytest.importorskip("transformers")
 
@@ -81,7 +81,7 @@ def test_faded_shortcuts_are_those_of_transformers_resnet_faded_from_outside_pro
     copy_weights(reference, model)
     images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(2))
     plain = reference(images).pooler_output.flatten(1)
-    report = decay_shortcuts(reference, alpha_min=0.6, example=images, include="projections")
+    report = fade(reference, alpha_min=0.6, example=images, include="projections")
     assert [s.alpha for s in report.shortcuts] == list(alphas(shortcuts=10, alpha_min=0.6))
     faded = reference(images).pooler_output.flatten(1)
     torch.testing.assert_close(model.features(images).pool(), faded)

@@ -172,7 +172,7 @@ def test_features_have_names_and_no_class_token():
     assert list(features) == [*expected, "norm"]
     assert features["block03/+mlp"].shape == (3, 16, 32)
     assert torch.equal(features.pool(), features.pool(how="patch_mean"))
-    with pytest.raises(ValueError, match="pooling is 'cls'; allowed: mean, patch_mean"):
+    with pytest.raises(ValueError, match="has no class token; allowed: mean, patch_mean"):
         features.pool(how="cls")
     assert model.training
 

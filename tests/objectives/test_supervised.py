@@ -13,6 +13,7 @@ from echoless.config.supervised import ClassifierConfig, SupervisedConfig
 from echoless.errors import ConfigError
 from echoless.models.classifier import Classifier
 from echoless.objectives.supervised import SupervisedObjective, erase, mix
+from echoless.shortcuts import effective_alpha
 
 PLAIN = SupervisedConfig(label_smoothing=0, mixup=0, cutmix=0, erase=0, drop_path=0)
 ENCODER = ViTConfig(
@@ -66,15 +67,30 @@ def test_cutmix_weighs_labels_by_the_area_that_was_pasted(generator):
 
 def test_erasing_hits_the_share_of_images_asked_for(generator):
     images = torch.ones(4000, 1, 16, 16)
-    erased = erase(images, torch.rand(4000, 8, generator=generator), 0.25)
-    assert (erased.flatten(1) == 0).any(dim=1).float().mean().item() == pytest.approx(0.25, abs=0.03)
-    area = (erased.flatten(1) == 0).float().mean(dim=1)
+    erased = erase(images, torch.rand(4000, 8, generator=generator), torch.arange(4000), 0.25)
+    assert (erased.flatten(1) != 1).any(dim=1).float().mean().item() == pytest.approx(0.25, abs=0.03)
+    area = (erased.flatten(1) != 1).float().mean(dim=1)
     assert area.max() < 0.5
+
+
+def test_what_is_erased_becomes_noise_for_each_pixel_and_depends_on_the_sample_alone(generator):
+    """Random erasing in the "pixel" mode: standard normal, other values in every pixel and channel, one rectangle."""
+    images, uniform, seeds = torch.full((64, 3, 16, 16), 9.0), torch.rand(64, 8, generator=generator), torch.arange(64)
+    erased = erase(images, uniform, seeds, 1.0)
+    hit = erased != 9
+    assert torch.equal(hit[:, :1].expand_as(hit), hit), "all channels of a pixel"
+    rows, columns = hit[:, 0].any(dim=2), hit[:, 0].any(dim=1)
+    assert torch.equal(hit[:, 0], rows[:, :, None] & columns[:, None, :]), "a rectangle"
+    noise = erased[hit]
+    assert abs(noise.mean().item()) < 0.05 and noise.std().item() == pytest.approx(1, abs=0.05)
+    assert noise.unique().numel() > 0.99 * noise.numel()
+    part = slice(17, 23)
+    assert torch.equal(erase(images[part], uniform[part], seeds[part], 1.0), erased[part]), "however a batch is cut"
 
 
 def test_drop_path_drops_whole_branches_and_keeps_the_mean():
     objective = SupervisedObjective(replace(PLAIN, drop_path=0.4), 4, 6)
-    keep = objective._keep(objective.draw(50_000, 0, 0)["keep"])
+    keep = objective._drop_path(objective.draw(50_000, 0, 0)["keep"])
     torch.testing.assert_close(keep.mean(dim=0), torch.ones(6), rtol=0, atol=0.02)
     dropped = (keep == 0).float().mean(dim=0)
     torch.testing.assert_close(dropped, torch.tensor([0, 0, 0.2, 0.2, 0.4, 0.4]), rtol=0, atol=0.01)
@@ -87,10 +103,7 @@ def test_a_dropped_branch_leaves_the_faded_stream(generator):
     seen = {}
     note = lambda name, value: seen.setdefault(name, value)  # noqa: E731
     model.encoder(images, note=note)
-    from echoless.models.classifier import DropPath
-    from echoless.shortcuts import effective_alpha
-
-    dropped = model.encoder(images, note=DropPath(torch.zeros(6, 6)).note)
+    dropped = model.encoder(images, drop_path_BS=torch.zeros(6, 6))
     torch.testing.assert_close(dropped, effective_alpha(model.shortcut_record["alphas"]) * seen["embed"])
 
 

@@ -17,7 +17,7 @@ from echoless.config.options import PretrainOptions
 from echoless.config.resnet import ResNetConfig
 from echoless.config.supervised import ClassifierConfig, SupervisedConfig
 from echoless.errors import ConfigError, DataError
-from echoless.evaluation.encoder import open_encoder
+from echoless.evaluation.frozen import load
 from echoless.models import ViT
 from echoless.recipes.resolve import resolve
 from echoless.shortcuts import find_blocks
@@ -44,14 +44,14 @@ def test_a_residual_free_vit_is_trained_and_judged_after_every_epoch(tmp_path):
     assert result["metric"] == "accuracy" and result["n"] == 24 and result["value"] == judged[-1]["test_accuracy"]
     assert result["interval"][0] <= result["value"] <= result["interval"][1]
     assert result["protocol"]["variant"] == "none" and result["protocol"]["start"] == "skipless"
-    assert open_encoder(tmp_path / "run").layers[-1] == "block11/+mlp"
+    assert load(tmp_path / "run").layers[-1] == "block11/+mlp"
 
 
 def test_a_faded_resnet_is_trained_and_its_rank_measured_over_depth_and_training(tmp_path):
     options = {**SMALL, "alpha_min": 0.7, "third_stage": 3, "test": "shapes:24@test", "snapshot_every": 2}
     options.pop("patch_size")
     assert echoless.pretrain("shapes:32", out=tmp_path / "run", recipe="resnet-tiny-supervised", **options)
-    encoder = open_encoder(tmp_path / "run")
+    encoder = load(tmp_path / "run")
     assert encoder.layers == tuple(f"block{i:02d}/+conv" for i in range(9)) and not encoder.has_class_token
     quiet = {"baselines": False, "train": "shapes:32"}
     over_depth = echoless.evaluate(tmp_path / "run", metrics=("rank",), layers=("all",), **quiet)

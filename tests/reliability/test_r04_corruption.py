@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -39,39 +40,45 @@ def refused_with_reason(folder: Path, damaged: Path) -> bool:
     )
 
 
-def test_every_flipped_bit_is_refused_and_the_previous_checkpoint_used(tmp_path):
-    files = sorted(two_checkpoints(tmp_path).iterdir())
-    rng = random.Random(0)
+def refusals(folder: Path, times: int, damage: Callable[[Path, bytes, int], object]) -> int:
+    """How often the newer checkpoint is refused when one of its files is damaged; each is restored afterwards."""
+    files = sorted(two_checkpoints(folder).iterdir())
     refused = 0
-    for i in range(FLIPS):
-        file = files[i % len(files)]
+    for number in range(times):
+        file = files[number % len(files)]
         whole = file.read_bytes()
+        damage(file, whole, number // len(files))
+        refused += refused_with_reason(folder, file)
+        file.write_bytes(whole)
+    assert find_latest_valid(folder).step == 20  # undamaged, it is used
+    return refused
+
+
+def test_every_flipped_bit_is_refused_and_the_previous_checkpoint_used(tmp_path):
+    rng = random.Random(0)
+
+    def flip(file: Path, whole: bytes, _: int) -> None:
         damaged = bytearray(whole)
         damaged[rng.randrange(len(whole))] ^= 1 << rng.randrange(8)
         file.write_bytes(damaged)
-        refused += refused_with_reason(tmp_path, file)
-        file.write_bytes(whole)
+
+    refused = refusals(tmp_path, FLIPS, flip)
     print(f"R4 flips={FLIPS} refused={refused}")
     assert refused == FLIPS
-    assert find_latest_valid(tmp_path).step == 20
 
 
 def test_every_cut_or_missing_file_is_refused_and_the_previous_checkpoint_used(tmp_path):
-    files = sorted(two_checkpoints(tmp_path).iterdir())
     rng = random.Random(1)
-    refused = 0
-    for i in range(TRUNCATIONS):
-        file = files[i % len(files)]
-        whole = file.read_bytes()
-        if i < len(files):
+
+    def remove_then_cut(file: Path, whole: bytes, round_: int) -> None:
+        if round_ == 0:
             file.unlink()
         else:
             file.write_bytes(whole[: rng.randrange(len(whole))])
-        refused += refused_with_reason(tmp_path, file)
-        file.write_bytes(whole)
+
+    refused = refusals(tmp_path, TRUNCATIONS, remove_then_cut)
     print(f"R4 truncations={TRUNCATIONS} refused={refused}")
     assert refused == TRUNCATIONS
-    assert find_latest_valid(tmp_path).step == 20
 
 
 def test_no_damage_to_latest_changes_which_checkpoint_is_used(tmp_path):

@@ -16,7 +16,6 @@ import pickle
 import struct
 import subprocess
 import sys
-import traceback
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from forked import in_child
 
 from echoless.cli.main import main as echoless
 from echoless.errors import ConfigError, UntrustedFile
@@ -302,40 +302,7 @@ def dit_folder(folder: Path) -> Path:
 
 # --- the trial, in forked children ---
 
-
-def outcomes(readers: dict[str, Callable[[Path], object]], path: Path) -> tuple[dict[str, str], float]:
-    reading, writing = os.pipe()
-    if (child := os.fork()) == 0:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1)
-        before = _peak_megabytes()
-        found = {name: _try(read, path) for name, read in readers.items()}
-        os.write(writing, json.dumps([found, _peak_megabytes() - before]).encode())
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as answer:
-        text = answer.read()
-    os.waitpid(child, 0)
-    return tuple(json.loads(text)) if text else (dict.fromkeys(readers, "died"), 0.0)
-
-
-def _try(read: Callable[[Path], object], path: Path) -> str:
-    try:
-        read(path)
-    except UntrustedFile:
-        return "refused"
-    except ConfigError:
-        return "refused setting"
-    except BaseException as error:
-        traceback.print_exc()
-        return type(error).__name__
-    return "accepted"
-
-
-def _peak_megabytes() -> float:
-    status = Path("/proc/self/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) / 1024
+REFUSALS = {"refused": (UntrustedFile,), "refused setting": (ConfigError,)}
 
 
 def warm_up(folder: Path) -> None:
@@ -356,7 +323,7 @@ def main(folder: Path) -> None:
     counts, worst = {"loads": 0, "refused": 0, "accepted": 0, "untyped": 0}, 0.0
     good = folder / "good.pth"
     good.write_bytes(saved({"model": {"w": torch.zeros(3)}, "args": argparse.Namespace(lr=1.0), "epoch": 1}))
-    assert outcomes({"read_pth": read_pth}, good)[0] == {"read_pth": "accepted"}
+    assert in_child({"read_pth": read_pth}, good, REFUSALS).readers == {"read_pth": "accepted"}
     jobs: list[tuple[str, Path, dict[str, Callable[[Path], object]]]] = []
     for name, payload in {**pickles(canary), **bombs()}.items():
         path = folder / f"{'sit-' if 'SiT' in name else ''}payload-{len(jobs)}.pth"
@@ -367,7 +334,7 @@ def main(folder: Path) -> None:
     importing = {"import_checkpoint": READERS["import_checkpoint"]}
     jobs.append(("a DiT with positions of terabytes", dit_folder(folder / "dit"), importing))
     for name, path, readers in jobs:
-        found, megabytes = outcomes(readers, path)
+        found, megabytes = in_child(readers, path, REFUSALS)
         worst = max(worst, megabytes)
         for reader, verdict in found.items():
             if (name, reader) in HARMLESS:
@@ -383,7 +350,7 @@ def main(folder: Path) -> None:
     left = len([path for path in folder.iterdir() if path.suffix in (".out", ".verb")])
     figures = " ".join(f"{key}={value}" for key, value in counts.items())
     good.write_bytes(saved({"model": {"w": torch.ones(2**24)}}))
-    accepted, megabytes = outcomes({"read_pth": read_pth}, good)
+    accepted, megabytes = in_child({"read_pth": read_pth}, good, REFUSALS)
     assert accepted == {"read_pth": "accepted"}
     print(
         f"R6 imports payloads={len(jobs)} {figures} canaries={int(canary.exists())} left={left} "

@@ -14,18 +14,16 @@ import io
 import json
 import os
 import pickle
-import resource
 import shutil
 import subprocess
 import sys
-import traceback
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
+from forked import in_child
 
 from echoless.errors import RunError, UntrustedFile
 from echoless.runs import (
@@ -298,45 +296,7 @@ def complete_run(path: Path) -> None:
         run.save_encoder(tensors, {"width": 4}, {"variant": "faded", "alphas": [1.0, 0.6]})
 
 
-class Outcome(NamedTuple):
-    """What became of each reader ("ok", "refused" or the name of an error), and the memory of the worst moment."""
-
-    readers: dict[str, str]
-    megabytes: float
-
-
-def in_child(readers: dict[str, Callable[[Path], object]], run: Path) -> Outcome:
-    reading, writing = os.pipe()
-    if (child := os.fork()) == 0:
-        before = _peak_megabytes()
-        outcomes = {name: _try(read, run) for name, read in readers.items()}
-        os.write(writing, json.dumps([outcomes, _peak_megabytes() - before]).encode())
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as answer:
-        text = answer.read()
-    os.waitpid(child, 0)
-    return Outcome(*json.loads(text)) if text else Outcome(dict.fromkeys(readers, "died"), 0.0)
-
-
-def _try(read: Callable[[Path], object], run: Path) -> str:
-    try:
-        read(run)
-    except (UntrustedFile, RunError):
-        return "refused"
-    except BaseException as error:
-        traceback.print_exc()
-        return type(error).__name__
-    return "ok"
-
-
-def _peak_megabytes() -> float:
-    """The most memory this process ever held; a fork starts again from what it holds."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) / 1024
+REFUSALS = {"refused": (UntrustedFile, RunError)}
 
 
 class Tally:
@@ -346,13 +306,13 @@ class Tally:
 
     def try_all(self, run: Path, name: str, must_refuse: tuple[str, ...]) -> None:
         self.payloads += 1
-        outcome = in_child(READERS, run)
+        outcome = in_child(READERS, run, REFUSALS)
         self.megabytes = max(self.megabytes, outcome.megabytes)
         for reader, verdict in outcome.readers.items():
             self.loads += 1
             self.refused += verdict == "refused"
-            self.untyped += verdict not in ("ok", "refused")
-            self.accepted += verdict == "ok" and reader in must_refuse
+            self.untyped += verdict not in ("accepted", "refused")
+            self.accepted += verdict == "accepted" and reader in must_refuse
             if verdict != "refused" and reader in must_refuse:
                 print(f"{name}: {reader}: {verdict}", file=sys.stderr)
 
@@ -362,7 +322,7 @@ def main(folder: Path) -> None:
     canary = folder / "canary"
     tally = Tally()
     complete_run(folder / "run")
-    assert set(in_child(READERS, folder / "run").readers.values()) == {"ok"}
+    assert set(in_child(READERS, folder / "run", REFUSALS).readers.values()) == {"accepted"}
     for number, (name, payload) in enumerate({**pickles(canary), **bad_tensors(), **bad_json()}.items()):
         run = shutil.copytree(folder / "run", folder / f"bytes-{number}")
         replace_everything(run, payload)
@@ -383,8 +343,8 @@ def _memory_for_a_good_file(folder: Path) -> float:
     """What it takes to read a valid checkpoint of 64 MB."""
     with open_run(folder / "good") as run:
         run.save_checkpoint(1, {"model": {"w": torch.ones(2**24)}}, {}, {})
-    outcome = in_child({"load_checkpoint": READERS["load_checkpoint"]}, folder / "good")
-    assert outcome.readers == {"load_checkpoint": "ok"}
+    outcome = in_child({"load_checkpoint": READERS["load_checkpoint"]}, folder / "good", REFUSALS)
+    assert outcome.readers == {"load_checkpoint": "accepted"}
     return outcome.megabytes
 
 

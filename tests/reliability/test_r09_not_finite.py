@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
 from tiny import tiny_config, tiny_diffusion, tiny_images, tiny_run
 
 import echoless.training.step as step_module

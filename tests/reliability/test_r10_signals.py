@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from tiny import fingerprint, silence, tiny_config, tiny_images, tiny_run
 
 import echoless.runs.checkpoint as checkpoint_module

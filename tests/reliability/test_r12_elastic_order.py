@@ -7,15 +7,11 @@ and workers, and from any step on.
 from __future__ import annotations
 
 import hashlib
-import sys
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
 from tiny import tiny_config, tiny_images
 
 from echoless.config import RuntimeConfig

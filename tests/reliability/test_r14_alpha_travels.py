@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from tiny import tiny_config, tiny_images, tiny_run
 
 from echoless.config import ShortcutConfig, ViTConfig, to_dict

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from tiny import tiny_comparison, tiny_config, tiny_diffusion, tiny_images, tiny_run
 
 from echoless.config import RunConfig

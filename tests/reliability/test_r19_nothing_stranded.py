@@ -18,8 +18,6 @@ from pathlib import Path
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
 from kill import one_life
 from tiny import tiny_config, tiny_images, tiny_run
 

@@ -28,8 +28,7 @@ def make_run(
     config["data"]["path"] = "shapes"
     run.write_config(config)
     run.write_about(about(path))
-    run.log("data: 4000 images of about 32 x 32, 3 channel(s), 8 bit; no cache: it was turned off")
-    run.log("model: masked autoencoder (long_skips), encoder 192 x 12, patch 4 at 32 x 32, 5.9 M parameters")
+    run.log("no cache: it was turned off")
     chance = random.Random(seed)
     (path / "metrics.jsonl").write_text("".join(json.dumps(line(s, steps, chance)) + "\n" for s in range(1, steps + 1)))
     run.add_results(results(level + chance.uniform(-0.01, 0.01), seed))
@@ -43,6 +42,8 @@ def about(path: Path) -> dict[str, Any]:
         "machine": {"processor": "A Processor", "cores": 2, "threads": 2, "memory_gb": 8.0, "device": "cpu"},
         "versions": {"echoless": "0.1.0", "torch": "2.13.0"},
         "parameters": {"all": 5_900_000, "encoder": 5_400_000},
+        "data": {"images": 4000, "height": 32, "width": 32, "channels": 3, "bits": 8},
+        "model": {"title": "masked autoencoder (long_skips), encoder 192 x 12", "parameters": 5_900_000},
         "started": "2026-01-02T03:04:05+00:00",
         "sessions": 2,
         "ended": 1,

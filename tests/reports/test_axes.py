@@ -8,7 +8,7 @@ import statistics
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echoless.reports.axes import Axis, fit, medians, thin, written
+from echoless.reports.axes import Axis, fit, medians, thin, tick_text
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False)
 
@@ -32,7 +32,7 @@ def test_a_logarithmic_axis_is_used_only_where_it_can_be():
 def test_ticks_are_round():
     assert Axis(0.0, 1.0).ticks() == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
     assert Axis(0.001, 1.0, log=True).ticks() == [0.001, 0.01, 0.1, 1.0]
-    assert [written(value) for value in (0, 0.5, 40_000, 1e-5, 2e6)] == ["0", "0.5", "40k", "1e-05", "2M"]
+    assert [tick_text(value) for value in (0, 0.5, 40_000, 1e-5, 2e6)] == ["0", "0.5", "40k", "1e-05", "2M"]
 
 
 def test_a_thinned_curve_keeps_its_ends_and_its_spikes():

@@ -11,7 +11,7 @@ import scipy.stats
 from echoless.config.metrics import Metric
 from echoless.reports.collect import RunData
 from echoless.reports.compare import Estimate as E
-from echoless.reports.compare import best_of, compare, differing, direction, groups_of, student
+from echoless.reports.compare import best_of, compare, differing_settings, groups_of
 
 
 def run(name: str, alpha: float, seed: int, value: float, half: float = 0.01, metric: str = "knn") -> RunData:
@@ -27,7 +27,7 @@ def test_runs_that_differ_in_their_seed_alone_are_a_group():
     groups = groups_of(runs)
     assert [[member.name for member in group.runs] for group in groups] == [["a0", "a1"], ["b0", "b1"]]
     assert groups[1].name == "alpha_min 0.6 (2 seeds)"
-    assert [name for name, _ in differing(runs)] == ["model.shortcuts.alpha_min", "seed"]
+    assert [name for name, _ in differing_settings(runs)] == ["model.shortcuts.alpha_min", "seed"]
 
 
 def test_differences_over_seeds_are_paired_and_agree_with_scipy():
@@ -47,9 +47,17 @@ def test_differences_over_seeds_are_paired_and_agree_with_scipy():
 
 def test_a_mean_over_seeds_has_the_interval_of_student():
     values = [0.3, 0.35, 0.31]
-    mean, half = student(values)
+    runs = [run(f"a{seed}", 1.0, seed, value) for seed, value in enumerate(values)]
+    (row,) = compare(groups_of([*runs, run("b", 0.6, 0, 0.4)]))
+    estimate, single = row.estimates
     low, high = scipy.stats.t.interval(0.95, 2, np.mean(values), scipy.stats.sem(values))
-    assert (mean - half, mean + half) == pytest.approx((low, high))
+    assert estimate is not None and single is not None and (estimate.seeds, single.seeds) == (3, 1)
+    assert estimate.value == pytest.approx(np.mean(values)) and estimate.interval == pytest.approx((low, high))
+
+
+def test_two_runs_of_one_seed_are_one_seed():
+    twins = groups_of([run("a", 1.0, 0, 0.3), run("again", 1.0, 0, 0.3), run("b", 0.6, 0, 0.4)])
+    assert [(group.name, group.seeds) for group in twins] == [("a", 1), ("b", 1)]
 
 
 def test_single_runs_are_compared_as_independent():
@@ -66,6 +74,9 @@ def test_single_runs_are_compared_as_independent():
         ("knn", [E(0.3, (0.25, 0.36), 1), E(0.4, (0.35, 0.45), 1)], None),
         ("knn", [E(0.3, (0.29, 0.31), 1), E(0.4, None, 1)], None),
         ("frechet", [E(30, (29, 31), 1), E(40, (39, 41), 1)], 0),
+        ("tokencut-corloc", [E(0.3, (0.29, 0.31), 1), E(0.4, (0.39, 0.41), 1)], 1),
+        ("segprobe-miou", [E(0.3, (0.29, 0.31), 1), E(0.4, (0.39, 0.41), 1)], 1),
+        ("somebody_elses", [E(0.3, (0.29, 0.31), 1), E(0.4, (0.39, 0.41), 1)], None),
         ("rankme", [E(3, (2.9, 3.1), 1), E(4, (3.9, 4.1), 1)], None),
         ("knn", [E(0.3, (0.29, 0.31), 1), None], None),
     ],
@@ -78,4 +89,3 @@ def test_numbers_of_different_protocols_are_not_compared():
     other = run("b", 0.6, 0, 0.4)
     other.results[0].protocol["k"] = 5
     assert compare(groups_of([run("a", 1.0, 0, 0.3), other])) == []
-    assert (direction("linear"), direction("frechet"), direction("rank_paper")) == (1, -1, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from html.parser import HTMLParser
@@ -11,8 +12,9 @@ from made_runs import make_run
 
 from echoless.errors import ConfigError
 from echoless.reports.collect import Picture, collect_all
+from echoless.reports.facts import facts
 from echoless.reports.page import render, report
-from echoless.reports.payload import shrink, within
+from echoless.reports.payload import shrink, shrink_to_budget
 
 HOSTILE = ["<script>alert(1)</script>", "a \"b\" 'c' & d", "Ünïcödé 漢字 \u202e"]
 LIMIT = 8_000_000  # bytes
@@ -67,9 +69,36 @@ def test_the_verdicts_the_rules_and_the_command_are_there(page):
         "To repeat it:",
         "echoless pretrain shapes",
         "A Processor",
+        "4000 images of about 32 x 32, 3 channel(s), 8 bit",
+        "encoder 192 x 12, 5.9 M parameters",
+        "faded, alpha from 1 to 0.6",
     ):
         assert words in text
     assert "difference +15" in text and "best" in text
+
+
+def test_a_comparison_says_how_many_seeds_it_rests_on(page, tmp_path):
+    assert "One seed each: a difference between runs may be chance" in page
+    assert page.count("<small>one seed</small>") == 2
+    runs = [
+        make_run(tmp_path / f"{alpha}-{seed}", alpha_min=alpha, seed=seed, points=20, steps=30)
+        for alpha in (1.0, 0.6)
+        for seed in range(3)
+    ]
+    text = " ".join(Elements(render(collect_all(runs))).texts)
+    assert "3 seeds of each setting." in text and "paired over 3 seeds, p = " in text
+    assert "One seed each" not in text
+
+
+def test_a_run_of_an_earlier_version_is_described_by_its_settings(tmp_path):
+    """Its about.json has no facts, and what its log says is never read back."""
+    run = make_run(tmp_path / "run", points=20, steps=30)
+    about = json.loads((run / "about.json").read_text())
+    (run / "about.json").write_text(json.dumps({name: about[name] for name in ("command", "sessions", "seconds")}))
+    (run / "log.txt").write_text("model: a sentence that was logged\n")
+    text = dict(facts(collect_all([run])[0]))
+    assert text["data"].startswith("shapes, ") and text["model"].startswith("masked autoencoder")
+    assert text["shortcuts"].startswith("faded, alpha from 1 to 0.6")
 
 
 def test_the_heat_map_is_drawn_once(tmp_path):
@@ -120,4 +149,4 @@ def test_ten_runs_with_different_images_stay_below_the_limit(tmp_path):
 
 def test_a_picture_that_cannot_be_read_is_left_as_it_is():
     broken = Picture(b"\x89PNG\r\n\x1a\nnothing more", "image/png")
-    assert shrink(broken, 10) == broken and within([broken], 10) == [broken]
+    assert shrink(broken, 10) == broken and shrink_to_budget([broken], 10) == [broken]

@@ -9,11 +9,11 @@ import os
 import pytest
 
 from echoless.errors import RunError, UntrustedFile
-from echoless.runs.journal import LINE_LIMIT, Journal, Metrics
+from echoless.runs.journal import LINE_LIMIT, Journal, MetricsJournal
 
 
-def filled(path, steps: int) -> Metrics:
-    metrics = Metrics(path)
+def filled(path, steps: int) -> MetricsJournal:
+    metrics = MetricsJournal(path)
     for step in range(1, steps + 1):
         metrics.record({"step": step, "loss": 1 / step})
     return metrics
@@ -22,8 +22,8 @@ def filled(path, steps: int) -> Metrics:
 def test_records_come_back_and_pandas_style_readers_agree(tmp_path):
     filled(tmp_path / "m", 3)
     lines = (tmp_path / "m").read_text().splitlines()
-    assert [json.loads(line) for line in lines] == list(Metrics(tmp_path / "m").read())
-    assert list(Metrics(tmp_path / "missing").read()) == []
+    assert [json.loads(line) for line in lines] == list(MetricsJournal(tmp_path / "m").read())
+    assert list(MetricsJournal(tmp_path / "missing").read()) == []
 
 
 def test_every_line_is_one_write(tmp_path, monkeypatch):
@@ -40,8 +40,8 @@ def test_cut_at_any_byte_the_whole_lines_are_read_and_the_next_writer_heals_it(t
     for end in range(len(whole) + 1):
         (tmp_path / "m").write_bytes(whole[:end])
         complete = whole[:end].count(b"\n")
-        assert [record["step"] for record in Metrics(tmp_path / "m").read()] == list(range(1, complete + 1))
-        metrics = Metrics(tmp_path / "m")
+        assert [record["step"] for record in MetricsJournal(tmp_path / "m").read()] == list(range(1, complete + 1))
+        metrics = MetricsJournal(tmp_path / "m")
         metrics.record({"step": 99})
         metrics.close()
         steps = [json.loads(line)["step"] for line in (tmp_path / "m").read_text().splitlines()]
@@ -51,20 +51,20 @@ def test_cut_at_any_byte_the_whole_lines_are_read_and_the_next_writer_heals_it(t
 def test_resuming_drops_what_came_after_the_checkpoint(tmp_path):
     metrics = filled(tmp_path / "m", 9)
     metrics.append(b'{"torn"')
-    again = Metrics(tmp_path / "m")
+    again = MetricsJournal(tmp_path / "m")
     again.truncate_after(4)
     again.record({"step": 5})
     assert [record["step"] for record in again.read()] == [1, 2, 3, 4, 5]
     again.truncate_after(100)
     again.truncate_after(0)
     assert list(again.read()) == []
-    Metrics(tmp_path / "missing").truncate_after(1)
+    MetricsJournal(tmp_path / "missing").truncate_after(1)
     assert not (tmp_path / "missing").exists()
 
 
 def test_a_number_that_is_not_finite_is_null(tmp_path):
-    Metrics(tmp_path / "m").record({"step": 1, "rank": float("nan"), "norms": [1.0, float("inf")]})
-    assert list(Metrics(tmp_path / "m").read()) == [{"step": 1, "rank": None, "norms": [1.0, None]}]
+    MetricsJournal(tmp_path / "m").record({"step": 1, "rank": float("nan"), "norms": [1.0, float("inf")]})
+    assert list(MetricsJournal(tmp_path / "m").read()) == [{"step": 1, "rank": None, "norms": [1.0, None]}]
 
 
 def test_a_line_that_does_not_fit_on_the_disk_is_taken_back(tmp_path, monkeypatch):
@@ -96,7 +96,7 @@ def test_a_line_that_does_not_fit_on_the_disk_is_taken_back(tmp_path, monkeypatc
 def test_lines_nobody_wrote_are_refused(tmp_path, content, words):
     (tmp_path / "m").write_bytes(content)
     with pytest.raises(UntrustedFile, match=words):
-        list(Metrics(tmp_path / "m").read())
+        list(MetricsJournal(tmp_path / "m").read())
 
 
 def test_a_journal_does_not_write_through_a_link(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from echoless.config.options import SweepOptions
 from echoless.sweeps.papers import paper
-from echoless.sweeps.papers.diffusion import final_loss
+from echoless.sweeps.papers.readings import final_loss
 
 
 def test_plain_and_faded_differ_in_alpha_alone():

@@ -95,8 +95,8 @@ def test_the_learned_alphas_stand_beside_the_papers():
     found = [Metric(metric="alpha", value=0.5, n=1, protocol={"features": "trained", "block": 12, "sublayer": "FFN"})]
     found += [Metric(metric="linear", value=0.3, n=9, protocol={"features": "trained", "layer": "block11/+mlp"})]
     shown = {row.columns.get("block"): row for row in rows(plan, {trial: found})}
-    assert shown[None].published == {"linear %": 0.795} and shown[None].values["linear %"] == [0.3]
-    assert shown[12].published == {"alpha": 0.353} and shown[12].values["alpha"] == [0.5]
+    assert shown[None].published == {"linear %": 0.795} and shown[None].values["linear %"] == {0: 0.3}
+    assert shown[12].published == {"alpha": 0.353} and shown[12].values["alpha"] == {0: 0.5}
 
 
 def journal(run, lines, steps=10):

@@ -19,9 +19,10 @@ from echoless.errors import ConfigError, DataError, RunError, UntrustedFile
 from echoless.runs import RunFolder
 from echoless.runtime import StopRequest
 from echoless.storage import write_json
-from echoless.sweeps.experiment import RUN, Experiment, Quantity, Trial
+from echoless.sweeps.commands import RUN
+from echoless.sweeps.experiment import Experiment, Quantity, Trial
 from echoless.sweeps.local import run_trials, threads_each
-from echoless.sweeps.run import carry_out, lay_out, run_sweep
+from echoless.sweeps.run import carry_out, prepare_folder, run_sweep
 from echoless.sweeps.trials import Ledger, Outcome, is_done, run_trial
 
 TINY = ["--recipe", "demo", "--batch-size", "8", "--over", "patch_size=16", "--metrics", "rank"]
@@ -37,7 +38,7 @@ def options(**changes):
 def experiment(*commands, names=("a", "b"), **settings):
     """Trials whose commands cost nothing."""
     trials = [Trial(name=name, settings={"x": name, "seed": 0}, commands=commands, **settings) for name in names]
-    return Experiment(name="e", title="T", trials=tuple(trials), quantities=(Quantity(metric="knn", title="kNN"),))
+    return Experiment(name="e", title="T", trials=tuple(trials), quantities=(Quantity(metric="knn"),))
 
 
 def finished(out, *names):
@@ -63,7 +64,7 @@ def test_a_failing_trial_is_told_in_one_line_and_the_others_go_on(tmp_path):
     """`--version` does well, and an unknown verb does not; the second time only the failed one runs."""
     good, bad = experiment(("--version",), names=("a", "c")).trials, experiment(("fly",), names=("b",)).trials
     plan = Experiment(name="e", title="T", trials=(good[0], bad[0], good[1]), quantities=())
-    lay_out(plan, tmp_path).release()
+    prepare_folder(plan, tmp_path).release()
     finished(tmp_path, "a", "b", "c")
     for expected in ([1, 2, 3], [3]):
         said: list[str] = []
@@ -159,12 +160,12 @@ def test_folders_that_are_not_this_sweeps_are_refused(tmp_path):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "a.jpg").touch()
     with pytest.raises(RunError, match="is not empty and holds no sweep"):
-        lay_out(experiment(("--version",)), tmp_path / "photos")
-    lay_out(experiment(("--version",)), tmp_path / "s").release()
+        prepare_folder(experiment(("--version",)), tmp_path / "photos")
+    prepare_folder(experiment(("--version",)), tmp_path / "s").release()
     with pytest.raises(RunError, match="holds the sweep 'e', and this is 'grid'"):
         run_sweep(options(data="shapes", out=tmp_path / "s", print=True), print)
     with pytest.raises(RunError):
-        lay_out(experiment(("--version",)), tmp_path / "photos" / "a.jpg" / "s")
+        prepare_folder(experiment(("--version",)), tmp_path / "photos" / "a.jpg" / "s")
 
 
 def test_data_that_cannot_be_read_is_refused_once_and_leaves_nothing(tmp_path):
@@ -176,8 +177,11 @@ def test_data_that_cannot_be_read_is_refused_once_and_leaves_nothing(tmp_path):
 
 
 def test_two_sweeps_do_not_fill_one_folder(tmp_path):
-    with lay_out(experiment(("--version",)), tmp_path / "s"), pytest.raises(RunError, match="filled by another sweep"):
-        lay_out(experiment(("--version",)), tmp_path / "s")
+    with (
+        prepare_folder(experiment(("--version",)), tmp_path / "s"),
+        pytest.raises(RunError, match="filled by another sweep"),
+    ):
+        prepare_folder(experiment(("--version",)), tmp_path / "s")
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from echoless.storage import write_json
 from echoless.sweeps.experiment import Experiment, Published, Quantity, Trial
 from echoless.sweeps.tabulate import collect, rows, summary, table, write_csv
 
-KNN = Quantity(metric="knn", title="kNN %")
-RANK = Quantity(metric="rank_paper", title="rank", share=False)
+KNN = Quantity(metric="knn")
+RANK = Quantity(metric="rank_paper")
 
 
 def trials(alphas=(1.0, 0.6), seeds=3):
@@ -57,7 +57,7 @@ def test_the_table_shows_the_mean_over_seeds_beside_the_published_figure():
     found = {trial.name: [metric("knn", 0.4 + 0.01 * trial.settings["seed"])] for trial in plan.trials}
     found["a1.0-s0"] += [metric("knn", 0.9, step=5), metric("knn", 0.9, scan="layers"), metric("rank_paper", 2.5)]
     first, second = rows(plan, found)
-    assert first.columns == {"alpha_min": 1.0} and first.values["kNN %"] == pytest.approx([0.4, 0.41, 0.42])
+    assert first.columns == {"alpha_min": 1.0} and first.values["kNN %"] == pytest.approx({0: 0.4, 1: 0.41, 2: 0.42})
     assert first.published == {} and second.published == {"kNN %": 0.639}
     lines = table(plan, found).splitlines()
     assert lines[2].split() == ["alpha_min", "seeds", "kNN", "%", "paper", "rank"]
@@ -66,12 +66,57 @@ def test_the_table_shows_the_mean_over_seeds_beside_the_published_figure():
     assert lines[-1] == "A note."
 
 
+def test_differences_are_paired_by_seed_and_agree_with_scipy():
+    """Two settings whose seeds move together: their difference is known far better than either mean."""
+    plan = Experiment(name="e", title="", trials=trials(), quantities=(KNN, RANK))
+    plain, gains = [0.30, 0.40, 0.35], [0.05, 0.06, 0.04]
+    values = {1.0: plain, 0.6: [a + b for a, b in zip(plain, gains)]}
+    found = {t.name: [metric("knn", values[t.settings["alpha_min"]][t.settings["seed"]])] for t in plan.trials}
+    lines = [line.split() for line in table(plan, found).splitlines()]
+    low, high = stats.t.interval(0.95, 2, loc=np.mean(gains), scale=stats.sem(gains))
+    assert ["differences,", "paired", "by", "seed"] in lines
+    assert ["0.6", "alpha_min", "1", "3", "+5.0", "±", f"{50 * (high - low):.1f}", "-"] in lines
+
+
+def test_differences_at_each_step_are_from_the_first_setting_at_that_step():
+    plan = Experiment(name="e", title="", trials=trials(seeds=2), quantities=(KNN,), by=("step",))
+    found = {
+        t.name: [metric("knn", 0.1 * step - t.settings["alpha_min"] / 10, step=step) for step in (1, 2)]
+        for t in plan.trials
+    }
+    lines = [line.split() for line in table(plan, found).splitlines()]
+    for step in ("1", "2"):
+        assert ["0.6", step, "alpha_min", "1", "2", "+4.0", "±", "0.0"] in lines
+
+
+def test_a_row_is_compared_with_the_standard_network_that_is_like_it_in_all_else():
+    """Networks of another kind are no baseline, and the baseline need not come first."""
+    trials = [
+        Trial(name=f"{kind}{a}{s}", settings={"recipe": kind, "alpha_min": a, "seed": s}, commands=(("x",),))
+        for s in range(2)
+        for kind in ("uvit", "sit")
+        for a in (0.7, 1.0)
+    ]
+    plan = Experiment(name="e", title="", trials=tuple(trials), quantities=(KNN,))
+    value = {("uvit", 0.7): 0.4, ("uvit", 1.0): 0.3, ("sit", 0.7): 0.8, ("sit", 1.0): 0.6}
+    found = {t.name: [metric("knn", value[t.settings["recipe"], t.settings["alpha_min"]])] for t in trials}
+    lines = [line.split() for line in table(plan, found).splitlines() if "alpha_min 1" in line]
+    assert [(line[0], line[1], line[5]) for line in lines] == [("uvit", "0.7", "+10.0"), ("sit", "0.7", "+20.0")]
+
+
+@pytest.mark.parametrize(("seeds", "words"), [(1, "one seed: there is no interval"), (3, "3 seeds: mean ± half")])
+def test_the_table_says_how_many_seeds_it_rests_on(seeds, words):
+    plan = Experiment(name="e", title="", trials=trials(seeds=seeds), quantities=(KNN,))
+    text = table(plan, {trial.name: [metric("knn", 0.3)] for trial in plan.trials})
+    assert words in text and ("paired by seed" in text) == (seeds > 1)
+
+
 def test_numbers_over_training_become_rows_where_the_experiment_asks_for_them():
     plan = Experiment(name="e", title="", trials=trials((0.6,), 2), quantities=(KNN,), by=("step",))
     found = {trial.name: [metric("knn", 0.3, step=1), metric("knn", 0.5, step=2)] for trial in plan.trials}
     assert [(row.columns["step"], row.values["kNN %"]) for row in rows(plan, found)] == [
-        (1, [0.3, 0.3]),
-        (2, [0.5, 0.5]),
+        (1, {0: 0.3, 1: 0.3}),
+        (2, {0: 0.5, 1: 0.5}),
     ]
 
 
@@ -79,11 +124,15 @@ def test_the_best_of_several_is_shown_where_the_paper_shows_the_best():
     best = Quantity(metric="knn", title="best", best="max")
     plan = Experiment(name="e", title="", trials=trials((0.6,), 1), quantities=(best,))
     found = {plan.trials[0].name: [metric("knn", 0.3, layer="a"), metric("knn", 0.7, layer="b")]}
-    assert rows(plan, found)[0].values["best"] == [0.7]
+    assert rows(plan, found)[0].values["best"] == {0: 0.7}
 
 
 def test_a_trial_without_numbers_leaves_a_dash():
     assert summary(KNN, []) == "-" and summary(KNN, [0.5]) == "50.0" and summary(RANK, [2.0, 2.0]) == "2 ± 0"
+
+
+def test_a_metric_of_somebody_else_is_a_plain_number():
+    assert summary(Quantity(metric="somebody_elses"), [0.5]) == "0.5"
 
 
 def test_the_csv_has_one_row_for_each_trial_and_number_with_its_protocol(tmp_path):

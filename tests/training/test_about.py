@@ -11,6 +11,7 @@ from PIL import Image
 
 from echoless.reports.datasheet import show_data
 from echoless.runs import open_run
+from echoless.runs.about import sentences, speed_of
 from echoless.runtime import join_team
 from echoless.training.about import recorded
 
@@ -31,10 +32,54 @@ def test_sessions_and_their_seconds_add_up(tmp_path):
     assert size_of_sheet(tmp_path) == (12 * 50 - 2, 2 * 50 - 2)
 
 
-def test_a_session_that_fails_has_begun_and_not_ended(tmp_path):
-    model = tiny_model()
+def test_what_the_log_says_for_people_stands_in_about_json_for_programs(tmp_path):
+    images = tiny_images(24)
+    assert tiny_run(tmp_path / "run", images, tiny_config(images, steps=6))
+    about = json.loads((tmp_path / "run" / "about.json").read_text())
+    assert about["data"] == {"images": 24, "height": 32, "width": 32, "channels": 3, "bits": 8}
+    assert about["model"]["parameters"] == about["parameters"]["all"]
+    assert about["shortcuts"]["first_alpha"] == 1.0 > about["shortcuts"]["effective_alpha"] > 0
+    assert about["run"]["steps"] == 6 and about["run"]["seed"] == 0 and about["run"]["compiled"] is False
+    assert about["speed"]["images_per_second"] > 0 and speed_of(about) == about["speed"]["images_per_second"]
+    log = (tmp_path / "run" / "log.txt").read_text()
+    for name, sentence in sentences(about).items():
+        assert f"{name}: {sentence}" in log
+    assert set(sentences(about)) == {"data", "model", "shortcuts", "run"}
+
+
+def test_every_session_stays_in_the_history_and_the_speed_is_that_of_the_latest(tmp_path):
+    facts = {"data": {}}
     with open_run(tmp_path / "run") as run:
-        with pytest.raises(KeyError), recorded(run, "echoless", model, join_team("cpu")):
+        with recorded(run, "first", facts, join_team("cpu")) as record:
+            record.note_speed(100.0)
+        with recorded(run, "second", facts, join_team("cpu")):
+            about = run.read_about()
+        ended = run.read_about()
+    assert [session["command"] for session in about["history"]] == ["first", "second"]
+    assert about["history"][0]["images_per_second"] == 100.0 and speed_of(about) is None, "not the earlier one's"
+    assert about["history"][1]["seconds"] is None and ended["history"][1]["seconds"] is not None
+    assert ended["history"][0] == about["history"][0], "what was said of a session is never rewritten"
+    assert isinstance(ended["machine"]["vector_features"], list)
+
+
+def test_a_file_of_an_earlier_version_becomes_the_first_entry_of_the_history(tmp_path):
+    with open_run(tmp_path / "run") as run:
+        run.write_about({"command": "old", "started": "2026", "sessions": 2, "ended": 1, "seconds": 5.0})
+        with recorded(run, "new", {}, join_team("cpu")):
+            pass
+        about = run.read_about()
+    assert [session["command"] for session in about["history"]] == ["old", "new"]
+    assert (about["sessions"], about["ended"], about["started"]) == (3, 2, "2026")
+
+
+@pytest.mark.parametrize("hostile", [{"data": 1}, {"data": {"images": 3}}, {"model": {"title": "", "parameters": "x"}}])
+def test_facts_of_the_wrong_kind_make_no_sentence(hostile):
+    assert sentences(hostile) == {}
+
+
+def test_a_session_that_fails_has_begun_and_not_ended(tmp_path):
+    with open_run(tmp_path / "run") as run:
+        with pytest.raises(KeyError), recorded(run, "echoless", {}, join_team("cpu")):
             raise KeyError
         about = run.read_about()
     assert (about["sessions"], about["ended"], about["command"]) == (1, 0, "echoless")
@@ -49,9 +94,3 @@ def test_a_set_smaller_than_the_sheet_is_shown_whole(tmp_path):
 def size_of_sheet(folder: Path) -> tuple[int, int]:
     with Image.open(folder / "run" / "figures" / "data.png") as sheet:
         return sheet.size
-
-
-def tiny_model():
-    from echoless.models import MAE
-
-    return MAE(tiny_config(tiny_images(8)).model)

@@ -17,11 +17,10 @@ from PIL import Image
 from echoless.config.training import LatentConfig
 from echoless.data import LatentLoader, cached_latents, open_images
 from echoless.errors import ConfigError, RunError
-from echoless.evaluation.denoiser import read_denoiser
-from echoless.evaluation.encoder import open_encoder
+from echoless.evaluation.frozen import load
 from echoless.randomness import generator_for
-from echoless.runs import load_weights
 from echoless.runs.autoencoder import open_vae
+from echoless.runs.open import load_body
 from echoless.verbs.embed import embed
 from echoless.verbs.evaluate import evaluate
 from echoless.verbs.pretrain import pretrain
@@ -135,7 +134,7 @@ def test_a_run_on_latents_resumes_bitwise_and_its_samples_are_decoded(vae, cache
         assert archive["arr_0"].shape == (2, 32, 32, 3)
 
     other = autoencoder(tmp_path / "other", seed=1)
-    with pytest.raises(ConfigError, match=r"is not the one .* was trained with"):
+    with pytest.raises(ConfigError, match=r"differs from the one .* was trained with"):
         sample(tmp_path / "whole", out=tmp_path / "more", latent=str(other))
     with pytest.raises(RunError, match=r"data.latent.fingerprint was .* allowed on --resume: the same autoencoder"):
         pretrain("shapes:16", out=tmp_path / "cut", max_steps=6, resume=True, **options | {"latent": str(other)})
@@ -144,14 +143,14 @@ def test_a_run_on_latents_resumes_bitwise_and_its_samples_are_decoded(vae, cache
 def test_the_features_of_a_run_on_latents_are_those_of_the_noised_latent(vae, cache, tmp_path):
     """Against diffusers' own encoding: (mean - shift) * scale, mixed with noise as a linear interpolant does it."""
     pretrain("shapes:16", out=tmp_path / "run", max_steps=1, latent=str(vae), **QUICK)
-    found = open_encoder(tmp_path / "run", noise=0.25)
+    found = load(tmp_path / "run", noise=0.25)
     assert (found.image_size, found.channels, found.grid) == ((32, 32), 3, (4, 4))
     images, layer = torch.rand(2, 3, 32, 32) * 2 - 1, "block01/+mlp"
     theirs = diffusers.AutoencoderKL.from_pretrained(vae, low_cpu_mem_usage=False).eval()
     with torch.no_grad():
         latents = theirs.encode(images).latent_dist.mean * 0.18215
     noise = torch.stack([torch.randn(4, 16, 16, generator=generator_for(0, "noise", i)) for i in (3, 5)])
-    network = read_denoiser(load_weights(tmp_path / "run" / "encoder"), name="run").model
+    network = load_body(tmp_path / "run").model
     expected = network.features(0.75 * latents + 0.25 * noise, torch.full((2,), 0.75))[layer]
     torch.testing.assert_close(found.tokens_of(images, [layer], torch.tensor([3, 5]))[layer], expected)
 
@@ -164,7 +163,7 @@ def test_a_run_on_latents_is_evaluated_and_its_autoencoder_may_move(vae, cache, 
     names = [metric.protocol["features"] for metric in evaluate(run, **asked)]
     assert names[-3:] == ["trained", "raw pixels", "untrained"]
     (tmp_path / "kl").rename(moved)
-    with pytest.raises(ConfigError, match=r"the autoencoder .* is not there; allowed: --latent with its folder"):
+    with pytest.raises(ConfigError, match=r"the autoencoder .* does not exist; give its folder by --latent"):
         evaluate(run, **asked)
     assert embed(run, "shapes:10", out=tmp_path / "features.parquet", latent=str(moved)) == 10
 

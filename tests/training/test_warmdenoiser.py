@@ -75,7 +75,10 @@ def test_other_classes_start_anew_and_everything_else_is_kept(tmp_path):
 
 def test_what_does_not_fit_is_refused_by_name(tmp_path):
     folder = written(tmp_path / "old", model_of("uvit", 1.0))
-    with pytest.raises(RunError, match="holds a network of kind 'uvit'; allowed for this run: sit"):
+    with pytest.raises(
+        RunError,
+        match="of kind 'uvit', which evaluate, embed and sample take; allowed for --init of this run: sit",
+    ):
         warm_start(model_of("sit", 1.0), folder)
     with pytest.raises(RunError, match="depth is 6 there and 4 here"):
         warm_start(model_of("uvit", 1.0, depth=4), folder)

@@ -40,16 +40,21 @@ def sentence_of(config, source) -> str:
 
 def test_a_path_that_is_not_there(trained, tmp_path):
     sentence = sentence_of(trained[1], tmp_path / "nowhere")
-    assert "--init" in sentence and "nowhere is no folder; allowed: a run, or an encoder folder" in sentence
+    assert (
+        "--init" in sentence
+        and "nowhere is no folder; allowed: a run, a checkpoint, a snapshot, or an encoder folder" in sentence
+    )
 
 
 def test_a_folder_that_is_no_run(trained, tmp_path):
-    assert "holds neither checkpoints nor an encoder; allowed: a run" in sentence_of(trained[1], tmp_path)
+    assert "holds no trained model; allowed: a run" in sentence_of(trained[1], tmp_path)
 
 
 def test_a_run_without_a_checkpoint(trained, tmp_path):
     (tmp_path / "checkpoints").mkdir()
-    assert "has no checkpoint; allowed: a run with one" in sentence_of(trained[1], tmp_path)
+    assert "has no checkpoint, which alone holds the whole model; allowed: a run with a checkpoint" in sentence_of(
+        trained[1], tmp_path
+    )
 
 
 @pytest.mark.parametrize("part", ["", "encoder"])
@@ -64,7 +69,9 @@ def test_another_size(part, field, here, trained):
     assert sentence.startswith("--init ")
 
 
-@pytest.mark.parametrize(("part", "said"), [("", "started from .*run, step 2"), ("encoder", "from the encoder")])
+@pytest.mark.parametrize(
+    ("part", "said"), [("", "started from .*run, checkpoint of step 2"), ("encoder", "from the encoder")]
+)
 def test_what_was_loaded_is_said(part, said, trained):
     out, config = trained
     assert re.search(said, warm_start(fresh(config), out / part))

@@ -66,9 +66,13 @@ def test_a_difference_is_claimed_only_beyond_the_intervals():
     plain = [metric("knn", 0.30), metric("linear", 0.50), metric("miou", 0.1, None), metric("rank_paper", 2.0, None)]
     faded = [metric("knn", 0.40), metric("linear", 0.51), metric("miou", 0.2, None), metric("rank_paper", 1.0, None)]
     words = comparison(plain, faded)
-    assert "kNN (k = 20): faded is better than plain by 10.0 points, beyond the intervals" in words
-    assert "linear probe: faded is +1.0 points from plain, within the intervals: no difference was seen" in words
-    assert "mIoU, 10 shapes: faded is +10.0 points from plain; no interval" in words
+    assert "kNN accuracy: faded is better than plain by 10.0 points, beyond the intervals" in words
+    assert (
+        "Linear probe accuracy: faded is +1.0 points from plain, within the intervals: no difference was seen" in words
+    )
+    assert "Segmentation mIoU: faded is +10.0 points from plain; no interval" in words
+    assert "Effective rank" not in words, "no rank is better than another"
+    assert "with one seed:" in words
     raw = [metric("knn", 0.20, features="raw pixels")]
-    assert "kNN (k = 20): plain is better than raw pixels by 10.0 points" in comparison([*raw, *plain], faded)
+    assert "kNN accuracy: plain is better than raw pixels by 10.0 points" in comparison([*raw, *plain], faded)
     assert "faded is worse than plain by 10.0 points" in comparison(faded, plain)

@@ -105,4 +105,4 @@ def test_bad_input_is_refused_in_one_sentence(run, tmp_path, capsys):
         finetune(run, train=tmp_path / "flat", test="shapes:20@test", out=tmp_path / "ft", max_steps=1)
     arguments = ["finetune", str(tmp_path), "--train", "shapes:20", "--test", "shapes:20", "--out", str(tmp_path / "x")]
     assert main(arguments) == 2
-    assert "has no encoder; allowed: a complete run" in capsys.readouterr().err
+    assert "holds no trained model; allowed: a run" in capsys.readouterr().err

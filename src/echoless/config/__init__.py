@@ -12,8 +12,8 @@ from echoless.config.diffusion import (
     sit_preset,
     uvit_preset,
 )
+from echoless.config.masked import MaskedConfig
 from echoless.config.model import MAEConfig, ShortcutConfig, ViTConfig
-from echoless.config.objective import MaskedConfig
 from echoless.config.presets import PRESETS, mae_preset
 from echoless.config.resnet import ResNetConfig
 from echoless.config.selfsupervised import DINOConfig, DistillationConfig, InfoNCEConfig, MoCoConfig

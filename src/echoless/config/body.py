@@ -1,4 +1,4 @@
-"""What does every model have? A body: the part whose shortcuts are faded and that `RUN/encoder` holds. No torch.
+"""What is the body of a model? The part whose shortcuts fade and that `RUN/encoder` holds. No torch.
 
 A model config is a body itself (a U-ViT), or holds one in its field `encoder` (a masked autoencoder).
 """
@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from echoless.config.model import ShortcutConfig
 
 
 class Body(Protocol):
-    """What the frame of a run asks of a body's config. `kind` names it in RUN/encoder/config.json."""
+    """What training, evaluation and export ask of a body's config. `kind` names it in RUN/encoder/config.json."""
 
     @property
     def kind(self) -> str: ...
@@ -26,7 +26,42 @@ class Body(Protocol):
     def shortcuts(self) -> ShortcutConfig: ...
     @property
     def title(self) -> str:
-        """Its sizes, for the person who watches."""
+        """Its sizes, for people."""
+        ...
+
+    @property
+    def denoises(self) -> bool:
+        """Whether it is a diffusion model, which takes a time beside the image, or an encoder of images alone."""
+        ...
+
+    @property
+    def extra_tokens(self) -> int:
+        """Tokens before those of the patches."""
+        ...
+
+    @property
+    def has_class_token(self) -> bool:
+        """Whether the first of the extra tokens is a class token."""
+        ...
+
+    @property
+    def grid(self) -> tuple[int, int] | None:
+        """Rows and columns of patches; None where tokens are not patches of equal size."""
+        ...
+
+    @property
+    def feature_layers(self) -> tuple[str, ...]:
+        """The names of the blocks' outputs, in the order of the network."""
+        ...
+
+    @property
+    def feature_width(self) -> int:
+        """Of the last block's output."""
+        ...
+
+    @property
+    def branches(self) -> int:
+        """Residual branches; each has its shortcut."""
         ...
 
     @property
@@ -36,7 +71,7 @@ class Body(Protocol):
 
     @property
     def multiplications(self) -> int:
-        """Of one image on its way through, roughly: enough to tell minutes from hours."""
+        """Of one forward pass of one image, roughly: for estimates of time."""
         ...
 
 
@@ -50,6 +85,9 @@ class TransformerBody:
     channels: int
     width: int
     depth: int
+
+    denoises: ClassVar[bool] = False
+    has_class_token: ClassVar[bool] = False
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -73,6 +111,18 @@ class TransformerBody:
     def sizes(self) -> str:
         size = " x ".join(map(str, self.image_size))
         return f"{self.width} x {self.blocks}, patch {self.patch_size} at {size}"
+
+    @property
+    def feature_layers(self) -> tuple[str, ...]:
+        return tuple(f"block{index:02d}/+mlp" for index in range(self.blocks))
+
+    @property
+    def feature_width(self) -> int:
+        return self.width
+
+    @property
+    def branches(self) -> int:
+        return 2 * self.blocks
 
     @property
     def fades_over(self) -> dict[str, int]:

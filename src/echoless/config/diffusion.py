@@ -24,6 +24,7 @@ class UViTConfig(TransformerBody):
     """A U-ViT: half of `depth` blocks in, one in the middle, half out; long skips join the last to the first."""
 
     kind: ClassVar[str] = "uvit"
+    denoises: ClassVar[bool] = True
 
     image_size: tuple[int, int] = (32, 32)  # height, width: of the image, or of its latent
     patch_size: int = 2
@@ -66,6 +67,7 @@ class SiTConfig(TransformerBody):
     """A SiT (the network of DiT): blocks modulated by time and class, with or without long skips between its halves."""
 
     kind: ClassVar[str] = "sit"
+    denoises: ClassVar[bool] = True
 
     image_size: tuple[int, int] = (32, 32)  # height, width: of the image, or of its latent
     patch_size: int = 2
@@ -157,7 +159,7 @@ class FlowConfig:
         require_number("label_dropout", self.label_dropout, 0, 1)
 
 
-class Size(NamedTuple):
+class DenoiserSize(NamedTuple):
     width: int
     depth: int
     heads: int
@@ -166,16 +168,21 @@ class Size(NamedTuple):
 
 
 UVIT_SIZES = {
-    "uvit-tiny": Size(128, 8, 2, patch_size=4, channels=3),
-    "uvit-small": Size(512, 12, 8, channels=3),
-    "uvit-mid": Size(768, 16, 12),
-    "uvit-large": Size(1024, 20, 16),
-    "uvit-huge": Size(1152, 28, 16),
+    "uvit-tiny": DenoiserSize(128, 8, 2, patch_size=4, channels=3),
+    "uvit-small": DenoiserSize(512, 12, 8, channels=3),
+    "uvit-mid": DenoiserSize(768, 16, 12),
+    "uvit-large": DenoiserSize(1024, 20, 16),
+    "uvit-huge": DenoiserSize(1152, 28, 16),
 }
 
-_SIT_WIDTHS = {"s": Size(384, 12, 6), "b": Size(768, 12, 12), "l": Size(1024, 24, 16), "xl": Size(1152, 28, 16)}
+_SIT_WIDTHS = {
+    "s": DenoiserSize(384, 12, 6),
+    "b": DenoiserSize(768, 12, 12),
+    "l": DenoiserSize(1024, 24, 16),
+    "xl": DenoiserSize(1152, 28, 16),
+}
 SIT_SIZES = {
-    "sit-tiny": Size(128, 8, 2, patch_size=4, channels=3),
+    "sit-tiny": DenoiserSize(128, 8, 2, patch_size=4, channels=3),
     **{
         f"sit-{name}{patch}": size._replace(patch_size=patch)
         for name, size in _SIT_WIDTHS.items()

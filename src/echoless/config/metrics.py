@@ -1,12 +1,187 @@
-"""What is a number? A metric with its protocol: the same record goes to results.json, the terminal and the report."""
+"""What does a number mean? One table of metrics, and the record in which every number carries its protocol.
+
+Terminal, page, sweeps and the papers' experiments take titles, units and directions from `METRICS`, and from nowhere
+else. `YIELDS` has the names that `--metrics` accepts; how each is measured stands in `evaluation/registry.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from html import escape
+from textwrap import wrap
+from typing import Any, Literal
 
-_SHARES = ("knn", "linear", "miou", "accuracy", "finetune", "tokencut", "segprobe", "precision", "recall")
+from echoless.config.checks import require_one_of
+
+WIDTH = 100  # columns of a terminal
+
+
+@dataclass(frozen=True, slots=True)
+class MetricInfo:
+    """What is known of a metric before it is measured. `short` heads the column of a table."""
+
+    title: str
+    short: str
+    unit: Literal["share", "number"]  # a share of 1 is shown in per cent
+    better: Literal[-1, 0, 1]  # 1: higher is better, -1: lower is, 0: neither can be said
+    about: str
+    kind: Literal["features", "samples", "classifier", "training"] = "features"  # what it measures
+
+    @property
+    def is_share(self) -> bool:
+        return self.unit == "share"
+
+    @property
+    def heading(self) -> str:
+        return f"{self.short} %" if self.is_share else self.short
+
+
+# In the order of importance, which is the order of charts and cards.
+METRICS: dict[str, MetricInfo] = {
+    "knn": MetricInfo(
+        "kNN accuracy", "kNN", "share", 1, "Images classified correctly by a weighted vote of the nearest neighbours."
+    ),
+    "linear": MetricInfo(
+        "Linear probe accuracy", "linear", "share", 1, "Images classified correctly by a linear classifier."
+    ),
+    "miou": MetricInfo(
+        "Segmentation mIoU",
+        "mIoU",
+        "share",
+        1,
+        "Mean IoU over classes of spectral clusters, matched one to one to the classes.",
+    ),
+    "miou_object": MetricInfo(
+        "Segmentation mIoU, object and background",
+        "object mIoU",
+        "share",
+        1,
+        "Mean IoU of object and background, each spectral cluster assigned to the one that holds most of its pixels.",
+    ),
+    "tokencut-corloc": MetricInfo(
+        "Object discovery, CorLoc",
+        "CorLoc",
+        "share",
+        1,
+        "Images in which the box found by TokenCut overlaps the true one by more than half.",
+    ),
+    "tokencut-iou": MetricInfo(
+        "Object discovery, mask IoU", "TokenCut IoU", "share", 1, "Mean IoU of the masks found by TokenCut."
+    ),
+    "segprobe-miou": MetricInfo(
+        "Segmentation probe mIoU", "probe mIoU", "share", 1, "Mean IoU over classes of a linear probe on patch tokens."
+    ),
+    "accuracy": MetricInfo(
+        "Test accuracy",
+        "accuracy",
+        "share",
+        1,
+        "Test images classified correctly by the trained network.",
+        "classifier",
+    ),
+    "finetune": MetricInfo(
+        "Fine-tuned accuracy",
+        "fine-tuned",
+        "share",
+        1,
+        "Test images classified correctly after training all weights on labels.",
+        "classifier",
+    ),
+    "frechet": MetricInfo(
+        "Frechet distance",
+        "Frechet",
+        "number",
+        -1,
+        "Between Gaussians fitted to real and generated features.",
+        "samples",
+    ),
+    "precision": MetricInfo(
+        "Precision of samples", "precision", "share", 1, "Samples that lie on the manifold of real images.", "samples"
+    ),
+    "recall": MetricInfo(
+        "Recall of samples", "recall", "share", 1, "Real images that lie on the manifold of the samples.", "samples"
+    ),
+    "inception-score": MetricInfo(
+        "Inception Score", "Inception Score", "number", 1, "Confidence and variety of Inception's classes.", "samples"
+    ),
+    "rank_paper": MetricInfo(
+        "Effective rank (the paper's)",
+        "rank",
+        "number",
+        0,
+        "Entropy of the singular values of the class tokens, in nats (Eq. 6, arXiv:2404.10947).",
+    ),
+    "rank_centered": MetricInfo(
+        "Effective rank (column-centred)", "centred rank", "number", 0, "The same of centred, pooled features."
+    ),
+    "rankme": MetricInfo(
+        "Effective rank (RankMe)", "RankMe", "number", 0, "exp of the entropy of the singular values."
+    ),
+    "pearson": MetricInfo(
+        "Correlation of rank and accuracy", "Pearson r", "number", 0, "Pearson's correlation across runs at one step."
+    ),
+    "final_loss": MetricInfo(
+        "Final training loss", "loss", "number", -1, "Mean over the last tenth of the logged steps.", "training"
+    ),
+    "completed": MetricInfo(
+        "Steps completed", "completed", "share", 1, "Steps done before training ended or diverged.", "training"
+    ),
+    "setback": MetricInfo(
+        "Largest rise of the loss",
+        "largest rise of the loss",
+        "number",
+        -1,
+        "Above its lowest value so far.",
+        "training",
+    ),
+    "gradient_peak": MetricInfo(
+        "Largest gradient norm", "largest / median gradient", "number", -1, "In units of the median.", "training"
+    ),
+    "norm_first": MetricInfo(
+        "Feature norm at step 1", "norm, step 1", "number", 0, "Mean token norm of the last block.", "training"
+    ),
+    "norm_largest": MetricInfo(
+        "Largest feature norm", "largest norm", "number", 0, "Mean token norm of the last block.", "training"
+    ),
+    "norm_last": MetricInfo(
+        "Final feature norm", "norm, end", "number", 0, "Mean token norm of the last block.", "training"
+    ),
+    "alpha": MetricInfo(
+        "Learned alpha", "alpha", "number", 0, "Weight of an identity shortcut that was trained.", "training"
+    ),
+}
+
+# Measurement -> the metrics that it yields, the one that a sweep shows first; pictures yield none.
+YIELDS: dict[str, tuple[str, ...]] = {
+    "knn": ("knn",),
+    "linear": ("linear",),
+    "rank": ("rank_paper", "rank_centered", "rankme"),
+    "spectral": ("miou", "miou_object"),
+    "tokencut": ("tokencut-corloc", "tokencut-iou"),
+    "segprobe": ("segprobe-miou",),
+    "tsne": (),
+    "reconstruct": (),
+    "frechet": ("frechet",),
+    "precision": ("precision", "recall"),
+    "inception-score": ("inception-score",),
+}
+
+
+def info_of(name: str) -> MetricInfo:
+    """A metric that is not in the table, of somebody else's run, is a plain number of which more is not better."""
+    return METRICS.get(name) or MetricInfo(name.replace("_", " ").capitalize(), name, "number", 0, "")
+
+
+def require_measurements(names: Iterable[str], *, of_samples: bool = True) -> None:
+    """Refuses a name that `--metrics` does not know; without `of_samples`, also those that need generated images."""
+    allowed = [name for name, yielded in YIELDS.items() if of_samples or not _needs_samples(yielded)]
+    for name in names:
+        require_one_of("metrics", name, allowed)
+
+
+def _needs_samples(metrics: Iterable[str]) -> bool:
+    return any(info_of(metric).kind == "samples" for metric in metrics)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,6 +193,10 @@ class Metric:
     n: int
     interval: tuple[float, float] | None = None  # bootstrap, 95 %
     protocol: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def info(self) -> MetricInfo:
+        return info_of(self.metric)
 
     def to_json(self) -> dict[str, Any]:
         interval = None if self.interval is None else list(self.interval)
@@ -44,30 +223,81 @@ class Metric:
         return f"{self.metric} {number(self)}{interval_text(self)}  n={self.n}  {describe(self.protocol)}"
 
 
+class Metrics(list[Metric]):
+    """What a verb measured: a list that prints as a table, in a terminal and in a notebook."""
+
+    def __str__(self) -> str:
+        return table(self)
+
+    def _repr_html_(self) -> str:
+        return html_table(self)
+
+
 def describe(protocol: dict[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in protocol.items() if value is not None)
 
 
-def is_share(metric: Metric) -> bool:
-    """Is it a part of 1, to be written in per cent?"""
-    return metric.metric.startswith(_SHARES)
-
-
 def number(metric: Metric) -> str:
-    return f"{100 * metric.value:.2f} %" if is_share(metric) else f"{metric.value:.4g}"
+    return f"{100 * metric.value:.2f} %" if metric.info.is_share else f"{metric.value:.4g}"
 
 
 def interval_text(metric: Metric) -> str:
     if metric.interval is None:
         return ""
     low, high = metric.interval
-    return f" [{100 * low:.2f}, {100 * high:.2f}]" if is_share(metric) else f" [{low:.4g}, {high:.4g}]"
+    return f" [{100 * low:.2f}, {100 * high:.2f}]" if metric.info.is_share else f" [{low:.4g}, {high:.4g}]"
 
 
 def table(metrics: Sequence[Metric]) -> str:
-    """Rows for a terminal: the value with its interval first, then everything that the value depends on."""
-    rows = [(m.metric, number(m) + interval_text(m), f"n={m.n}", describe(m.protocol)) for m in metrics]
-    if not rows:
+    """For a terminal of 100 columns: what rows share is said once above; a row says in what it differs."""
+    if not metrics:
         return "nothing was measured"
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    return "\n".join("  ".join([*(cell.ljust(w) for cell, w in zip(row, widths)), row[3]]) for row in rows)
+    shared = shared_protocols(metrics)
+    above = [f"{name}: {describe(protocol)}" for name, protocol in shared.items() if protocol]
+    cells = [(m.metric, number(m) + interval_text(m), f"n={m.n}") for m in metrics]
+    widths = [max(len(row[column]) for row in cells) for column in range(3)]
+    lines = [line for sentence in above for line in wrap(sentence, WIDTH, subsequent_indent="  ")]
+    lines += [""] if lines else []
+    for metric, row in zip(metrics, cells):
+        start = "".join(cell.ljust(width + 2) for cell, width in zip(row, widths))
+        own = wrap(describe(_own(metric, shared)), max(30, WIDTH - len(start))) or [""]
+        lines += [f"{lead}{text}".rstrip() for lead, text in zip([start] + [" " * len(start)] * (len(own) - 1), own)]
+    return "\n".join(lines)
+
+
+def html_table(metrics: Sequence[Metric]) -> str:
+    """The same for a notebook: a column for every entry of the protocol in which rows differ."""
+    shared = shared_protocols(metrics)
+    keys = list(dict.fromkeys(key for metric in metrics for key in _own(metric, shared)))
+    header = "".join(f"<th>{escape(title)}</th>" for title in ("metric", "value", "95 % interval", "n", *keys))
+    body = []
+    for metric in metrics:
+        own = _own(metric, shared)
+        cells = [metric.info.title, number(metric), interval_text(metric).strip(), metric.n]
+        cells += [own.get(key, "") for key in keys]
+        body.append("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in cells) + "</tr>")
+    above = [f"<p>{escape(name)}: {escape(describe(protocol))}</p>" for name, protocol in shared.items() if protocol]
+    return f"{''.join(above)}<table><thead><tr>{header}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+
+
+def shared_protocols(metrics: Sequence[Metric]) -> dict[str, dict[str, Any]]:
+    """What all numbers share, under "all"; then, under each metric's name, what its own numbers share besides."""
+    everywhere = _common(metrics)
+    found = {"all": everywhere}
+    for name in dict.fromkeys(metric.metric for metric in metrics):
+        common = _common([metric for metric in metrics if metric.metric == name])
+        found[name] = {key: value for key, value in common.items() if key not in everywhere}
+    return found
+
+
+def _common(metrics: Sequence[Metric]) -> dict[str, Any]:
+    """Entries that every protocol has with the same value; of one number alone, `features` is what tells it apart."""
+    if len(metrics) < 2:
+        return {key: value for metric in metrics for key, value in metric.protocol.items() if key != "features"}
+    first, *others = [metric.protocol for metric in metrics]
+    return {key: value for key, value in first.items() if all(key in o and o[key] == value for o in others)}
+
+
+def _own(metric: Metric, shared: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    known = shared["all"] | shared[metric.metric]
+    return {key: value for key, value in metric.protocol.items() if key not in known}

@@ -36,12 +36,18 @@ class ShortcutConfig:
         require_one_of("per", self.per, get_args(Per))
         require_one_of("fade", self.fade, get_args(Fade))
 
+    @property
+    def carry(self) -> bool:
+        """Whether the stream passes beside the branches. Where it does not, no branch may start at zero."""
+        return self.variant != "none"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ViTConfig(TransformerBody):
     """A pre-norm vision transformer with a class token."""
 
     kind: ClassVar[str] = "vit"
+    has_class_token: ClassVar[bool] = True
 
     image_size: tuple[int, int] = (224, 224)  # height, width
     patch_size: int = 16
@@ -52,7 +58,7 @@ class ViTConfig(TransformerBody):
     mlp_ratio: float = 4.0
     norm_eps: float = 1e-6
     final_norm: bool = False  # a LayerNorm after the last block (He et al. 2022); the faded encoder has none
-    zero_init: bool = True  # the last linear of every branch starts at zero, where a shortcut carries the stream on
+    zero_init: bool = True  # the last linear of every branch starts at zero; not with variant "none"
     init_scheme: InitScheme = "default"  # "skipless": weights for blocks without shortcuts (arXiv:2510.00345)
     init_constants: tuple[float, float, float] = (2.0, 0.6, 3.0)  # its alpha, beta and c, as published for ViT-B
     shortcuts: ShortcutConfig = field(default_factory=ShortcutConfig)
@@ -74,6 +80,15 @@ class ViTConfig(TransformerBody):
             require(
                 side % self.patch_size == 0, f"image {name}", side, f"a multiple of the patch size {self.patch_size}"
             )
+
+    @property
+    def body(self) -> ViTConfig:
+        return self
+
+    @property
+    def extra_tokens(self) -> int:
+        """The class token."""
+        return 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

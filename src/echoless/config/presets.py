@@ -8,7 +8,7 @@ from echoless.config.checks import require, require_one_of
 from echoless.config.model import Decoder, Fade, MAEConfig, Per, Schedule, ShortcutConfig, Variant, ViTConfig
 
 
-class Size(NamedTuple):
+class ViTSize(NamedTuple):
     width: int
     depth: int
     heads: int
@@ -19,13 +19,13 @@ class Size(NamedTuple):
 
 
 SIZES = {
-    "tiny": Size(192, 12, 3, decoder_width=128, decoder_depth=6, decoder_heads=4),
-    "small": Size(384, 12, 6),
-    "base": Size(768, 12, 12),
-    "base-deep": Size(768, 18, 12),
-    "large-shallow": Size(1024, 12, 16),
-    "large": Size(1024, 24, 16),
-    "huge": Size(1280, 32, 16, patch_size=14),
+    "tiny": ViTSize(192, 12, 3, decoder_width=128, decoder_depth=6, decoder_heads=4),
+    "small": ViTSize(384, 12, 6),
+    "base": ViTSize(768, 12, 12),
+    "base-deep": ViTSize(768, 18, 12),
+    "large-shallow": ViTSize(1024, 12, 16),
+    "large": ViTSize(1024, 24, 16),
+    "huge": ViTSize(1280, 32, 16, patch_size=14),
 }
 
 # Side of a small image -> the patch that cuts it into 6 to 12 rows, as 16 does with 224 (14 rows).

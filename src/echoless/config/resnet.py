@@ -17,6 +17,8 @@ class ResNetConfig:
     """ResNet-18 (arXiv:1512.03385), or the same with more blocks in its third stage (B.2 of arXiv:2404.10947)."""
 
     kind: ClassVar[str] = "resnet"
+    denoises: ClassVar[bool] = False
+    has_class_token: ClassVar[bool] = False
 
     image_size: tuple[int, int] = (224, 224)  # height, width
     channels: int = 3
@@ -47,9 +49,27 @@ class ResNetConfig:
         return sum(self.stages)
 
     @property
-    def features(self) -> int:
+    def extra_tokens(self) -> int:
+        """Tokens are the places of a feature map, and nothing else."""
+        return 0
+
+    @property
+    def grid(self) -> None:
+        """Stages differ in their number of places."""
+        return None
+
+    @property
+    def feature_layers(self) -> tuple[str, ...]:
+        return tuple(f"block{index:02d}/+conv" for index in range(self.blocks))
+
+    @property
+    def feature_width(self) -> int:
         """Channels of the last stage."""
         return self.width * 2 ** (STAGES - 1)
+
+    @property
+    def branches(self) -> int:
+        return self.blocks
 
     @property
     def body(self) -> ResNetConfig:

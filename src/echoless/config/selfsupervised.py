@@ -10,7 +10,6 @@ from echoless.config.checks import require, require_number, require_whole
 from echoless.config.model import ViTConfig
 from echoless.config.views import ViewConfig
 
-Size = tuple[int, int]
 Scale = tuple[float, float]
 
 
@@ -105,7 +104,7 @@ class DistillationConfig:
 
 
 # The two augmentations of BYOL (arXiv:2006.07733, appendix B), which MoCo-v3 and DINO share.
-def two_views(size: Size, scale: Scale, flip: float) -> tuple[ViewConfig, ...]:
+def two_views(size: tuple[int, int], scale: Scale, flip: float) -> tuple[ViewConfig, ...]:
     return (
         ViewConfig(size=size, scale=scale, flip=flip, blur=1.0),
         ViewConfig(size=size, scale=scale, flip=flip, blur=0.1, solarise=0.2),

@@ -24,7 +24,7 @@ class ClassifierConfig(AroundEncoder[ViTConfig | ResNetConfig]):
     def __post_init__(self) -> None:
         require_whole("classes", self.classes, 2)
         require_one_of(
-            "pooling", self.pooling, ("patch_mean",) if self.encoder.kind == "resnet" else ("patch_mean", "cls")
+            "pooling", self.pooling, ("patch_mean", "cls") if self.encoder.has_class_token else ("patch_mean",)
         )
 
     @property
@@ -41,7 +41,7 @@ class SupervisedConfig:
     label_smoothing: float = 0.1
     mixup: float = 0.8  # parameter of the Beta distribution of the mixing weight
     cutmix: float = 1.0
-    erase: float = 0.25  # probability that a rectangle of an image is replaced by noise
+    erase: float = 0.25  # probability that a rectangle of an image is replaced by noise per pixel
     drop_path: float = 0.1  # probability of dropping a branch, rising linearly with depth to this
 
     def __post_init__(self) -> None:

@@ -10,8 +10,8 @@ from typing import Literal, get_args
 
 from echoless.config.checks import require, require_number, require_one_of, require_whole
 from echoless.config.diffusion import DiffusionConfig, FlowConfig, SiTConfig, UViTConfig
+from echoless.config.masked import MaskedConfig
 from echoless.config.model import MAEConfig, ViTConfig
-from echoless.config.objective import MaskedConfig
 from echoless.config.selfsupervised import DINOConfig, DistillationConfig, InfoNCEConfig, MoCoConfig
 from echoless.config.supervised import ClassifierConfig, SupervisedConfig
 from echoless.config.views import ViewConfig

@@ -16,9 +16,10 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
+from echoless.data.content import Hasher, stamp
 from echoless.data.images import BadSample, Fetched
 from echoless.data.resample import Array
-from echoless.data.sources import CHUNK, file_freshness, file_identity
+from echoless.data.sources import CHUNK
 from echoless.errors import DataError, UntrustedFile
 
 _HIGHEST_RATIO = 100  # of a compressed member; images compress by far less, a bomb by about 1000
@@ -40,6 +41,7 @@ class ArrayFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.stamps = [stamp(path)]
         with self._open() as archive:
             self._member = "arr_0" if _has_samples_only(archive) else "images"
             self.header = self._checked(archive, self._member)
@@ -81,11 +83,14 @@ class ArrayFile:
                 data = _read(member, count * row, self.path)
                 yield list(_to_bchw(np.frombuffer(data, self.header.dtype).reshape(count, *self.header.shape[1:])))
 
-    def identity(self) -> Iterator[str]:
-        yield file_identity(self.path)
-
-    def freshness(self) -> Iterator[str]:
-        yield file_freshness(self.path)
+    def hash(self) -> Hasher:
+        """The hash of every image's pixels."""
+        hasher = Hasher()
+        for images in self.stream():
+            for image in images:
+                assert isinstance(image, np.ndarray)
+                hasher.add(np.ascontiguousarray(image).data)
+        return hasher
 
     def _open(self) -> zipfile.ZipFile:
         try:

@@ -90,20 +90,24 @@ def open_cache(root: Path, key: str) -> CachedPixels | None:
 
 
 def build_cache(
-    root: Path, key: str, about: dict[str, Any], produced: Iterable[list[Array | BadSample]]
+    root: Path, key: Callable[[], str], about: dict[str, Any], produced: Iterable[list[Array | BadSample]]
 ) -> CachedPixels:
-    """Write what `produced` yields, in order, and open it. `about` holds at least `channels` and `bits`."""
+    """Write what `produced` yields, in order, and open it. `about` holds at least `channels` and `bits`.
+
+    `key` is asked for when everything was written: it may depend on what was read.
+    """
     root.mkdir(parents=True, exist_ok=True)
     remove_debris(root)
-    with _building(root, key) as folder:
+    with _building(root) as folder:
         index, bad = _write_pixels(folder / "pixels.bin", produced)
         np.save(folder / "index.npy", index, allow_pickle=False)
         size = (folder / "pixels.bin").stat().st_size
         facts = {"version": VERSION, "count": len(index), "bytes": size, "bad": [_as_dict(sample) for sample in bad]}
         (folder / "about.json").write_text(json.dumps({**about, **facts}))
         _flush(folder)
-        _move_into_place(folder, root / key)
-    return CachedPixels(root / key)
+        target = root / key()
+        _move_into_place(folder, target)
+    return CachedPixels(target)
 
 
 def remove_debris(root: Path) -> None:
@@ -149,8 +153,8 @@ def _write_pixels(path: Path, produced: Iterable[list[Array | BadSample]]) -> tu
 
 
 @contextmanager
-def _building(root: Path, key: str) -> Iterator[Path]:
-    folder = root / f"{LEFTOVER}{key[:16]}-{uuid4().hex[:12]}"
+def _building(root: Path) -> Iterator[Path]:
+    folder = root / f"{LEFTOVER}{uuid4().hex}"
     folder.mkdir()
     try:
         with (folder / "lock").open("wb") as lock:

@@ -66,6 +66,22 @@ def decode(data: bytes, settings: DecodeSettings) -> Array:
     return to_bits(to_channels(pixels, settings.channels), settings.bits)
 
 
+def pixels_of(image: Image.Image, settings: DecodeSettings) -> Array:
+    """Pixels of a picture that Pillow holds, equal to `decode` of its file.
+
+    A file that was opened and not yet read is read as `decode` does it: large JPEGs are decoded at a reduced size.
+    """
+    file = getattr(image, "fp", None)
+    if file is not None and getattr(image, "tile", None) and image.tell() == 0:
+        place = file.tell()
+        file.seek(0)
+        data = file.read()
+        file.seek(place)
+        return decode(data, settings)
+    check_size(*image.size, settings.pixel_limit)
+    return to_bits(to_channels(_pixels(_upright(image), settings.short_side), settings.channels), settings.bits)
+
+
 def _decode_without_warnings(data: bytes, settings: DecodeSettings) -> Array:
     # The filters belong to the whole process: one thread at a time.
     with _WARNING_FILTERS, warnings.catch_warnings():

@@ -61,7 +61,8 @@ class Images:
     paths: Sequence[str]
     shape: Shape
     bits: int  # 8 or 16
-    fingerprint: str  # SHA-256 of what the content is, the same wherever the files lie
+    fingerprint: str  # SHA-256 of the content and the relative paths, the same wherever the files lie
+    digests_ND: Array | None = None  # one hash of the bytes of each image, (N, 16); None for images that are drawn
     labels: Tensor | None = None
     class_names: tuple[str, ...] | None = None
     bad: list[BadSample] = field(default_factory=list)

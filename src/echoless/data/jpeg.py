@@ -8,6 +8,8 @@ as Pillow for small images, lets other threads run, and gives the same pixels (b
 
 from __future__ import annotations
 
+from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -27,8 +29,9 @@ _COLOUR_SPACES = {"L": "GRAY", "RGB": "RGB"}
 
 
 def decoder_versions() -> list[str]:
-    """What decides the pixels besides the file: another version may decode to others."""
-    return [f"Pillow {PIL.__version__}", *([f"simplejpeg {simplejpeg.__version__}"] if simplejpeg else [])]
+    """What decides the pixels besides the file: another version may decode to others, or what could not be decoded."""
+    optional = [f"{name} {version(name)}" for name in ("simplejpeg", "tifffile", "pydicom") if find_spec(name)]
+    return [f"Pillow {PIL.__version__}", *optional]
 
 
 def plain_jpeg_header(data: bytes) -> tuple[str, tuple[int, int]] | None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from echoless.errors import DataError
+
+_LONGEST_NUMBER = 18  # digits that fit 64 bits; a longer label is text
 
 
 def encode_labels(
@@ -33,23 +35,35 @@ def encode_labels(
 
 def read_label_file(file: Path, paths: Sequence[str]) -> list[int | str]:
     """One label per path from a CSV of (path, label), with or without a header; rows for other paths do not matter."""
-    try:
-        with file.open(newline="", encoding="utf-8-sig") as text:
-            rows = [row for row in csv.reader(text) if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"labels file {file} cannot be read: {error}") from None
-    path_column, label_column = 0, 1
-    if rows and {"path", "label"} <= set(rows[0]):
-        path_column, label_column = rows[0].index("path"), rows[0].index("label")
-        rows = rows[1:]
-    short = next((row for row in rows if len(row) <= max(path_column, label_column)), None)
-    if short is not None:
-        raise DataError(f"labels file {file} has the row {','.join(short)!r}; allowed: path,label")
-    known = {row[path_column].strip(): row[label_column].strip() for row in rows}
+    known: dict[str, str] = {}
+    for path, label in _rows(file):
+        if known.setdefault(path, label) != label:
+            raise DataError(f"labels file {file} calls {path!r} both {known[path]!r} and {label!r}; allowed: one label")
     missing = [path for path in paths if path not in known]
     if missing:
         raise DataError(
             f"labels file {file} has no row for {len(missing)} of {len(paths)} images, first {missing[0]!r}"
         )
     found = [known[path] for path in paths]
-    return [int(label) for label in found] if all(label.isdecimal() for label in found) else list(found)
+    whole = all(label.isdecimal() and len(label) <= _LONGEST_NUMBER for label in found)
+    return [int(label) for label in found] if whole else list(found)
+
+
+def _rows(file: Path) -> Iterator[tuple[str, str]]:
+    """(path, label) of every row."""
+    if not file.is_file():  # opening a pipe would wait for ever
+        found = "is no regular file" if file.exists() else "does not exist"
+        raise DataError(f"labels file {file} {found}; allowed: a CSV file with rows path,label")
+    places = (0, 1)
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as text:
+            for number, row in enumerate(row for row in csv.reader(text) if row):
+                if number == 0 and {"path", "label"} <= set(row):
+                    places = (row.index("path"), row.index("label"))
+                    continue
+                if len(row) <= max(places):
+                    raise DataError(f"labels file {file} has the row {','.join(row)[:200]!r}; allowed: path,label")
+                path, label = (row[place].strip() for place in places)
+                yield path, label
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"labels file {file} cannot be read: {error}") from None

@@ -9,8 +9,10 @@ from __future__ import annotations
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -18,6 +20,7 @@ import numpy as np
 
 from echoless.data.arrays import ArrayFile
 from echoless.data.cache import CachedPixels, build_cache, default_cache_dir, in_parallel, open_cache
+from echoless.data.content import Content, Hasher, Memory, digest, make_content
 from echoless.data.decode import SHORT_SIDE, DecodeSettings, Undecodable, decode
 from echoless.data.eviction import LIMIT, cache_limit, make_room
 from echoless.data.images import BadSample, Fetched, Images, Shape
@@ -26,7 +29,7 @@ from echoless.data.labels import encode_labels, read_label_file
 from echoless.data.parquet import ParquetSource
 from echoless.data.resample import Array
 from echoless.data.shards import TarSource, expand
-from echoless.data.sources import FolderSource, Source, digest
+from echoless.data.sources import FolderSource, ImageSource, count_image_files
 from echoless.data.synthetic import CLASS_NAMES, Shapes, parse_shapes
 from echoless.errors import ConfigError, DataError
 
@@ -80,17 +83,16 @@ class _Place(NamedTuple):
     say: Say | None
 
 
-def find_source(data: str) -> Source:
+def find_source(data: str) -> ImageSource:
     """The source of encoded images that `data` names."""
     path = Path(data)
     if path.is_dir():
-        for suffix, kind in ((".parquet", ParquetSource), (".tar", TarSource)):
-            files = sorted(file for file in path.iterdir() if file.suffix == suffix and not file.name.startswith("."))
-            if files:
-                return kind(files)
-        return FolderSource(path)
+        return _find_in_folder(path)
     files = [path] if path.is_file() else expand(data)
-    for suffix, kind in ((".parquet", ParquetSource), (".tar", TarSource)):
+    special = next((file for file in files if not file.is_file()), None)
+    if special is not None:
+        raise DataError(f"data {data!r} names {special}, which is a folder, a pipe or a device; allowed: regular files")
+    for suffix, kind in _SHARDS.items():
         if files and all(file.suffix == suffix for file in files):
             return kind(files)
     found = "does not exist" if not files else "is no data set"
@@ -99,10 +101,32 @@ def find_source(data: str) -> Source:
     )
 
 
+_SHARDS: dict[str, type[ParquetSource] | type[TarSource]] = {".parquet": ParquetSource, ".tar": TarSource}
+
+
+def _find_in_folder(folder: Path) -> ImageSource:
+    """Shards of one kind, or image files; a folder that holds several kinds is refused, because one would be lost."""
+    visible = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
+    shards = {suffix: [file for file in visible if file.suffix == suffix] for suffix in _SHARDS}
+    found = {f"*{suffix}": len(files) for suffix, files in shards.items() if files}
+    if not found:
+        return FolderSource(folder)
+    if images := count_image_files(folder):
+        found["image files"] = images
+    if len(found) > 1:
+        counts = " and ".join(f"{count} {kind}" for kind, count in found.items())
+        pattern = next(iter(found))
+        raise DataError(
+            f"{folder} holds {counts}; name one kind, such as '{folder}/{pattern}', or a folder with one kind alone"
+        )
+    (suffix,) = (suffix for suffix, files in shards.items() if files)
+    return _SHARDS[suffix](shards[suffix])
+
+
 class OnDemand:
     """Pixels decoded when they are asked for; small ones by one thread at a time, whoever asks."""
 
-    def __init__(self, source: Source, settings: DecodeSettings, small: bool) -> None:
+    def __init__(self, source: ImageSource, settings: DecodeSettings, small: bool) -> None:
         self._source, self._settings = source, settings
         self._turn: AbstractContextManager[object] = threading.Lock() if small else nullcontext()
 
@@ -118,37 +142,76 @@ class OnDemand:
         return _decode_or_bad(self._source, self._settings, index, data)
 
 
-def _open_encoded(source: Source, wanted: DecodeSettings, place: _Place, max_bad_fraction: float) -> Images:
-    fingerprint = digest(source.identity())
-    key = digest(iter([fingerprint, *source.freshness(), repr(wanted), *decoder_versions()]))
-    labels, class_names = encode_labels(source.labels, source.class_names)
-    common: dict[str, Any] = {
-        "paths": source.paths,
-        "fingerprint": fingerprint,
-        "labels": labels,
-        "class_names": class_names,
-        "max_bad_fraction": max_bad_fraction,
-    }
-    pixels = open_cache(place.root, key) if place.choice != "off" else None
-    if pixels is None:
+def _open_encoded(source: ImageSource, wanted: DecodeSettings, place: _Place, max_bad_fraction: float) -> Images:
+    memory = Memory(place.root, source.stamps)
+    content = _known_content(source, place, memory)
+    pixels = open_cache(place.root, _key(content, wanted)) if content and place.choice != "off" else None
+    store: CachedPixels | OnDemand
+    if content is not None and pixels is not None:
+        store, survey, note = pixels, _survey_of(pixels), ""
+    else:
         survey = _look(source, wanted)
-        settings = DecodeSettings(
-            channels=survey.shape.channels,
-            bits=survey.bits,
-            short_side=wanted.short_side,
-            pixel_limit=wanted.pixel_limit,
-        )
-        small = survey.shape.height * survey.shape.width < _WORTH_A_THREAD
+        store, content, note = _decoded(source, wanted, survey, place, memory, content)
+    labels, class_names = encode_labels(source.labels, source.class_names)
+    return Images(
+        pixels=store,
+        paths=source.paths,
+        shape=survey.shape,
+        bits=survey.bits,
+        fingerprint=content.fingerprint,
+        digests_ND=content.digests_ND,
+        labels=labels,
+        class_names=class_names,
+        bad=list(store.bad) if isinstance(store, CachedPixels) else [],
+        max_bad_fraction=max_bad_fraction,
+        cache_note=note or f"decoded pixels are cached in {place.root / _key(content, wanted)}",
+    )
 
-        def produce() -> Iterator[list[Array | BadSample]]:
-            threads = 1 if small else _THREADS
-            return in_parallel(lambda chunk: _decode_chunk(source, settings, chunk), source.chunks(), threads)
 
-        pixels, note = _cached(place, key, survey, len(source.paths), produce)
-        if pixels is None:
-            store = OnDemand(source, settings, small)
-            return Images(pixels=store, shape=survey.shape, bits=survey.bits, cache_note=note, **common)
-    return _from_cache(pixels, place.root / key, common)
+def _known_content(source: ImageSource, place: _Place, memory: Memory) -> Content | None:
+    """What the images are: remembered, or read now. None where decoding will read them all anyway."""
+    content = memory.recall(source.paths)
+    if content is None and (place.choice == "off" or memory.exists):
+        content = _read_content(source, place, memory)
+    return content
+
+
+def _read_content(source: ImageSource, place: _Place, memory: Memory) -> Content:
+    hasher, count = Hasher(), len(source.paths)
+    for first, blobs in hasher.passing(source.chunks()):
+        if place.progress is not None:
+            place.progress(first + len(blobs), count)
+    memory.keep(hasher)
+    return make_content(source.paths, hasher.digests)
+
+
+def _key(content: Content, wanted: DecodeSettings) -> str:
+    """Everything that decides the decoded pixels."""
+    return digest([content.fingerprint, repr(wanted), *decoder_versions()])
+
+
+def _decoded(
+    source: ImageSource, wanted: DecodeSettings, survey: _Survey, place: _Place, memory: Memory, content: Content | None
+) -> tuple[CachedPixels | OnDemand, Content, str]:
+    """The pixels, in the cache where that pays, and what the images are; the note says why there is no cache."""
+    settings = replace(wanted, channels=survey.shape.channels, bits=survey.bits)
+    small = survey.shape.height * survey.shape.width < _WORTH_A_THREAD
+    hasher = Hasher()
+
+    def produce() -> Iterator[list[Array | BadSample]]:
+        threads = 1 if small else _THREADS
+        chunks = hasher.passing(source.chunks())
+        return in_parallel(lambda chunk: _decode_chunk(source, settings, chunk), chunks, threads)
+
+    @cache
+    def read() -> Content:
+        return make_content(source.paths, hasher.digests)
+
+    pixels, note = _cached(place, lambda: _key(read(), wanted), survey, len(source.paths), produce)
+    if pixels is not None:
+        memory.keep(hasher)
+        return pixels, read(), note
+    return OnDemand(source, settings, small), content or _read_content(source, place, memory), note
 
 
 def _open_shapes(shapes: Shapes, place: _Place) -> Images:
@@ -163,28 +226,43 @@ def _open_shapes(shapes: Shapes, place: _Place) -> Images:
         chunks = (np.arange(start, min(start + _CHUNK, len(shapes))) for start in range(0, len(shapes), _CHUNK))
         return in_parallel(lambda ids: list(shapes.fetch(ids)), chunks, _THREADS)
 
-    pixels, note = _cached(place, digest(iter([fingerprint, "drawn"])), survey, len(shapes), produce)
+    key = digest([fingerprint, "drawn"])
+    pixels = open_cache(place.root, key) if place.choice != "off" else None
+    note = ""
+    if pixels is None:
+        pixels, note = _cached(place, lambda: key, survey, len(shapes), produce)
     if pixels is None:
         return Images(pixels=shapes, shape=survey.shape, bits=8, cache_note=note, **common)
     return _from_cache(pixels, place.root, common)
 
 
+def _hash_arrays(file: ArrayFile, paths: Sequence[str], memory: Memory) -> Content:
+    hasher = file.hash()
+    memory.keep(hasher)
+    return make_content(paths, hasher.digests)
+
+
 def _open_arrays(file: ArrayFile, place: _Place, max_bad_fraction: float) -> Images:
-    fingerprint = digest(file.identity())
+    paths = [f"{file.path.name}/{index:08d}" for index in range(len(file))]
+    memory = Memory(place.root, file.stamps)
+    content = memory.recall(paths) or _hash_arrays(file, paths, memory)
     height, width = file.header.shape[1:3]
     survey = _Survey(Shape(file.channels, height, width), file.bits, file.header.bytes / len(file))
     labels, class_names = encode_labels(None if file.labels is None else file.labels.tolist(), None)
     common: dict[str, Any] = {
-        "paths": [f"{file.path.name}/{index:08d}" for index in range(len(file))],
-        "fingerprint": fingerprint,
+        "paths": paths,
+        "fingerprint": content.fingerprint,
+        "digests_ND": content.digests_ND,
         "labels": labels,
         "class_names": class_names,
         "max_bad_fraction": max_bad_fraction,
         "mask_of": None if file.masks is None else file.masks.__getitem__,
     }
     if file.mapped is None:
-        key = digest(iter([fingerprint, *file.freshness(), "npz"]))
-        pixels, note = _cached(place, key, survey, len(file), file.stream)
+        key, note = digest([content.fingerprint, "npz"]), ""
+        pixels = open_cache(place.root, key) if place.choice != "off" else None
+        if pixels is None:
+            pixels, note = _cached(place, lambda: key, survey, len(file), file.stream)
         if pixels is not None:
             return _from_cache(pixels, place.root / key, common)
         raise DataError(
@@ -203,14 +281,15 @@ def _from_cache(pixels: CachedPixels, folder: Path, common: dict[str, Any]) -> I
 
 
 def _cached(
-    place: _Place, key: str, survey: _Survey, count: int, produce: Callable[[], Iterator[list[Array | BadSample]]]
+    place: _Place,
+    key: Callable[[], str],
+    survey: _Survey,
+    count: int,
+    produce: Callable[[], Iterator[list[Array | BadSample]]],
 ) -> tuple[CachedPixels | None, str]:
-    """The cache, built if need be; or None and the reason."""
+    """A new cache; or None and the reason. `key` is asked for when everything was read."""
     if place.choice == "off":
         return None, "no cache: it was turned off"
-    found = open_cache(place.root, key)
-    if found is not None:
-        return found, ""
     needed, disk = int(survey.bytes_per_image * count), _existing(place.root)
     limit = cache_limit(disk)
     if place.choice == "auto" and needed > limit:
@@ -255,7 +334,12 @@ class _Survey(NamedTuple):
     bytes_per_image: float
 
 
-def _look(source: Source, wanted: DecodeSettings) -> _Survey:
+def _survey_of(pixels: CachedPixels) -> _Survey:
+    """What was seen when the cache was built."""
+    return _Survey(Shape(*pixels.about["shape"]), pixels.about["bits"], 0.0)
+
+
+def _look(source: ImageSource, wanted: DecodeSettings) -> _Survey:
     """Channels, depth and size of the set, from a few images decoded as they are."""
     found: list[Array] = []
     reason = ""
@@ -297,13 +381,15 @@ def _most_common(values: Iterator[int]) -> int:
 
 
 def _decode_chunk(
-    source: Source, settings: DecodeSettings, chunk: tuple[int, list[bytes | OSError]]
+    source: ImageSource, settings: DecodeSettings, chunk: tuple[int, list[bytes | OSError]]
 ) -> list[Array | BadSample]:
     first, blobs = chunk
     return [_decode_or_bad(source, settings, first + i, data) for i, data in enumerate(blobs)]
 
 
-def _decode_or_bad(source: Source, settings: DecodeSettings, index: int, data: bytes | OSError) -> Array | BadSample:
+def _decode_or_bad(
+    source: ImageSource, settings: DecodeSettings, index: int, data: bytes | OSError
+) -> Array | BadSample:
     if isinstance(data, OSError):
         return BadSample(index, source.paths[index], str(data.strerror or data))
     try:

@@ -16,7 +16,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from echoless.data.sources import CHUNK, file_freshness, file_identity
+from echoless.data.content import stamp
+from echoless.data.sources import CHUNK
 from echoless.errors import DataError
 
 _KEPT_BYTES = 64 * 2**20
@@ -28,6 +29,7 @@ class ParquetSource:
 
     def __init__(self, files: list[Path]) -> None:
         self._files = files
+        self.stamps = [stamp(file) for file in files]
         self._tables = [_open(file) for file in files]
         self._image, self._label = _columns(files[0], self._tables[0].schema_arrow)
         for file, table in zip(files, self._tables):
@@ -58,12 +60,6 @@ class ParquetSource:
                 rows = batch.column(0).field("bytes").to_pylist()
                 yield start, [row if row is not None else OSError("the row has no image bytes") for row in rows]
                 start += len(rows)
-
-    def identity(self) -> Iterator[str]:
-        return (file_identity(file) for file in self._files)
-
-    def freshness(self) -> Iterator[str]:
-        return (file_freshness(file) for file in self._files)
 
     def _rows(self, group: int) -> Any:
         if group not in self._kept:

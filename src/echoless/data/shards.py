@@ -14,7 +14,8 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
-from echoless.data.sources import IMAGE_SUFFIXES, file_freshness, file_identity, read_in_order
+from echoless.data.content import stamp
+from echoless.data.sources import IMAGE_SUFFIXES, read_in_order
 from echoless.errors import DataError
 
 _LONGEST_LABEL = 2**20  # bytes of a .cls or .json member that are worth reading
@@ -32,6 +33,7 @@ class TarSource:
 
     def __init__(self, files: list[Path]) -> None:
         self._files = files
+        self.stamps = [stamp(file) for file in files]
         self._members: list[_Member] = []
         self.paths: list[str] = []
         labels: list[int | str | None] = []
@@ -59,12 +61,6 @@ class TarSource:
 
     def chunks(self) -> Iterator[tuple[int, list[bytes | OSError]]]:
         return read_in_order(self)
-
-    def identity(self) -> Iterator[str]:
-        return (file_identity(file) for file in self._files)
-
-    def freshness(self) -> Iterator[str]:
-        return (file_freshness(file) for file in self._files)
 
 
 def _scan(shard: int, file: Path) -> Iterator[tuple[str, _Member, int | str | None]]:

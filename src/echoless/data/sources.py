@@ -6,12 +6,13 @@ holds them all: 50,000 images cost no more memory than 50, apart from their path
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from echoless.data.content import Stamp, stamp
 from echoless.errors import DataError
 
 IMAGE_SUFFIXES = frozenset(
@@ -22,9 +23,10 @@ IMAGE_SUFFIXES = frozenset(
     )
 )
 CHUNK = 64
+LARGEST_FILE = 2**31  # bytes of one image file: a larger one would fill the memory before it is refused
 
 
-class Source(Protocol):
+class ImageSource(Protocol):
     """Encoded images by number."""
 
     @property
@@ -45,29 +47,18 @@ class Source(Protocol):
     def chunks(self) -> Iterator[tuple[int, list[bytes | OSError]]]:
         """Every image in order, a few at a time, with the number of the first: the cheap way to read them all."""
 
-    def identity(self) -> Iterator[str]:
-        """What the content is, without reading it all and without times or places: the fingerprint's lines."""
-
-    def freshness(self) -> Iterator[str]:
-        """What changes when a file is replaced on this machine: the extra lines of a cache's key."""
+    @property
+    def stamps(self) -> Sequence[Stamp]:
+        """One per file, as it was when the source was opened: what changes when it is replaced."""
 
 
-def digest(lines: Iterator[str]) -> str:
-    """SHA-256 of the lines; each ends where the next begins."""
-    whole = hashlib.sha256()
-    for line in lines:
-        encoded = line.encode(errors="surrogateescape")
-        whole.update(f"{len(encoded)}:".encode() + encoded)
-    return whole.hexdigest()
-
-
-def read_in_order(source: Source) -> Iterator[tuple[int, list[bytes | OSError]]]:
-    """`Source.chunks` for sources that read any image as cheaply as the next."""
+def read_in_order(source: ImageSource) -> Iterator[tuple[int, list[bytes | OSError]]]:
+    """`ImageSource.chunks` for sources that read any image as cheaply as the next."""
     for start in range(0, len(source.paths), CHUNK):
         yield start, [_read_or_error(source, i) for i in range(start, min(start + CHUNK, len(source.paths)))]
 
 
-def _read_or_error(source: Source, index: int) -> bytes | OSError:
+def _read_or_error(source: ImageSource, index: int) -> bytes | OSError:
     try:
         return source.read(index)
     except OSError as error:
@@ -83,14 +74,14 @@ class FolderSource:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.paths: list[str] = []
-        self._stats: list[tuple[int, int]] = []
+        self.stamps: list[Stamp] = []
         ignored = 0
         for path, entry in sorted(_walk(root, "", set())):
             if Path(path).suffix.lower() not in IMAGE_SUFFIXES:
                 ignored += 1
                 continue
             self.paths.append(path)
-            self._stats.append(entry)
+            self.stamps.append(entry)
         if not self.paths:
             kinds = ", ".join(sorted(IMAGE_SUFFIXES))
             raise DataError(f"{root} holds no image file ({ignored} other files); looked for {kinds}")
@@ -98,21 +89,20 @@ class FolderSource:
         self.class_names: list[str] | None = None
 
     def read(self, index: int) -> bytes:
+        if (size := self.stamps[index].size) > LARGEST_FILE:
+            raise OSError(f"the file has {size:,} bytes; allowed: {LARGEST_FILE:,}")
         return (self.root / self.paths[index]).read_bytes()
 
     def chunks(self) -> Iterator[tuple[int, list[bytes | OSError]]]:
         return read_in_order(self)
 
-    def identity(self) -> Iterator[str]:
-        return (f"{path}/{size}" for path, (size, _) in zip(self.paths, self._stats))
 
-    def freshness(self) -> Iterator[str]:
-        yield str(self.root.resolve())
-        yield from (str(changed) for _, changed in self._stats)
+def count_image_files(root: Path) -> int:
+    return sum(Path(path).suffix.lower() in IMAGE_SUFFIXES for path, _ in _walk(root, "", set()))
 
 
-def _walk(root: Path, inside: str, seen: set[str]) -> Iterator[tuple[str, tuple[int, int]]]:
-    """(relative path, (size, time of change)) of every visible file; a folder that links reach twice counts once."""
+def _walk(root: Path, inside: str, seen: set[str]) -> Iterator[tuple[str, Stamp]]:
+    """(relative path, stamp) of every visible file; a folder that links reach twice counts once."""
     real = os.path.realpath(root / inside)
     if real in seen:
         return
@@ -121,28 +111,13 @@ def _walk(root: Path, inside: str, seen: set[str]) -> Iterator[tuple[str, tuple[
         path = f"{inside}/{entry.name}" if inside else entry.name
         if entry.name.startswith(".") or entry.name == "__MACOSX":
             continue
-        if entry.is_dir():
-            yield from _walk(root, path, seen)
-        elif entry.is_file():
-            status = entry.stat()
-            yield path, (status.st_size, status.st_mtime_ns)
+        with suppress(OSError):  # a link that leads nowhere, or to itself
+            if entry.is_dir():
+                yield from _walk(root, path, seen)
+            elif entry.is_file():  # not a pipe, nor a device
+                yield path, stamp(entry.path, entry.stat())
 
 
 def _labels_from_folders(paths: list[str]) -> list[str] | None:
     folders = [path.split("/", 1)[0] if "/" in path else None for path in paths]
     return folders if None not in folders and len(set(folders)) > 1 else None  # type: ignore[return-value]
-
-
-def file_identity(path: Path) -> str:
-    """Name, size and both ends of one large file: enough to tell data sets apart, cheap at any size."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        ends = file.read(65536)
-        file.seek(max(size - 65536, 0))
-        ends += file.read(65536)
-    return f"{path.name}/{size}/{hashlib.sha256(ends).hexdigest()}"
-
-
-def file_freshness(path: Path) -> str:
-    """Place and time of change of one file."""
-    return f"{path.resolve()}/{path.stat().st_mtime_ns}"

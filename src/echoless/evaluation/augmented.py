@@ -12,7 +12,7 @@ from echoless.config.metrics import Metric
 from echoless.data import AugmentConfig, Images, Loader
 from echoless.errors import DataError
 from echoless.evaluation.encoder import Encoder
-from echoless.evaluation.extract import FeatureSet, Report, View, pool
+from echoless.evaluation.extract import FeatureSet, Report, View
 from echoless.measures import accuracy_interval, mae_probe
 from echoless.randomness import generator_for
 
@@ -49,7 +49,7 @@ def mae_linear(
         for batch in loader.batches(epoch * steps, (epoch + 1) * steps):
             assert batch.labels_B is not None
             parts = [
-                pool(encoder.tokens(piece, [view.layer])[view.layer], view.pooling, encoder.has_class_token)
+                encoder.pool(encoder.tokens(piece, [view.layer])[view.layer], view.pooling)
                 for piece in batch.images_BCHW.split(256)
             ]
             if report is not None:

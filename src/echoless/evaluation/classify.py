@@ -10,10 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from echoless.config.checks import require, require_whole
 from echoless.config.metrics import Metric
 from echoless.errors import ConfigError, DataError
+from echoless.evaluation.augmented import mae_linear
+from echoless.evaluation.context import Evaluation, FeatureSource
 from echoless.evaluation.extract import FeatureSet
-from echoless.evaluation.outcome_cache import remembered
+from echoless.evaluation.outcome_cache import cached_outcome
 from echoless.measures import (
     LinearProbe,
     accuracy_interval,
@@ -23,10 +26,12 @@ from echoless.measures import (
     stratified_folds,
 )
 from echoless.randomness import generator_for
+from echoless.runtime import Progress
 
 FOLDS = 5  # at most
 ROWS_DRAW = 2_000_000  # place in the stream of the draw of rows
 PROBES = ("quick", "imagenet100")
+MAE_EPOCHS = 90  # He et al. 2022
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,49 @@ class Split:
     train_labels_N: Tensor
     test_MD: np.ndarray
     test_labels_M: Tensor
+
+
+def check_knn(evaluation: Evaluation) -> None:
+    for k in evaluation.options.k:
+        require_whole("k", k, 1)
+
+
+def measure_knn(source: FeatureSource) -> list[Metric]:
+    options, view = source.evaluation.options, source.view
+    test = source.test[view] if source.test else None
+    return knn(source.train[view], test, ks=options.k, seed=options.seed, **source.protocol)
+
+
+def check_linear(evaluation: Evaluation) -> None:
+    if "mae" in evaluation.options.probe:
+        allowed = "give --test, because it retrains on augmented images"
+        require(evaluation.test is not None, "probe", "mae without --test", allowed)
+
+
+def measure_linear(source: FeatureSource) -> list[Metric]:
+    options, view = source.evaluation.options, source.view
+    test = source.test[view] if source.test else None
+    metrics = [
+        linear(source.train[view], test, probe=probe, seed=options.seed, **source.protocol)
+        for probe in options.probe
+        if probe != "mae"
+    ]
+    return [*metrics, _mae_probe(source)] if "mae" in options.probe and source.name == "trained" else metrics
+
+
+def _mae_probe(source: FeatureSource) -> Metric:
+    assert source.test is not None
+    with Progress("mae probe", MAE_EPOCHS, "epochs") as progress:
+        return mae_linear(
+            source.encoder,
+            source.evaluation.train,
+            source.test[source.view],
+            view=source.view,
+            seed=source.evaluation.options.seed,
+            epochs=MAE_EPOCHS,
+            report=lambda done, total: progress.show(done),
+            **source.protocol,
+        )
 
 
 def knn(
@@ -61,11 +109,11 @@ def knn(
             correct.append(torch.stack([predictions[k] == split.test_labels_M for k in ks]))
         return torch.cat(correct, dim=1).numpy()
 
-    judged, how = _judged(train, test, rows_N)
+    predicted, split = _split_protocol(train, test, rows_N)
     settings = ("knn", list(ks), len(rows_N), seed)
-    correct_KM = remembered(_sets(train, test), settings, (len(ks), judged), measure)
-    described = {**protocol, **_view(train), "temperature": 0.07, **how}
-    return [_metric("knn", torch.from_numpy(row), seed, {**described, "k": k}) for k, row in zip(ks, correct_KM)]
+    correct_KM = cached_outcome(_sets(train, test), settings, (len(ks), predicted), measure)
+    protocol = {**protocol, **_view(train), "temperature": 0.07, **split}
+    return [_accuracy("knn", torch.from_numpy(row), seed, {**protocol, "k": k}) for k, row in zip(ks, correct_KM)]
 
 
 def linear(train: FeatureSet, test: FeatureSet | None, *, probe: str, seed: int, **protocol: Any) -> Metric:
@@ -82,10 +130,10 @@ def linear(train: FeatureSet, test: FeatureSet | None, *, probe: str, seed: int,
             correct.append(trained.predict(split.test_MD) == split.test_labels_M)
         return torch.cat(correct).numpy()
 
-    judged, how = _judged(train, test, rows_N)
-    correct_M = remembered(_sets(train, test), ("linear", probe, seed), (judged,), measure)
-    described = {**protocol, **_view(train), "probe": probe, **how}
-    return _metric("linear", torch.from_numpy(correct_M), seed, described)
+    predicted, split = _split_protocol(train, test, rows_N)
+    correct_M = cached_outcome(_sets(train, test), ("linear", probe, seed), (predicted,), measure)
+    protocol = {**protocol, **_view(train), "probe": probe, **split}
+    return _accuracy("linear", torch.from_numpy(correct_M), seed, protocol)
 
 
 def check_labels(train_N: Tensor, test_M: Tensor, class_names: Sequence[str] | None = None) -> None:
@@ -101,7 +149,7 @@ def fold_count(labels_N: Tensor) -> int:
     typical = int(labels_N.unique(return_counts=True)[1].median())
     if typical < 2:
         raise DataError(
-            "most classes have one image, and without --test a class needs one to learn from and one to be judged on; "
+            "most classes have one image, and without --test a class needs one image to learn from and one to predict; "
             "allowed: two images or more in most classes, or --test"
         )
     return min(FOLDS, typical)
@@ -115,8 +163,8 @@ def _rows(train: FeatureSet, most: int | None, seed: int) -> Tensor:
     return torch.randperm(count, generator=generator_for(seed, "probe", ROWS_DRAW))[:most].sort().values
 
 
-def _judged(train: FeatureSet, test: FeatureSet | None, rows_N: Tensor) -> tuple[int, dict[str, Any]]:
-    """How many images are judged, and what the protocol says of how."""
+def _split_protocol(train: FeatureSet, test: FeatureSet | None, rows_N: Tensor) -> tuple[int, dict[str, Any]]:
+    """How many images are predicted, and what the protocol says of the split."""
     if test is not None:
         return len(test.ids_N), {"train_n": len(rows_N)}
     assert train.labels_N is not None
@@ -153,6 +201,6 @@ def _view(features: FeatureSet) -> dict[str, Any]:
     return {"layer": features.view.layer, "pooling": features.view.pooling}
 
 
-def _metric(name: str, correct_M: Tensor, seed: int, protocol: dict[str, Any]) -> Metric:
+def _accuracy(name: str, correct_M: Tensor, seed: int, protocol: dict[str, Any]) -> Metric:
     value, low, high = accuracy_interval(correct_M, generator=generator_for(seed, "probe", 1_000_000))
     return Metric(metric=name, value=value, n=len(correct_M), interval=(low, high), protocol={**protocol, "seed": seed})

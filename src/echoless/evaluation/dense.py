@@ -1,11 +1,10 @@
 """Do patch features know where and what the object is? Object discovery, and a segmentation probe, on sets with masks.
 
-Without a test set the probe learns on the first half of the images and is judged on the other.
+Without a test set the probe learns on the first half of the images and is tested on the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +14,8 @@ from torch import Tensor
 from echoless.config.metrics import Metric
 from echoless.data import Images
 from echoless.errors import ConfigError, DataError
-from echoless.evaluation.encoder import Encoder, Tokens, fingerprint_of
+from echoless.evaluation.context import Evaluation, FeatureSource
+from echoless.evaluation.encoder import Encoder, Layers, Tokens
 from echoless.evaluation.extract import check_channels
 from echoless.evaluation.segment import class_maps, patch_tokens
 from echoless.measures import (
@@ -34,8 +34,34 @@ from echoless.measures import (
 from echoless.measures.tokencut import TAU
 from echoless.models import patchify
 from echoless.randomness import generator_for
+from echoless.runs.open import fingerprint_of
 
 FOUND = 0.5  # box overlap above which an object counts as found (CorLoc)
+
+
+def check_dense(evaluation: Evaluation) -> None:
+    for images in (evaluation.train, evaluation.test_or_train):
+        check_masks(evaluation.encoder, images)
+
+
+def measure_tokencut(source: FeatureSource) -> list[Metric]:
+    encoder, layer = _patches(source)
+    options, images = source.evaluation.options, source.evaluation.test_or_train
+    return list(tokencut(encoder, images, layer=layer, count=options.images, seed=options.seed, **source.protocol))
+
+
+def measure_segprobe(source: FeatureSource) -> list[Metric]:
+    encoder, layer = _patches(source)
+    options, train, test = source.evaluation.options, source.evaluation.train, source.evaluation.test
+    return [segprobe(encoder, train, test, layer=layer, count=options.images, seed=options.seed, **source.protocol)]
+
+
+def _patches(source: FeatureSource) -> tuple[Encoder, str]:
+    """The encoder and the layer of its patch tokens; raw pixels are those of the patch."""
+    if source.name == "raw pixels":
+        pixels = raw_patches(source.evaluation.encoder)
+        return pixels, pixels.default_layer
+    return source.encoder, source.view.layer
 
 
 def tokencut(
@@ -50,7 +76,7 @@ def tokencut(
     found_IHW = upsample_labels(discover_objects(tokens_IPD, encoder.grid), *truth_IHW.shape[1:]).bool()
     right_I = box_iou(bounding_boxes(found_IHW), bounding_boxes(truth_IHW)) > FOUND
     overlap_I = mask_iou(found_IHW, truth_IHW)
-    described = {**protocol, "layer": layer, "tau": TAU, "component": "largest", "seed": seed}
+    protocol = {**protocol, "layer": layer, "tau": TAU, "component": "largest", "seed": seed}
     located = accuracy_interval(right_I, generator=generator_for(seed, "probe", 1_000_000))
     mean = bootstrap_interval(
         lambda index: float(overlap_I[index].mean()), len(ids), generator=generator_for(seed, "probe", 1_000_001)
@@ -61,9 +87,9 @@ def tokencut(
             value=located.value,
             n=len(ids),
             interval=located[1:],
-            protocol={**described, "box_iou": FOUND},
+            protocol={**protocol, "box_iou": FOUND},
         ),
-        Metric(metric="tokencut-iou", value=mean.value, n=len(ids), interval=mean[1:], protocol=described),
+        Metric(metric="tokencut-iou", value=mean.value, n=len(ids), interval=mean[1:], protocol=protocol),
     )
 
 
@@ -73,8 +99,8 @@ def segprobe(
     """mIoU over background and classes on held-out pixels, from the first `count` images of each set."""
     check_masks(encoder, train)
     assert encoder.grid is not None
-    fitted, judged, held_out = _halves(train, test, count)
-    parts = ((train, fitted), (held_out, judged))
+    fitted, predicted, held_out = _halves(train, test, count)
+    parts = ((train, fitted), (held_out, predicted))
     truths = [_classes(images, ids) for images, ids in parts]
     classes = 1 + max(int(truth.max()) for truth in truths)
     tokens = [patch_tokens(encoder, images, ids, [layer])[1][0] for images, ids in parts]
@@ -84,11 +110,11 @@ def segprobe(
     confusion_ICC = confusion_per_image(segment(probe, tokens[1], encoder.grid, (height, width)), truths[1], classes)
     value, low, high = bootstrap_interval(
         lambda index: labelled_miou(confusion_ICC[index].sum(dim=0)),
-        len(judged),
+        len(predicted),
         generator=generator_for(seed, "probe", 1_000_000),
     )
-    described = {**protocol, "layer": layer, "probe": "quick", "classes": classes, "train_n": len(fitted), "seed": seed}
-    return Metric(metric="segprobe-miou", value=value, n=len(judged), interval=(low, high), protocol=described)
+    protocol = {**protocol, "layer": layer, "probe": "quick", "classes": classes, "train_n": len(fitted), "seed": seed}
+    return Metric(metric="segprobe-miou", value=value, n=len(predicted), interval=(low, high), protocol=protocol)
 
 
 def raw_patches(encoder: Encoder) -> Encoder:
@@ -97,7 +123,7 @@ def raw_patches(encoder: Encoder) -> Encoder:
     assert encoder.grid is not None
     patch = encoder.image_size[0] // encoder.grid[0]
 
-    def tokens(images_BCHW: Tensor, layers: Sequence[str]) -> Tokens:
+    def tokens(images_BCHW: Tensor, layers: Layers) -> Tokens:
         return {"output": patchify(images_BCHW, patch)}
 
     return replace(

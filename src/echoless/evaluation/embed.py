@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -79,11 +79,25 @@ def _parts_folder(encoder: Encoder, images: Images, out: Path, view: View, half:
     return out.parent / f".{out.name}.parts-{key}"
 
 
+def embedded(encoder: Encoder, images: Images, view: View, *, half: bool = False) -> pa.Table:
+    """All of it in memory: path, feature and, where it is known, label."""
+    return _table(images, chunks(encoder, images, [view]), view, half)
+
+
 def _part(encoder: Encoder, images: Images, view: View, number: int, half: bool) -> pa.Table:
     first = number * CHUNKS_PER_PART
     found = list(chunks(encoder, images, [view], first=first, last=first + CHUNKS_PER_PART))
     if not found:
         raise DataError(f"none of the images {number * IMAGES_PER_PART} and on can be decoded")
+    return _table(images, found, view, half)
+
+
+def _table(
+    images: Images, found: Iterable[tuple[torch.Tensor, dict[View, torch.Tensor]]], view: View, half: bool
+) -> pa.Table:
+    found = list(found)
+    if not found:
+        raise DataError("the data has no usable image")
     ids = torch.cat([ids_B for ids_B, _ in found])
     vectors = torch.cat([vectors[view] for _, vectors in found]).numpy().astype(np.float16 if half else np.float32)
     flat = pa.array(vectors.reshape(-1))
@@ -94,8 +108,8 @@ def _part(encoder: Encoder, images: Images, view: View, number: int, half: bool)
     labels = images.labels_of(ids)
     if labels is not None:
         names = images.class_names
-        known = [names[label] if names else str(label) for label in labels.tolist()]
-        columns["label"] = pa.array(known)
+        known = [None if label < 0 else names[label] if names else str(label) for label in labels.tolist()]
+        columns["label"] = pa.array(known, pa.string())
     return pa.table(columns)
 
 

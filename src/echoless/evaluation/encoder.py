@@ -1,24 +1,27 @@
-"""What can be evaluated? Anything that turns images into tokens: a run, an encoder folder, another library's model."""
+"""What is evaluated? A frozen encoder: images in, tokens or one vector per image out, whichever library it is from."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from PIL import Image
 from torch import Tensor
 
-from echoless.config import ResNetConfig, ViTConfig, from_dict
-from echoless.errors import ConfigError, RunError
+from echoless.data import open_images, resize_and_crop
+from echoless.data.decode import DecodeSettings, Undecodable, pixels_of
+from echoless.errors import ConfigError, DataError
 from echoless.measures.threads import one_thread_each
-from echoless.models import ResNet, ViT
+from echoless.models import fresh, pool
 from echoless.randomness import generator_for
-from echoless.runs import Weights, load_weights, require_same_shortcuts
+from echoless.runs.open import TrainedBody, fingerprint_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Numbers in the tokens of one layer. On a CPU more of them leave its cache, and their memory goes back to the system
 # and is asked for again at every layer: a quarter slower at 32 x 32, a sixth at 224 x 224.
@@ -26,11 +29,16 @@ MOST_AT_ONCE = 2**19
 RAW_SIDE = 16  # a probe on more pixels costs the cube of their number, and tells no more
 
 Tokens = dict[str, Tensor]  # layer -> (B, T, D); token 0 is the class token where there is one
+Layers = Sequence[str] | None  # None: every named intermediate
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Encoder:
-    """A frozen feature extractor. `tokens(images, layers)` never masks and is never random."""
+    """A frozen feature extractor; `echoless.load` opens one.
+
+    It never masks, and the same images give the same features. Images (B, C, H, W) are normalised, as `preprocess`
+    makes them.
+    """
 
     name: str
     fingerprint: str  # of the weights and everything else that decides the features
@@ -38,14 +46,16 @@ class Encoder:
     channels: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    layers: tuple[str, ...]  # in the order of the network; the last one is the default
-    tokens: Callable[[Tensor, Sequence[str]], Tokens]
+    layers: tuple[str, ...]  # block outputs in the order of the network; the last one is the default
+    tokens: Callable[[Tensor, Layers], Tokens]
     has_class_token: bool = True
     grid: tuple[int, int] | None = None  # rows and columns of patch tokens
     untrained: Callable[[], Encoder] | None = None
+    checkpoint: int | None = None  # the step it was taken at, where the run has not ended
+    converted_channels: int | None = None  # what its run converted images to; None: they came as they are
     # Of diffusion models alone (evaluation/noisy.py):
-    noise: float | None = None  # the level at which images are shown, 0 to 1
-    noisy_tokens: Callable[[Tensor, Sequence[str], Tensor], Tokens] | None = None  # with the indices of the images
+    noise: float | None = None  # the noise level of the images it is given, 0 to 1
+    noisy_tokens: Callable[[Tensor, Layers, Tensor], Tokens] | None = None  # with the indices of the images
     at_noise: Callable[[float], Encoder] | None = None  # the same network at another level
     middle: str | None = None  # the layer where its halves meet: the default, as the last one is close to pixels
 
@@ -53,126 +63,95 @@ class Encoder:
     def default_layer(self) -> str:
         return self.middle or self.layers[-1]
 
-    def tokens_of(self, images_BCHW: Tensor, layers: Sequence[str], ids_B: Tensor) -> Tokens:
+    def __call__(self, images_BCHW: Tensor, *, layer: str | None = None, pooling: str = "mean") -> Tensor:
+        """One vector per image (B, D): by default the paper's feature, the mean over all tokens of the last block."""
+        layer = layer or self.default_layer
+        if layer not in self.layers:
+            raise ConfigError(f"layer is {layer!r}; allowed: {', '.join(self.layers)}")
+        self._check_images(images_BCHW)
+        return self.pool(self.tokens(images_BCHW, [layer])[layer], pooling)
+
+    def features(self, images_BCHW: Tensor) -> Tokens:
+        """Every named intermediate (B, T, D), in the order of the network: `block03/attn`, `block03/+attn`, ..."""
+        self._check_images(images_BCHW)
+        return self.tokens(images_BCHW, None)
+
+    def preprocess(self, image: Image.Image) -> Tensor:
+        """A picture as the network takes it (C, H, W): resized and cropped to `image_size`, normalised."""
+        try:
+            pixels_CHW = pixels_of(image, DecodeSettings(channels=self.channels))
+        except Undecodable as error:
+            raise DataError(f"the image cannot be used: {error}") from None
+        return resize_and_crop([pixels_CHW], size=self.image_size, mean=self.mean, std=self.std)[0]
+
+    def embed(self, data: str | Path, *, labels: Path | None = None, layer: str | None = None) -> pa.Table:
+        """A table of the images in a folder, or in any other DATA: path, feature and, where it is known, label."""
+        from echoless.evaluation.embed import embedded
+        from echoless.evaluation.extract import View
+
+        images = open_images(data, labels=labels, channels=self.converted_channels)
+        return embedded(self, images, View(layer or self.default_layer))
+
+    def pool(self, tokens_BTD: Tensor, pooling: str) -> Tensor:
+        """(B, D) of the tokens of one of its layers."""
+        extra = int(self.has_class_token)
+        return pool(tokens_BTD, pooling, extra_tokens=extra, class_token=self.has_class_token)
+
+    def tokens_of(self, images_BCHW: Tensor, layers: Layers, ids_B: Tensor) -> Tokens:
         """The tokens of images whose indices are known; they decide the noise, where there is any."""
         if self.noisy_tokens is None:
             return self.tokens(images_BCHW, layers)
         return self.noisy_tokens(images_BCHW, layers, ids_B)
 
+    def _check_images(self, images_BCHW: Tensor) -> None:
+        if images_BCHW.ndim != 4 or images_BCHW.shape[1] != self.channels:
+            shape = tuple(images_BCHW.shape)
+            raise ConfigError(f"images have the shape {shape}; allowed: (batch, {self.channels}, height, width)")
 
-def open_encoder(
-    source: str | Path | Callable[[Tensor], Tensor],
-    *,
-    device: str = "cpu",
-    noise: float | None = None,
-    latent: str | None = None,
-    **given: Any,
-) -> Encoder:
-    """From a run, an encoder or snapshot folder, a transformers folder, a timm name, or a function of images.
-
-    A function needs `image_size` and `channels`, and may be given `mean` and `std`. `noise` is the level, 0 to 1, at
-    which a diffusion model is shown the images; `latent` where the autoencoder of one of latents is now.
-    """
-    if callable(source):
-        return from_function(source, **given)
-    encoder = _open_path(source, device, noise, latent)
-    for name, value in (("noise", noise), ("latent", latent)):
-        if value is not None and encoder.noise is None:
-            raise ConfigError(f"{name} is {value!r}, but {source} is no diffusion model; allowed: no {name}")
-    return encoder
+    def __repr__(self) -> str:
+        height, width = self.image_size
+        shown = f", noise {self.noise:g}" if self.noise is not None else ""
+        return (
+            f"Encoder({self.name}: {self.channels} x {height} x {width}, {len(self.layers)} layers, "
+            f"default {self.default_layer}{shown})"
+        )
 
 
-def _open_path(source: str | Path, device: str, noise: float | None, latent: str | None) -> Encoder:
-    path = Path(source)
-    if (path / "checkpoints").is_dir() or (path / "encoder").is_dir():
-        if not (path / "encoder" / "config.json").is_file():
-            raise RunError(f"{path} has no encoder yet: the run is not complete; finish it with --resume")
-        return from_folder(path / "encoder", device, noise, latent)
-    if (path / "config.json").is_file():
-        described = json.loads((path / "config.json").read_bytes()[: 2**22])
-        if isinstance(described, dict) and "model_type" in described:
-            from echoless.evaluation.foreign_encoders import from_transformers
+def from_body(body: TrainedBody, device: str = "cpu") -> Encoder:
+    """One of our own encoders of images; the tokens of a ResNet are the places of its map."""
+    config, model = body.config, body.model.to(device).eval()
+    together = _together(config) if config.grid is not None and device == "cpu" else None
 
-            return from_transformers(path, device)
-        return from_folder(path, device, noise, latent)
-    if path.exists():
-        raise RunError(f"{path} is neither a run, nor an encoder folder, nor a transformers folder")
-    if str(source).startswith(("timm:", "local-dir:")):
-        from echoless.evaluation.foreign_encoders import from_timm
-
-        return from_timm(str(source), device)
-    raise RunError(f"{source} does not exist; allowed: a run, an encoder folder, a transformers folder, or timm:NAME")
-
-
-def from_folder(folder: Path, device: str = "cpu", noise: float | None = None, latent: str | None = None) -> Encoder:
-    """An encoder or a diffusion model (at a level of noise) that a run wrote, or that was imported."""
-    weights = load_weights(folder)
-    if weights.config.get("kind") in ("uvit", "sit"):
-        from echoless.evaluation.denoiser import read_denoiser
-        from echoless.evaluation.noisy import from_denoiser
-
-        denoiser = read_denoiser(weights, name=str(folder), device=device, latent=latent)
-        return from_denoiser(denoiser, noise=noise, device=device)
-    described = weights.config.get("model", {})
-    vit: ViT | ResNet
-    if weights.config.get("kind") == "resnet":
-        vit = ResNet(from_dict(ResNetConfig, described, "model"))
-    else:
-        vit = ViT(from_dict(ViTConfig, described, "model"))
-    load_into(vit, weights, folder)
-    mean, std = (tuple(weights.config.get(key) or ()) for key in ("mean", "std"))
-    return from_vit(vit, name=str(folder), mean=mean, std=std, device=device)
-
-
-def load_into(model: Any, weights: Weights, folder: Path | str) -> None:
-    """Refuses weights of other shapes, or trained under other shortcuts, than the config beside them says."""
-    require_same_shortcuts(model.shortcut_record, weights.shortcuts, names=("its config", "its weights"))
-    try:
-        model.load_state_dict(weights.tensors)
-    except RuntimeError as error:
-        raise RunError(
-            f"the weights in {folder} do not fit their config: {' '.join(str(error).split())[:300]}"
-        ) from None
-
-
-def from_vit(
-    vit: ViT | ResNet, *, name: str, mean: tuple[float, ...] = (), std: tuple[float, ...] = (), device: str = "cpu"
-) -> Encoder:
-    """One of our own encoders, in memory: a ViT, or a ResNet, whose tokens are the places of its map."""
-    config, convolutional = vit.config, isinstance(vit, ResNet)
-    vit = vit.to(device).eval()
-    together = _together(config) if isinstance(config, ViTConfig) and device == "cpu" else None
-
-    def tokens(images_BCHW: Tensor, layers: Sequence[str]) -> Tokens:
+    def tokens(images_BCHW: Tensor, layers: Layers) -> Tokens:
         if together is None:
-            return dict(vit.features(images_BCHW.to(device), only=layers))
-        with one_thread_each() as pool:
-            parts = list(pool.map(lambda images: vit.features(images, only=layers), images_BCHW.split(together)))
+            return dict(model.features(images_BCHW.to(device), only=layers))
+        with one_thread_each() as threads:
+            parts = list(threads.map(lambda images: model.features(images, only=layers), images_BCHW.split(together)))
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def untrained() -> Encoder:
-        generator = generator_for(0, "init", 0)
-        fresh = ViT(config, generator) if isinstance(config, ViTConfig) else ResNet(config, generator)
-        return from_vit(fresh, name="untrained encoder", mean=mean, std=std, device=device)
+        start = fresh(config, generator_for(0, "init", 0))
+        return from_body(replace(body, name="untrained encoder", origin="", step=None, model=start), device)
 
     return Encoder(
-        name=name,
-        fingerprint=fingerprint_of(vit.state_dict(), [repr(config), repr(vit.shortcut_record), repr((mean, std))]),
+        name=body.title,
+        fingerprint=body.fingerprint,
         image_size=config.image_size,
         channels=config.channels,
-        mean=mean or (0.0,) * config.channels,
-        std=std or (1.0,) * config.channels,
-        layers=tuple(f"block{index:02d}/+{'conv' if convolutional else 'mlp'}" for index in range(config.blocks)),
+        mean=body.mean,
+        std=body.std,
+        layers=config.feature_layers,
         tokens=tokens,
-        has_class_token=not convolutional,
-        grid=config.grid if isinstance(config, ViTConfig) else None,
+        has_class_token=config.has_class_token,
+        grid=config.grid,
         untrained=untrained,
+        checkpoint=body.step if body.is_checkpoint else None,
     )
 
 
-def _together(config: ViTConfig) -> int:
+def _together(config: Any) -> int:
     """How many images suit the cache of a core: a power of two."""
-    one = (1 + config.grid[0] * config.grid[1]) * config.width
+    one = (config.extra_tokens + math.prod(config.grid)) * config.width
     return 2 ** max(0, int(math.log2(MOST_AT_ONCE / one)))
 
 
@@ -189,7 +168,7 @@ def from_function(
     """Any callable: images (B, C, H, W) to vectors (B, D) or tokens (B, T, D). Never cached unless fingerprinted."""
 
     @torch.no_grad()
-    def tokens(images_BCHW: Tensor, layers: Sequence[str]) -> Tokens:
+    def tokens(images_BCHW: Tensor, layers: Layers) -> Tokens:
         output = function(images_BCHW)
         if output.ndim not in (2, 3):
             raise ConfigError(f"the encoder returns shape {tuple(output.shape)}; allowed: (B, D) or (B, T, D)")
@@ -227,12 +206,3 @@ def raw_pixels(encoder: Encoder) -> Encoder:
             {}, ["raw pixels", str(RAW_SIDE), repr((size, encoder.channels, encoder.mean, encoder.std))]
         ),
     )
-
-
-def fingerprint_of(tensors: dict[str, Tensor], words: Sequence[str]) -> str:
-    digest = hashlib.sha256()
-    for word in words:
-        digest.update(word.encode() + b"\0")
-    for name, tensor in sorted(tensors.items()):
-        digest.update(name.encode() + b"\0" + tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()

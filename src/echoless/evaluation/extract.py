@@ -24,7 +24,6 @@ from echoless.evaluation.encoder import MOST_AT_ONCE, Encoder
 from echoless.storage import clear_leftovers, new_folder
 
 CHUNK = 64
-POOLINGS = ("mean", "cls", "patch_mean")
 
 Report = Callable[[int, int], None]  # (images done, images in all)
 
@@ -45,17 +44,6 @@ class FeatureSet:
     ids_N: Tensor
     labels_N: Tensor | None
     home: Path | None = None  # their folder in the cache, which is named after everything that decides them
-
-
-def pool(tokens_BTD: Tensor, pooling: str, has_class_token: bool) -> Tensor:
-    """(B, D): the mean over all tokens, the class token, or the mean over the patches."""
-    if pooling not in POOLINGS:
-        raise ConfigError(f"pooling is {pooling!r}; allowed: {', '.join(POOLINGS)}")
-    if pooling == "cls" and not has_class_token:
-        raise ConfigError("pooling is 'cls', but this encoder has no class token; allowed: mean, patch_mean")
-    if pooling == "cls":
-        return tokens_BTD[:, 0]
-    return tokens_BTD[:, int(pooling == "patch_mean" and has_class_token) :].mean(dim=1)
 
 
 def chunks(
@@ -82,7 +70,7 @@ def chunks(
         tokens = encoder.tokens_of(padded, layers, F.pad(batch.ids_B, (0, missing)) + offset)
         yield (
             batch.ids_B,
-            {v: pool(tokens[v.layer], v.pooling, encoder.has_class_token)[:count].float().cpu() for v in views},
+            {v: encoder.pool(tokens[v.layer], v.pooling)[:count].float().cpu() for v in views},
         )
 
 

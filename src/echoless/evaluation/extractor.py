@@ -11,16 +11,18 @@ from __future__ import annotations
 import hashlib
 import warnings
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from echoless.errors import ConfigError, DataError, UntrustedFile
-from echoless.evaluation.encoder import Encoder, Tokens, fingerprint_of, open_encoder
+from echoless.evaluation.encoder import Encoder, Layers, Tokens
+from echoless.evaluation.frozen import load
 from echoless.exchange.foreign import read_foreign
 from echoless.models.inception import Inception
+from echoless.runs.open import fingerprint_of
 
 PREFIX = "inception:"
 FEATURES, PROBABILITIES = "features", "probabilities"
@@ -31,7 +33,7 @@ Network = Callable[[Tensor], tuple[Tensor, Tensor]]  # images in 0..1 -> feature
 def open_extractor(name: str, image_size: tuple[int, int], device: str = "cpu") -> Encoder:
     """`image_size` is that of the images that are compared: Inception resizes them itself, as FID tools do."""
     if not name.startswith(PREFIX):
-        return open_encoder(name, device=device)
+        return load(name, device=device)
     file = Path(name.removeprefix(PREFIX))
     if not file.exists():
         raise ConfigError(f"extractor is {name!r}, and there is no file {file}; allowed: inception:FILE")
@@ -47,10 +49,10 @@ def from_inception(
     """Layers: the class probabilities, and the features, which are the default."""
 
     @torch.no_grad()
-    def tokens(images_BCHW: Tensor, layers: Sequence[str]) -> Tokens:
+    def tokens(images_BCHW: Tensor, layers: Layers) -> Tokens:
         features, probabilities = network(images_BCHW.to(device))
         both = {FEATURES: features[:, None], PROBABILITIES: probabilities[:, None]}
-        return {layer: both[layer] for layer in layers}
+        return {layer: both[layer] for layer in (both if layers is None else layers)}
 
     return Encoder(
         name=name,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,8 @@ import torch
 from torch import Tensor
 
 from echoless.errors import ConfigError, RunError
-from echoless.evaluation.encoder import Encoder, Tokens, fingerprint_of
+from echoless.evaluation.encoder import Encoder, Layers, Tokens
+from echoless.runs.open import fingerprint_of
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -35,13 +35,13 @@ def from_transformers(folder: Path, device: str = "cpu") -> Encoder:
     layers = tuple(f"hidden{index:02d}" for index in range(int(config.num_hidden_layers) + 1))
 
     @torch.no_grad()
-    def tokens(images_BCHW: Tensor, wanted: Sequence[str]) -> Tokens:
+    def tokens(images_BCHW: Tensor, wanted: Layers) -> Tokens:
         extra: dict[str, Any] = {}
         if hasattr(config, "mask_ratio"):  # keep the patches in their order
             count = (size[0] // config.patch_size) * (size[1] // config.patch_size)
             extra["noise"] = torch.arange(count, dtype=torch.float32).expand(len(images_BCHW), -1).to(device)
         output = model(images_BCHW.to(device), output_hidden_states=True, **extra)
-        return {name: output.hidden_states[layers.index(name)] for name in wanted}
+        return {name: output.hidden_states[layers.index(name)] for name in (layers if wanted is None else wanted)}
 
     return Encoder(
         name=str(folder),
@@ -71,7 +71,7 @@ def from_timm(source: str, device: str = "cpu") -> Encoder:
     channels, *size = settings["input_size"]
 
     @torch.no_grad()
-    def tokens(images_BCHW: Tensor, wanted: Sequence[str]) -> Tokens:
+    def tokens(images_BCHW: Tensor, wanted: Layers) -> Tokens:
         output = model.forward_features(images_BCHW.to(device))
         return {"features": output if output.ndim == 3 else output.flatten(2).transpose(1, 2)}
 

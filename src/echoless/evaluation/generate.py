@@ -1,4 +1,4 @@
-"""How does a trained denoiser make images? Image i from (seed, i) alone, whatever else is made with it."""
+"""How does a diffusion model generate images? Image i depends on (seed, i) alone, not on its batch."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from echoless.config import RunConfig, from_dict
-from echoless.errors import ConfigError, RunError
-from echoless.evaluation.denoiser import read_denoiser
-from echoless.evaluation.encoder import fingerprint_of
-from echoless.models import SiT, UViT
+from echoless.errors import ConfigError
+from echoless.evaluation.trained_denoiser import open_denoiser
+from echoless.models import DENOISERS, SiT, UViT
 from echoless.objectives import DiffusionObjective, FlowObjective, Sampling, draw_samples
 from echoless.objectives.samplers import SampleNoise
-from echoless.runs import Weights, find_latest_valid, load_checkpoint, load_weights
 from echoless.runs.autoencoder import VAE
+from echoless.runs.open import fingerprint_of, load_body
 
-# Always so many at once, the last ones for nothing if need be: a processor rounds otherwise in another batch.
+# A fixed batch size, the last one padded: a processor rounds differently in another batch.
 PIECE = 16
 
 
@@ -63,13 +61,13 @@ class ImageGenerator:
 
     @property
     def clips(self) -> bool:
-        """Can what it expects be kept within bounds?"""
+        """Whether the predicted image can be clipped to the range of pixels."""
         return isinstance(self.objective, DiffusionObjective) and self.bounds() is not None
 
     def bounds(self) -> tuple[Tensor, Tensor] | None:
         """Black and white as the model sees them; latents have no bounds."""
-        as_they_are = not any(self.mean) and set(self.std) == {1.0}  # how an import says: latents, of I know not what
-        if self.vae is not None or as_they_are:
+        unknown = not any(self.mean) and set(self.std) == {1.0}  # imported latents of an unknown autoencoder
+        if self.vae is not None or unknown:
             return None
         mean, std = (torch.tensor(values, device=self.device)[:, None, None] for values in (self.mean, self.std))
         return (0 - mean) / std, (1 - mean) / std
@@ -83,8 +81,9 @@ class ImageGenerator:
 
 
 def open_generator(source: Path, device: str = "cpu", *, latent: str | None = None) -> ImageGenerator:
-    """From a run (complete, or at its newest checkpoint), or from a folder that holds a denoiser."""
-    denoiser = read_denoiser(_trained(source), name=str(source), device=device, latent=latent)
+    """From a run (complete, or at its newest checkpoint), or from a folder that holds a diffusion model."""
+    body = load_body(source, kinds=DENOISERS, use="for sample")
+    denoiser = open_denoiser(body, device=device, latent=latent)
     return ImageGenerator(
         name=denoiser.name,
         fingerprint=fingerprint_of(denoiser.model.state_dict(), denoiser.description),
@@ -95,26 +94,6 @@ def open_generator(source: Path, device: str = "cpu", *, latent: str | None = No
         device=device,
         vae=denoiser.vae,
     )
-
-
-def _trained(source: Path) -> Weights:
-    """Of a run that goes on, the averaged weights of its newest checkpoint."""
-    if not source.exists():
-        raise RunError(f"{source} does not exist; allowed: a run, or a folder that holds a diffusion model")
-    for folder in (source, source / "encoder"):
-        if (folder / "model.safetensors").is_file():
-            return load_weights(folder)
-    found = find_latest_valid(source / "checkpoints") if (source / "checkpoints").is_dir() else None
-    if found is None:
-        raise RunError(f"{source} holds no trained model; allowed: a run with a checkpoint, or a model folder")
-    checkpoint = load_checkpoint(found.path)
-    config = from_dict(RunConfig, checkpoint.manifest["config"])
-    averaged = checkpoint.tensors.get("ema", {})
-    tensors = {name.removeprefix("module."): value for name, value in averaged.items() if name != "n_averaged"}
-    written = checkpoint.manifest["config"]
-    described = {"kind": config.model.kind, "model": written["model"], "objective": written["objective"]}
-    described |= {"mean": config.data.mean, "std": config.data.std, "latent": written["data"].get("latent")}
-    return Weights(tensors or dict(checkpoint.tensors["model"]), described, dict(checkpoint.manifest["shortcuts"]))
 
 
 def check_request(generator: ImageGenerator, guidance: float, classes: Sequence[int] | None) -> None:

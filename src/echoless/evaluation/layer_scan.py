@@ -1,4 +1,4 @@
-"""Which layer and pooling are best? Every one of them is measured; folds of the training set choose."""
+"""Which layer and pooling are best? All are measured; cross-validation on the training set chooses."""
 
 from __future__ import annotations
 
@@ -8,53 +8,58 @@ from typing import Any
 from echoless.config.checks import require_one_of
 from echoless.config.metrics import Metric
 from echoless.evaluation import classify
-from echoless.evaluation.bench import Bench, Views
-from echoless.evaluation.extract import POOLINGS, View
+from echoless.evaluation.context import Evaluation, Views
+from echoless.evaluation.extract import View
 from echoless.evaluation.ranks import ranks
+from echoless.models import POOLINGS
 from echoless.runtime import Progress
 
 PROTOCOL: dict[str, Any] = {"features": "trained", "scan": "layers"}
 CHOSEN_BY = 10_000  # training images at most, in five folds: known to half a point, at a twenty-fifth of 50,000
 
 
-def check_layers(bench: Bench) -> None:
-    for name in bench.options.layers:
-        require_one_of("layers", name, ["last", "all", *bench.encoder.layers])
+def check_layers(evaluation: Evaluation) -> None:
+    for name in evaluation.options.layers:
+        require_one_of("layers", name, ["last", "all", *evaluation.encoder.layers])
 
 
-def wanted(bench: Bench) -> bool:
-    return "all" in bench.options.layers or len(bench.options.layers) > 1
+def wanted(evaluation: Evaluation) -> bool:
+    return "all" in evaluation.options.layers or len(evaluation.options.layers) > 1
 
 
-def scan_features(bench: Bench) -> tuple[Views, Views | None]:
+def scan_features(evaluation: Evaluation) -> tuple[Views, Views | None]:
     """Every layer and pooling asked for, from one pass; what it leaves in the cache serves the last layer too."""
-    views = _views(bench)
-    train = bench.features(bench.encoder, views, bench.train, "every layer, train")
-    test = None if bench.test is None else bench.features(bench.encoder, views, bench.test, "every layer, test")
+    views = _views(evaluation)
+    train = evaluation.features(evaluation.encoder, views, evaluation.train, "every layer, train")
+    test = (
+        None
+        if evaluation.test is None
+        else evaluation.features(evaluation.encoder, views, evaluation.test, "every layer, test")
+    )
     return train, test
 
 
-def scan(bench: Bench, measured: Sequence[str], train: Views, test: Views | None) -> list[Metric]:
+def scan(evaluation: Evaluation, measured: Sequence[str], train: Views, test: Views | None) -> list[Metric]:
     """kNN and ranks of each."""
     metrics: list[Metric] = []
     chosen: dict[View, Metric] = {}
     with Progress("layers and poolings", len(train), "measured") as progress:
         for done, view in enumerate(train, start=1):
             if "knn" in measured:
-                folded, shown = _knn(bench, view, train, test)
+                folded, shown = _knn(evaluation, view, train, test)
                 chosen[view] = folded
                 metrics.append(shown)
-            if "rank" in measured and view.pooling == bench.options.pooling:
-                tokens = View(view.layer, "cls") if bench.encoder.has_class_token else view
+            if "rank" in measured and view.pooling == evaluation.options.pooling:
+                tokens = View(view.layer, "cls") if evaluation.encoder.has_class_token else view
                 metrics += ranks((test or train)[tokens], (test or train)[view], **PROTOCOL)
             progress.show(done)
     if chosen:
-        _say_best(bench, chosen)
+        _say_best(evaluation, chosen)
     return metrics
 
 
-def _views(bench: Bench) -> list[View]:
-    encoder, options = bench.encoder, bench.options
+def _views(evaluation: Evaluation) -> list[View]:
+    encoder, options = evaluation.encoder, evaluation.options
     named = [encoder.default_layer if name == "last" else name for name in options.layers]
     layers = encoder.layers if "all" in options.layers else tuple(dict.fromkeys(named))
     return [
@@ -62,9 +67,9 @@ def _views(bench: Bench) -> list[View]:
     ]
 
 
-def _knn(bench: Bench, view: View, train: Views, test: Views | None) -> tuple[Metric, Metric]:
+def _knn(evaluation: Evaluation, view: View, train: Views, test: Views | None) -> tuple[Metric, Metric]:
     """On folds of the training set, which choose, and on the test set, which is shown."""
-    ks, seed = bench.options.k[:1], bench.options.seed
+    ks, seed = evaluation.options.k[:1], evaluation.options.seed
     (folded,) = classify.knn(train[view], None, ks=ks, seed=seed, most=CHOSEN_BY, **PROTOCOL)
     if test is None:
         return folded, folded
@@ -72,10 +77,10 @@ def _knn(bench: Bench, view: View, train: Views, test: Views | None) -> tuple[Me
     return folded, shown
 
 
-def _say_best(bench: Bench, chosen: dict[View, Metric]) -> None:
+def _say_best(evaluation: Evaluation, chosen: dict[View, Metric]) -> None:
     best = max(chosen, key=lambda view: chosen[view].value)
     folds, rows, value = chosen[best].protocol["folds"], chosen[best].protocol["train_n"], 100 * chosen[best].value
-    bench.say(
+    evaluation.say(
         f"best layer and pooling by kNN in {folds} folds of {rows} training images: {best.layer}, {best.pooling} "
         f"({value:.2f} %)"
     )

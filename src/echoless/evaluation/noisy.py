@@ -1,25 +1,26 @@
-"""How does a network that removes noise become an encoder? It is shown each image with a fixed amount of noise.
+"""How does a diffusion model become an encoder? It is given each image with a fixed amount of noise.
 
-The level counts from 0, the image itself, to 1, noise alone, whichever way the network's own time runs. The noise of
-image i depends on (seed, set, i) alone: features are deterministic, the same in every batch, and no image of a test set
-shares its noise with one of the training set. No label is given. A network of latents is shown the middle of the
-Gaussian that its autoencoder makes of the image, with noise.
-The tokens are those of the patches; time and label, where they are tokens, are left out.
+The noise level runs from 0, the image itself, to 1, noise alone, whichever way the network's own time runs. The noise
+of image i depends on (seed, set, i) alone: features are deterministic, the same in every batch, and no image of a test
+set shares its noise with one of the training set. No label is given. A model of latents is given the mean of the
+autoencoder's posterior, with noise. The tokens are those of the patches; time and label, where they are tokens, are
+left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from echoless.config.checks import require_number
-from echoless.evaluation.denoiser import TrainedDenoiser
-from echoless.evaluation.encoder import Encoder, Tokens, fingerprint_of
+from echoless.evaluation.encoder import Encoder, Layers, Tokens
+from echoless.evaluation.trained_denoiser import TrainedDenoiser
+from echoless.models import fresh
 from echoless.objectives import noised
 from echoless.randomness import generator_for
+from echoless.runs.open import fingerprint_of
 
 DEFAULT_NOISE = 0.1
 
@@ -33,7 +34,7 @@ def from_denoiser(
     model, path, vae = denoiser.model, denoiser.objective, denoiser.vae
     config = model.config
 
-    def noisy_tokens(images_BCHW: Tensor, layers: Sequence[str], ids_B: Tensor) -> Tokens:
+    def noisy_tokens(images_BCHW: Tensor, layers: Layers, ids_B: Tensor) -> Tokens:
         draws = [torch.randn(denoiser.shape, generator=generator_for(seed, "noise", index)) for index in ids_B.tolist()]
         seen = images_BCHW.to(device) if vae is None else vae.latents(images_BCHW)
         shown, time_B = noised(path, seen, level, torch.stack(draws).to(device))
@@ -41,11 +42,10 @@ def from_denoiser(
         return {layer: tokens_BTD[:, config.extra_tokens :] for layer, tokens_BTD in features.items()}
 
     def untrained() -> Encoder:
-        fresh = type(model)(config, generator_for(0, "init", 0)).to(device).eval()  # type: ignore[arg-type]
-        other = replace(denoiser, name="untrained network", model=fresh)
+        start = fresh(config, generator_for(0, "init", 0)).to(device).eval()
+        other = replace(denoiser, name="untrained network", model=start, checkpoint=None)
         return from_denoiser(other, noise=level, seed=seed, device=device)
 
-    layers = tuple(f"block{index:02d}/+mlp" for index in range(config.blocks))
     words = [*denoiser.description, repr(model.shortcut_record), repr((level, seed)), "noise by set"]
     return Encoder(
         name=denoiser.name,
@@ -54,13 +54,14 @@ def from_denoiser(
         channels=len(denoiser.mean),
         mean=denoiser.mean,
         std=denoiser.std,
-        layers=layers,
-        middle=layers[(config.blocks - 1) // 2],
+        layers=config.feature_layers,
+        middle=config.feature_layers[(config.blocks - 1) // 2],
         tokens=lambda images_BCHW, layers: noisy_tokens(images_BCHW, layers, torch.arange(len(images_BCHW))),
         noise=level,
         noisy_tokens=noisy_tokens,
         at_noise=lambda other: from_denoiser(denoiser, noise=other, seed=seed, device=device),
-        has_class_token=False,
+        has_class_token=config.has_class_token,
         grid=config.grid,
         untrained=untrained,
+        checkpoint=denoiser.checkpoint,
     )

@@ -1,7 +1,7 @@
-"""How is nothing measured twice? The outcome is kept beside the features, under the name of everything that decides it.
+"""How is nothing measured twice? Outcomes are cached beside the features, keyed by everything that decides them.
 
 That is: the features themselves, the labels, the settings, and the code of the measures. Whatever changes, the name
-changes, and the measurement is made again; so a remembered number is the number that would be measured now.
+changes, and the measurement is made again; so a cached number is the number that would be measured now.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from echoless.storage import write_bytes
 CODE = ("echoless.measures", "echoless.evaluation")
 
 
-def remembered(
+def cached_outcome(
     sets: Sequence[FeatureSet], settings: object, shape: tuple[int, ...], measure: Callable[[], np.ndarray]
 ) -> np.ndarray:
     """What `measure` returns, or returned when it was called for the same sets and settings before.

@@ -6,7 +6,7 @@ import torch
 
 from echoless.config.metrics import Metric
 from echoless.data import plain_images
-from echoless.evaluation.bench import Subject
+from echoless.evaluation.context import FeatureSource
 from echoless.evaluation.reconstruct import reconstruct
 from echoless.evaluation.segment import spectral_maps
 from echoless.reports import pictures
@@ -16,63 +16,65 @@ SHOWN = 12  # images in a picture
 MAPPED = 2000  # images on a map
 
 
-def spectral(subject: Subject) -> list[Metric]:
+def measure_spectral(source: FeatureSource) -> list[Metric]:
     """Top three eigenvectors as RGB; the mIoU of their clusters where the images have masks."""
-    bench = subject.bench
-    if subject.encoder.grid is None:
+    evaluation = source.evaluation
+    if source.encoder.grid is None:
         return []
     maps = spectral_maps(
-        subject.encoder,
-        bench.judged,
-        layers=[subject.view.layer],
-        count=bench.options.images,
-        seed=bench.options.seed,
-        **subject.described,
+        source.encoder,
+        evaluation.test_or_train,
+        layers=[source.view.layer],
+        count=evaluation.options.images,
+        seed=evaluation.options.seed,
+        **source.protocol,
     )
-    title = f"top three eigenvectors as RGB, {subject.name}"
+    title = f"top three eigenvectors as RGB, {source.name}"
     shown = {"images": maps.images_ICHW[:SHOWN], title: maps.rgb_I3hw[:SHOWN]}
     if maps.clusters_IHW is not None and maps.truth_IHW is not None:
         shown["segments, matched to the classes"] = pictures.labels_as_colours(maps.clusters_IHW)[:SHOWN]
         shown["true masks"] = pictures.labels_as_colours(maps.truth_IHW)[:SHOWN]
-    bench.say(f"written: {pictures.rows(bench.figures / f'spectral-{subject.name}.png', shown)}")
+    evaluation.say(f"written: {pictures.rows(evaluation.figures / f'spectral-{source.name}.png', shown)}")
     return list(maps.metrics)
 
 
-def reconstructions(subject: Subject) -> list[Metric]:
-    bench = subject.bench
-    if bench.run is None:
-        bench.say("reconstruct needs a run with its decoder: left out")
+def draw_reconstructions(source: FeatureSource) -> list[Metric]:
+    evaluation = source.evaluation
+    if evaluation.run is None:
+        evaluation.say("reconstruct needs a run with its decoder: left out")
         return []
-    result = reconstruct(bench.run, bench.judged, count=SHOWN, seed=bench.options.seed)
+    result = reconstruct(evaluation.run, evaluation.test_or_train, count=SHOWN, seed=evaluation.options.seed)
     undone = " (normalised pixels undone with the true mean and spread of each hidden patch)"
     titled = {
         "ground truth": result.truth,
         "masked": result.masked,
         f"reconstruction{undone if result.true_statistics else ''}": result.reconstructed,
     }
-    bench.say(f"written: {pictures.rows(bench.figures / 'reconstructions.png', titled)}")
+    evaluation.say(f"written: {pictures.rows(evaluation.figures / 'reconstructions.png', titled)}")
     return []
 
 
-def tsne(subject: Subject) -> list[Metric]:
+def draw_tsne(source: FeatureSource) -> list[Metric]:
     """A map in two dimensions as a picture, and as points with their images and neighbours for the report."""
     from echoless.measures import tsne_map
     from echoless.reports.plots import scatter
 
-    bench, view = subject.bench, subject.view
-    features = subject.judged[view]
+    evaluation, view = source.evaluation, source.view
+    features = source.test_or_train[view]
     vectors, ids = torch.from_numpy(features.features_ND[:MAPPED].copy()), features.ids_N[:MAPPED].tolist()
     labels = None if features.labels_N is None else features.labels_N[:MAPPED]
-    points = tsne_map(vectors, seed=bench.options.seed)
+    points = tsne_map(vectors, seed=evaluation.options.seed)
     save_map(
-        bench.figures,
+        evaluation.figures,
         points,
         vectors,
-        images_NCHW=plain_images(bench.judged, ids, subject.encoder.image_size),
+        images_NCHW=plain_images(evaluation.test_or_train, ids, source.encoder.image_size),
         labels_N=labels,
-        class_names=bench.judged.class_names,
-        names=[bench.judged.paths[index] for index in ids],
-        about=f"{len(points)} images, layer {view.layer}, {view.pooling} pooling, seed {bench.options.seed}",
+        class_names=evaluation.test_or_train.class_names,
+        names=[evaluation.test_or_train.paths[index] for index in ids],
+        about=f"{len(points)} images, layer {view.layer}, {view.pooling} pooling, seed {evaluation.options.seed}",
     )
-    bench.say(f"written: {scatter(bench.figures / 'tsne.png', points, labels, bench.judged.class_names)}")
+    evaluation.say(
+        f"written: {scatter(evaluation.figures / 'tsne.png', points, labels, evaluation.test_or_train.class_names)}"
+    )
     return []

@@ -12,9 +12,9 @@ from pathlib import Path
 from echoless.config.checks import require
 from echoless.config.metrics import Metric
 from echoless.errors import RunError
-from echoless.evaluation.bench import Bench
-from echoless.evaluation.encoder import open_encoder
+from echoless.evaluation.context import Evaluation
 from echoless.evaluation.extract import check_channels
+from echoless.evaluation.frozen import load
 from echoless.evaluation.snapshots import check_snapshots, measure_snapshots
 from echoless.measures import pearson, pearson_interval
 from echoless.runs import RunFolder
@@ -24,24 +24,26 @@ FEWEST_RUNS = 3  # two points always lie on a line
 ACCURACIES = ("knn", "linear")
 
 
-def open_others(bench: Bench, measured: Sequence[str]) -> list[Bench]:
+def open_others(evaluation: Evaluation, measured: Sequence[str]) -> list[Evaluation]:
     """The runs of --against, on the same images. Refuses what cannot be correlated, before any work."""
-    against = tuple(map(str, bench.options.against))
+    against = tuple(map(str, evaluation.options.against))
     if not against:
         return []
     allowed = f"{FEWEST_RUNS - 1} or more other runs, because a correlation needs {FEWEST_RUNS} points"
-    others = {Path(source).resolve() for source in against} - {(bench.run or Path()).resolve()}
+    others = {Path(source).resolve() for source in against} - {(evaluation.run or Path()).resolve()}
     require(len(others) >= FEWEST_RUNS - 1, "against", " ".join(against), allowed)
-    require(bench.options.snapshots, "against", " ".join(against), "with --snapshots, at which runs are compared")
+    require(evaluation.options.snapshots, "against", " ".join(against), "with --snapshots, at which runs are compared")
     good = "rank" in measured and bool(set(measured) & set(ACCURACIES))
     require(good, "metrics", " ".join(measured), "with --against, rank and one of knn and linear, on labelled images")
-    benches = [_open(bench, source) for source in sorted(others)]
-    if not set.intersection(*(_steps(each) for each in (bench, *benches))):
+    evaluations = [_open(evaluation, source) for source in sorted(others)]
+    if not set.intersection(*(_steps(each) for each in (evaluation, *evaluations))):
         raise RunError("the runs of --against have no snapshot at the same step; train with one --snapshot-every")
-    return benches
+    return evaluations
 
 
-def across(bench: Bench, own: Sequence[Metric], others: Sequence[Bench], names: Sequence[str]) -> list[Metric]:
+def correlate_runs(
+    evaluation: Evaluation, own: Sequence[Metric], others: Sequence[Evaluation], names: Sequence[str]
+) -> list[Metric]:
     """Measures the snapshots of the other runs too, each into its own results.json, and correlates."""
     runs = [list(own)]
     for other in others:
@@ -82,17 +84,17 @@ def _same(metrics: Sequence[Metric], wanted: Metric) -> Metric | None:
     return next((m for m in metrics if m.metric == wanted.metric and asked(m) == asked(wanted)), None)
 
 
-def _open(bench: Bench, run: Path) -> Bench:
+def _open(evaluation: Evaluation, run: Path) -> Evaluation:
     if not (run / "checkpoints").is_dir():
         raise RunError(f"{run} is not a run; allowed for --against: runs with snapshots")
-    encoder = open_encoder(run, device=str(choose_device(bench.options.device)))
-    for images in (bench.train, bench.judged):
+    encoder = load(run, device=str(choose_device(evaluation.options.device)))
+    for images in (evaluation.train, evaluation.test_or_train):
         check_channels(encoder, images)
-    other = replace(bench, encoder=encoder, run=run, cache=run / "features" if bench.options.cache else None)
+    other = replace(evaluation, encoder=encoder, run=run, cache=run / "features" if evaluation.options.cache else None)
     check_snapshots(other)
     return other
 
 
-def _steps(bench: Bench) -> set[str]:
-    assert bench.run is not None
-    return {folder.name for folder in RunFolder(bench.run).snapshot_folders()}
+def _steps(evaluation: Evaluation) -> set[str]:
+    assert evaluation.run is not None
+    return {folder.name for folder in RunFolder(evaluation.run).snapshot_folders()}

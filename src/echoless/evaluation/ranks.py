@@ -7,9 +7,15 @@ from typing import Any
 import numpy as np
 
 from echoless.config.metrics import Metric
+from echoless.evaluation.context import FeatureSource
 from echoless.evaluation.extract import FeatureSet
-from echoless.evaluation.outcome_cache import remembered
+from echoless.evaluation.outcome_cache import cached_outcome
 from echoless.measures import rank_centered, rank_paper, rankme
+
+
+def measure_ranks(source: FeatureSource) -> list[Metric]:
+    features = source.test_or_train
+    return ranks(features[source.token_view], features[source.view], **source.protocol)
 
 
 def ranks(tokens: FeatureSet, pooled: FeatureSet, **protocol: Any) -> list[Metric]:
@@ -18,10 +24,14 @@ def ranks(tokens: FeatureSet, pooled: FeatureSet, **protocol: Any) -> list[Metri
     def measure() -> np.ndarray:
         return np.array([rank_paper(tokens.features_ND), rank_centered(pooled.features_ND), rankme(pooled.features_ND)])
 
-    n, layer = len(pooled.features_ND), pooled.view.layer
-    names = {"rank_paper": tokens, "rank_centered": pooled, "rankme": pooled}
-    values = remembered([tokens, pooled], "ranks", (len(names),), measure)
+    values = cached_outcome([tokens, pooled], "ranks", (3,), measure)
+
+    def metric(name: str, value: float, features: FeatureSet) -> Metric:
+        view = {"layer": pooled.view.layer, "pooling": features.view.pooling}
+        return Metric(metric=name, value=float(value), n=len(pooled.features_ND), protocol={**protocol, **view})
+
     return [
-        Metric(metric=name, value=float(value), n=n, protocol={**protocol, "layer": layer, "pooling": of.view.pooling})
-        for (name, of), value in zip(names.items(), values)
+        metric("rank_paper", values[0], tokens),
+        metric("rank_centered", values[1], pooled),
+        metric("rankme", values[2], pooled),
     ]

@@ -8,14 +8,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from echoless.config import DataConfig, MAEConfig, MaskedConfig, RunConfig, from_dict
+from echoless.config import DataConfig, MaskedConfig
 from echoless.data import Images, evaluation_batches
 from echoless.errors import RunError
 from echoless.models import MAE, patchify, unpatchify
 from echoless.models.layers import take_rows
 from echoless.objectives import random_masking
 from echoless.randomness import generator_for
-from echoless.runs import find_latest_valid, load_checkpoint
+from echoless.runs.open import load_model
 
 
 @dataclass(frozen=True)
@@ -31,20 +31,12 @@ class Reconstructions:
 
 def open_mae(run: Path) -> tuple[MAE, MaskedConfig, DataConfig]:
     """The whole model of a run, decoder included, from its newest valid checkpoint."""
-    found = find_latest_valid(run / "checkpoints")
-    if found is None:
-        raise RunError(f"{run} has no checkpoint, and reconstructions need the decoder; allowed: a run with one")
-    checkpoint = load_checkpoint(found.path)
-    config = from_dict(RunConfig, checkpoint.manifest["config"])
-    if not isinstance(config.model, MAEConfig) or not isinstance(config.objective, MaskedConfig):
-        raise RunError(f"{run} is not a masked autoencoder, and only those reconstruct")
-    model = MAE(config.model)
-    tensors = checkpoint.tensors["model"]
-    if "ema" in checkpoint.tensors:
-        averaged = checkpoint.tensors["ema"]
-        tensors = {name.removeprefix("module."): value for name, value in averaged.items() if name != "n_averaged"}
-    model.load_state_dict(tensors)
-    return model.eval(), config.objective, config.data
+    whole = load_model(run)
+    objective = whole.config.objective
+    if not isinstance(objective, MaskedConfig):
+        kind = whole.config.model.kind
+        raise RunError(f"{run} holds a model of kind {kind!r}; allowed for reconstructions: mae, a masked autoencoder")
+    return whole.model, objective, whole.config.data
 
 
 @torch.no_grad()

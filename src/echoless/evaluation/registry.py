@@ -1,24 +1,27 @@
-"""What can `evaluate` measure? One line here, one file beside it, and the name in `EvaluateOptions.metrics`."""
+"""How is each measurement of `evaluate --metrics` made? What it yields stands in `config/metrics.py`.
+
+A new one touches three files: its own, `config/metrics.py` (METRICS and YIELDS), and the table here.
+"""
 
 from __future__ import annotations
 
-from echoless.evaluation import dense_metrics as dense
-from echoless.evaluation import pictures, samples
-from echoless.evaluation import pooled as numbers
-from echoless.evaluation.bench import Bench, Measure, Subject
+from echoless.evaluation import classify, dense, pictures, ranks, samples
+from echoless.evaluation.context import Evaluation, FeatureSource, Measurement
 
-METRICS = {
-    "knn": Measure(of=numbers.knn, check=numbers.check_knn, needs_labels=True, snapshots=True),
-    "linear": Measure(of=numbers.linear, check=numbers.check_linear, needs_labels=True, snapshots=True),
-    "rank": Measure(of=numbers.rank, snapshots=True),
-    "spectral": Measure(of=pictures.spectral),
-    "tokencut": Measure(of=dense.tokencut, check=dense.check, snapshots=True),
-    "segprobe": Measure(of=dense.segprobe, check=dense.check, needs_labels=True, snapshots=True),
-    "tsne": Measure(of=pictures.tsne, baselines=False),
-    "reconstruct": Measure(of=pictures.reconstructions, baselines=False),
-    "frechet": Measure(of=samples.frechet, check=samples.check_samples, baselines=False),
-    "precision": Measure(of=samples.precision, check=samples.check_samples, baselines=False),
-    "inception-score": Measure(of=samples.inception, check=samples.check_samples, baselines=False),
+MEASUREMENTS: dict[str, Measurement] = {
+    "knn": Measurement(measure=classify.measure_knn, check=classify.check_knn, needs_labels=True, snapshots=True),
+    "linear": Measurement(
+        measure=classify.measure_linear, check=classify.check_linear, needs_labels=True, snapshots=True
+    ),
+    "rank": Measurement(measure=ranks.measure_ranks, snapshots=True),
+    "spectral": Measurement(measure=pictures.measure_spectral),
+    "tokencut": Measurement(measure=dense.measure_tokencut, check=dense.check_dense, snapshots=True),
+    "segprobe": Measurement(measure=dense.measure_segprobe, check=dense.check_dense, needs_labels=True, snapshots=True),
+    "tsne": Measurement(measure=pictures.draw_tsne, baselines=False),
+    "reconstruct": Measurement(measure=pictures.draw_reconstructions, baselines=False),
+    "frechet": Measurement(measure=samples.measure_frechet, check=samples.check_samples, baselines=False),
+    "precision": Measurement(measure=samples.measure_precision, check=samples.check_samples, baselines=False),
+    "inception-score": Measurement(measure=samples.measure_inception, check=samples.check_samples, baselines=False),
 }
 
-__all__ = ["METRICS", "Bench", "Measure", "Subject"]
+__all__ = ["MEASUREMENTS", "Evaluation", "FeatureSource", "Measurement"]

@@ -19,7 +19,7 @@ from echoless.config.options import SampleOptions
 from echoless.data import Images
 from echoless.data.reading import read_images
 from echoless.errors import ConfigError, DataError
-from echoless.evaluation.bench import Bench, Subject
+from echoless.evaluation.context import Evaluation, FeatureSource
 from echoless.evaluation.draw import draw_into
 from echoless.evaluation.encoder import Encoder
 from echoless.evaluation.extract import FeatureSet, View, check_channels
@@ -36,68 +36,68 @@ BOOTSTRAPPED = 512  # dimensions up to which resampling takes seconds
 FEWEST = 50
 
 
-def check_samples(bench: Bench) -> None:
+def check_samples(evaluation: Evaluation) -> None:
     """Refuse early what cannot be measured."""
-    if bench.options.extractor is None and bench.encoder.noise is not None:
+    if evaluation.options.extractor is None and evaluation.encoder.noise is not None:
         raise ConfigError(
-            "the distance between sets of images means nothing without the network that looks at them; give "
+            "frechet, precision and inception-score need the network whose features are compared; give "
             "--extractor: a run, a transformers folder, timm:NAME, or inception:FILE"
         )
-    if bench.options.samples is None and (bench.options.draw is None or bench.run is None):
+    if evaluation.options.samples is None and (evaluation.options.draw is None or evaluation.run is None):
         raise ConfigError(
             "there are no samples to measure; give --samples DIR, as `echoless sample` writes it, or, of a diffusion "
             "run, --draw N"
         )
-    if bench.options.samples is not None and bench.options.draw is not None:
+    if evaluation.options.samples is not None and evaluation.options.draw is not None:
         raise ConfigError(
-            f"samples is {bench.options.samples!r} and draw is {bench.options.draw}; allowed: one of them"
+            f"samples is {evaluation.options.samples!r} and draw is {evaluation.options.draw}; allowed: one of them"
         )
-    if bench.options.draw is not None:
-        require_whole("draw", bench.options.draw, FEWEST)
-    wants_classes = "inception-score" in bench.options.metrics
-    if wants_classes and not (bench.options.extractor or "").startswith(PREFIX):
+    if evaluation.options.draw is not None:
+        require_whole("draw", evaluation.options.draw, FEWEST)
+    wants_classes = "inception-score" in evaluation.options.metrics
+    if wants_classes and not (evaluation.options.extractor or "").startswith(PREFIX):
         raise ConfigError("the Inception Score is about the classes of Inception; give --extractor inception:FILE")
 
 
-def frechet(subject: Subject) -> list[Metric]:
+def measure_frechet(source: FeatureSource) -> list[Metric]:
     """The distance with a bootstrap interval where that takes seconds, and the same for real images, the floor."""
-    stage = _stage(subject.bench)
-    reference, found = stage.reference(), stage.generated()
-    metrics = [_distance(stage, found, reference, stage.described)]
-    if subject.bench.test is not None:
-        train = stage.features(subject.bench.train, "train")
+    comparison = _comparison(source.evaluation)
+    reference, found = comparison.reference(), comparison.generated()
+    metrics = [_distance(comparison, found, reference, comparison.protocol)]
+    if source.evaluation.test is not None:
+        train = comparison.features(source.evaluation.train, "train")
         floor = FeatureSet(train.view, train.features_ND[: len(found.features_ND)], train.ids_N, None)
-        described = {**stage.described, "features": "real images", "samples": "images of --train, the floor"}
-        metrics.append(_distance(stage, floor, reference, described))
+        protocol = {**comparison.protocol, "features": "real images", "samples": "images of --train, the floor"}
+        metrics.append(_distance(comparison, floor, reference, protocol))
     return metrics
 
 
-def precision(subject: Subject) -> list[Metric]:
-    stage = _stage(subject.bench)
-    real = stage.features(subject.bench.judged, "reference").features_ND[:MANIFOLD]
-    generated = stage.generated().features_ND[:MANIFOLD]
+def measure_precision(source: FeatureSource) -> list[Metric]:
+    comparison = _comparison(source.evaluation)
+    real = comparison.features(source.evaluation.test_or_train, "reference").features_ND[:MANIFOLD]
+    generated = comparison.generated().features_ND[:MANIFOLD]
     both = precision_recall(real, generated, k=NEIGHBOURS)
-    described = {**stage.described, "k": NEIGHBOURS, "reference_n": len(real)}
+    protocol = {**comparison.protocol, "k": NEIGHBOURS, "reference_n": len(real)}
     return [
-        Metric(metric=name, value=value, n=len(generated), protocol=described)
+        Metric(metric=name, value=value, n=len(generated), protocol=protocol)
         for name, value in zip(("precision", "recall"), both)
     ]
 
 
-def inception(subject: Subject) -> list[Metric]:
-    stage = _stage(subject.bench)
+def measure_inception(source: FeatureSource) -> list[Metric]:
+    comparison = _comparison(source.evaluation)
     view = View(PROBABILITIES)
-    found = subject.bench.features(stage.extractor, [view], stage.images, "the samples")[view]
+    found = source.evaluation.features(comparison.extractor, [view], comparison.images, "the samples")[view]
     value, spread = inception_score(torch.from_numpy(found.features_ND[:]))
-    described = {**stage.described, "layer": view.layer, "splits": 10, "spread_over_splits": spread}
-    return [Metric(metric="inception-score", value=value, n=len(found.features_ND), protocol=described)]
+    protocol = {**comparison.protocol, "layer": view.layer, "splits": 10, "spread_over_splits": spread}
+    return [Metric(metric="inception-score", value=value, n=len(found.features_ND), protocol=protocol)]
 
 
 @dataclass(frozen=True)
-class Stage:
-    """Samples, the extractor that looks at them, and what every number about them must say."""
+class SampleComparison:
+    """Samples, the extractor whose features compare them with images, and the protocol of every such number."""
 
-    bench: Bench
+    evaluation: Evaluation
     extractor: Encoder
     images: Images
     drawn: dict[str, Any]  # what is known of how the samples were drawn
@@ -107,8 +107,8 @@ class Stage:
         return View(self.extractor.default_layer)
 
     @property
-    def described(self) -> dict[str, Any]:
-        options, reference = self.bench.options, self.bench.judged
+    def protocol(self) -> dict[str, Any]:
+        options, reference = self.evaluation.options, self.evaluation.test_or_train
         return {
             "features": "trained",
             "extractor": options.extractor or self.extractor.name,
@@ -124,7 +124,7 @@ class Stage:
     @property
     def _samples(self) -> str:
         """Those of a run by their place in it, so that the numbers of several runs can stand side by side."""
-        options, run = self.bench.options, self.bench.run
+        options, run = self.evaluation.options, self.evaluation.run
         if options.samples is None:
             return f"drawn: {options.draw}, {options.steps} steps"
         place = Path(options.samples).absolute()
@@ -133,7 +133,7 @@ class Stage:
         return f"RUN/{place.relative_to(run.absolute())}"
 
     def features(self, images: Images, what: str) -> FeatureSet:
-        return self.bench.features(self.extractor, [self.view], images, what)[self.view]
+        return self.evaluation.features(self.extractor, [self.view], images, what)[self.view]
 
     def generated(self) -> FeatureSet:
         found = self.features(self.images, "the samples")
@@ -142,31 +142,31 @@ class Stage:
         return found
 
     def reference(self) -> Moments:
-        images, keep = self.bench.judged, self.bench.cache is not None
+        images, keep = self.evaluation.test_or_train, self.evaluation.cache is not None
         features = partial(self.features, images, "the reference")
         return reference_moments(self.extractor, images, self.view, features, keep=keep)
 
 
-def _distance(stage: Stage, found: FeatureSet, reference: Moments, described: dict[str, Any]) -> Metric:
-    features, seed = found.features_ND, stage.bench.options.seed
+def _distance(comparison: SampleComparison, found: FeatureSet, reference: Moments, protocol: dict[str, Any]) -> Metric:
+    features, seed = found.features_ND, comparison.evaluation.options.seed
     interval = None
     if features.shape[1] <= BOOTSTRAPPED:
         value, *ends = frechet_interval(features, reference, generator=generator_for(seed, "probe", 0))
-        interval, described = (ends[0], ends[1]), {**described, "seed": seed}
+        interval, protocol = (ends[0], ends[1]), {**protocol, "seed": seed}
     else:
         value = frechet_distance(reference, moments(features))
-    return Metric(metric="frechet", value=value, n=len(features), interval=interval, protocol=described)
+    return Metric(metric="frechet", value=value, n=len(features), interval=interval, protocol=protocol)
 
 
-def _stage(bench: Bench) -> Stage:
-    place = _place(bench)
+def _comparison(evaluation: Evaluation) -> SampleComparison:
+    place = _place(evaluation)
     images = read_images(str(place), None)
-    size = (bench.judged.shape.height, bench.judged.shape.width)
-    given, device = bench.options.extractor, str(choose_device(bench.options.device))
-    extractor = bench.encoder if given is None else open_extractor(given, size, device)
-    for compared in (images, bench.judged):
+    size = (evaluation.test_or_train.shape.height, evaluation.test_or_train.shape.width)
+    given, device = evaluation.options.extractor, str(choose_device(evaluation.options.device))
+    extractor = evaluation.encoder if given is None else open_extractor(given, size, device)
+    for compared in (images, evaluation.test_or_train):
         check_channels(extractor, compared)
-    return Stage(bench, extractor, images, _drawn(place))
+    return SampleComparison(evaluation, extractor, images, _drawn(place))
 
 
 def _drawn(place: Path) -> dict[str, Any]:
@@ -176,17 +176,17 @@ def _drawn(place: Path) -> dict[str, Any]:
     return {name: known[name] for name in ("sampler", "clip") if name in known}
 
 
-def _place(bench: Bench) -> Path:
+def _place(evaluation: Evaluation) -> Path:
     """Where the samples are, drawn first if need be. A folder that `sample` filled holds all of them in one file."""
-    options = bench.options
+    options = evaluation.options
     if options.samples is not None:
         folder = Path(options.samples)
     else:
-        assert bench.run is not None and options.draw is not None
-        folder = bench.run / "samples" / f"n{options.draw}-steps{options.steps}-seed{options.seed}-clip"
+        assert evaluation.run is not None and options.draw is not None
+        folder = evaluation.run / "samples" / f"n{options.draw}-steps{options.steps}-seed{options.seed}-clip"
         folder.parent.mkdir(exist_ok=True)
         wanted = SampleOptions(
-            bench.run,
+            evaluation.run,
             out=folder,
             n=options.draw,
             steps=options.steps,

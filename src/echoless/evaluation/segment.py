@@ -69,9 +69,9 @@ def spectral_maps(
     classes = int(truth.max()) + 1
     clusters = cluster_tokens(vectors_TK, classes, seed=seed).view(len(ids), *encoder.grid)
     clusters = upsample_labels(clusters, *truth.shape[1:])
-    described = {**protocol, "layers": ",".join(layers), "classes": classes, "solver": solver, "seed": seed}
-    segments, by_class = _score("miou", hungarian_miou, clusters, truth, described)
-    merged = {**described, "classes": 2, "clusters": classes, "match": "many to one"}
+    protocol = {**protocol, "layers": ",".join(layers), "classes": classes, "solver": solver, "seed": seed}
+    segments, by_class = _score("miou", hungarian_miou, clusters, truth, protocol)
+    merged = {**protocol, "classes": 2, "clusters": classes, "match": "many to one"}
     _, by_object = _score("miou_object", many_to_one_miou, clusters, truth.clamp(max=1), merged)
     return SpectralMaps(shown, rgb, (by_class, by_object), segments, truth)
 
@@ -81,7 +81,7 @@ def _score(
     match: Callable[[Tensor], Segmentation],
     clusters_IHW: Tensor,
     truth_IHW: Tensor,
-    described: dict[str, Any],
+    protocol: dict[str, Any],
 ) -> tuple[Tensor, Metric]:
     """The clusters by the classes that they are matched to, and their mIoU.
 
@@ -94,9 +94,9 @@ def _score(
     miou, low, high = bootstrap_interval(
         lambda index: labelled_miou(confusion_ICC[index].sum(dim=0)),
         len(confusion_ICC),
-        generator=generator_for(described["seed"], "probe", 1_000_000),
+        generator=generator_for(protocol["seed"], "probe", 1_000_000),
     )
-    return segments_IHW, Metric(metric=name, value=miou, n=len(truth_IHW), interval=(low, high), protocol=described)
+    return segments_IHW, Metric(metric=name, value=miou, n=len(truth_IHW), interval=(low, high), protocol=protocol)
 
 
 def patch_tokens(encoder: Encoder, images: Images, ids: list[int], layers: list[str]) -> tuple[Tensor, list[Tensor]]:

@@ -7,32 +7,35 @@ from pathlib import Path
 
 from echoless.config.metrics import Metric
 from echoless.errors import RunError
-from echoless.evaluation.bench import Bench, Subject
-from echoless.evaluation.encoder import from_folder
-from echoless.evaluation.registry import METRICS
+from echoless.evaluation.context import Evaluation, FeatureSource
+from echoless.evaluation.frozen import load
+from echoless.evaluation.registry import MEASUREMENTS
 from echoless.runs import RunFolder
 from echoless.runtime import choose_device
 
 
-def check_snapshots(bench: Bench) -> None:
-    if not _folders(bench):
-        raise RunError(f"{bench.run or bench.encoder.name} has no snapshots to measure; train with --snapshot-every N")
-
-
-def measure_snapshots(bench: Bench, names: Sequence[str]) -> list[Metric]:
-    """Those of the named metrics that are followed over training."""
-    metrics: list[Metric] = []
-    for folder in _folders(bench):
-        encoder = from_folder(
-            folder,
-            str(choose_device(bench.options.device)),
-            bench.encoder.noise,
-            str(bench.options.latent) if bench.options.latent else None,
+def check_snapshots(evaluation: Evaluation) -> None:
+    if not _folders(evaluation):
+        raise RunError(
+            f"{evaluation.run or evaluation.encoder.name} has no snapshots to measure; train with --snapshot-every N"
         )
-        subject = Subject(bench, "trained", encoder, {"step": int(folder.name.removeprefix("step-"))})
-        metrics += [metric for name in names if METRICS[name].snapshots for metric in METRICS[name].of(subject)]
+
+
+def measure_snapshots(evaluation: Evaluation, names: Sequence[str]) -> list[Metric]:
+    """Those of the named metrics that are followed over training."""
+    followed = [MEASUREMENTS[name] for name in names if MEASUREMENTS[name].snapshots]
+    metrics: list[Metric] = []
+    for folder in _folders(evaluation):
+        encoder = load(
+            folder,
+            device=str(choose_device(evaluation.options.device)),
+            noise=evaluation.encoder.noise,
+            latent=str(evaluation.options.latent) if evaluation.options.latent else None,
+        )
+        source = FeatureSource(evaluation, "trained", encoder, {"step": int(folder.name.removeprefix("step-"))})
+        metrics += [metric for measurement in followed for metric in measurement.measure(source)]
     return metrics
 
 
-def _folders(bench: Bench) -> list[Path]:
-    return [] if bench.run is None else RunFolder(bench.run).snapshot_folders()
+def _folders(evaluation: Evaluation) -> list[Path]:
+    return [] if evaluation.run is None else RunFolder(evaluation.run).snapshot_folders()

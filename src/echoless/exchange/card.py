@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from echoless.exchange.source import Source
+from echoless.exchange.exported import ExportedEncoder
 from echoless.exchange.target import Written
 
 _HUB_NAMES = {"onnxruntime": "onnx"}
 
 
-def model_card(source: Source, library: str, written: Written, error: str) -> str:
+def model_card(source: ExportedEncoder, library: str, written: Written, error: str) -> str:
     config = source.encoder.config
     height, width = config.image_size
     parts = [
@@ -39,7 +39,7 @@ def model_card(source: Source, library: str, written: Written, error: str) -> st
     return "\n\n".join(parts) + "\n"
 
 
-def _input(source: Source) -> str:
+def _input(source: ExportedEncoder) -> str:
     mean, std = (", ".join(f"{value:.6g}" for value in values) for values in (source.mean, source.std))
     height, width = source.encoder.config.image_size
     return (
@@ -49,7 +49,7 @@ def _input(source: Source) -> str:
     )
 
 
-def _alphas(source: Source) -> str:
+def _alphas(source: ExportedEncoder) -> str:
     values = ", ".join(f"{alpha:.5g}" for alpha in source.alphas)
     return f"Weight of the identity at each shortcut, in the order attention, MLP, attention, ...: {values}"
 

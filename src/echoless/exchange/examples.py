@@ -39,7 +39,7 @@ def first_that_runs(model: nn.Module, candidates: Iterable[Example]) -> Example:
     because = f": {reasons[0]}" if reasons else ""
     raise ConfigError(
         f"no example input could be made up for {type(model).__name__}{because}; in Python, "
-        "decay_shortcuts(model, example=...) takes one of yours"
+        "fade(model, example=...) takes one of yours"
     )
 
 

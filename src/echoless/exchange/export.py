@@ -9,8 +9,8 @@ from echoless.config.checks import require_number, require_one_of
 from echoless.errors import RunError
 from echoless.exchange import to_hf, to_onnx, to_timm
 from echoless.exchange.card import model_card
-from echoless.exchange.plain import TOLERANCE, make_probe, relative_error, token_error
-from echoless.exchange.source import open_source
+from echoless.exchange.exported import open_encoder
+from echoless.exchange.plain import TOLERANCE, reference_tokens, relative_error, token_error
 from echoless.exchange.target import NotInstalled, Target
 from echoless.storage import new_folder
 from echoless.storage.seal import write_sealed
@@ -29,10 +29,12 @@ class ExportReport:
     how: str
     settings: dict[str, str]
     feature: str
+    weights: str = "encoder"  # or which checkpoint, where the run has not ended
 
     def __str__(self) -> str:
         chosen = "; ".join(f"{name} {value}" for name, value in self.settings.items())
-        return f"wrote {self.out} ({self.to})\n{self.how}\n{chosen}\n{self.feature}"
+        what = "" if self.weights == "encoder" else f", {self.weights}"
+        return f"wrote {self.out} ({self.to}{what})\n{self.how}\n{chosen}\n{self.feature}"
 
 
 def export_encoder(run: str | Path, to: str, out: str | Path, *, tolerance: float = TOLERANCE) -> ExportReport:
@@ -45,19 +47,19 @@ def export_encoder(run: str | Path, to: str, out: str | Path, *, tolerance: floa
     require_number("tolerance", tolerance, 0, 1, ends="(]")
     out, target = Path(out), TARGETS[to]
     require_new(out)
-    source = open_source(run)
-    probe = make_probe(source.encoder)
+    source = open_encoder(run)
+    reference = reference_tokens(source.encoder)
     with new_folder(out) as temporary:
-        written = target.write(temporary, source, probe)
+        written = target.write(temporary, source, reference)
         error, how, verified = written.error, "", False
         _refuse(error, tolerance, f"folded by our own arithmetic, before {target.library} saw it")
         try:
-            tokens, version = target.read_back(temporary, source, probe.images)
-            error, verified = relative_error(tokens, probe.tokens), True
+            tokens, version = target.read_back(temporary, source, reference.images)
+            error, verified = relative_error(tokens, reference.tokens), True
             _refuse(error, tolerance, f"as {target.library} {version} reads it")
             how = (
                 f"Read back by {target.library} {version}: relative error of the last block's output {error:.1e} "
-                f"(of its worst token {token_error(tokens, probe.tokens):.1e})."
+                f"(of its worst token {token_error(tokens, reference.tokens):.1e})."
             )
         except NotInstalled:
             how = (
@@ -66,7 +68,7 @@ def export_encoder(run: str | Path, to: str, out: str | Path, *, tolerance: floa
             )
         card = model_card(source, target.library, written, how)
         write_sealed(temporary / "README.md", card.encode())
-    return ExportReport(out, to, error, verified, how, written.settings, written.feature)
+    return ExportReport(out, to, error, verified, how, written.settings, written.feature, source.origin)
 
 
 def require_new(out: Path) -> None:

@@ -55,16 +55,16 @@ def denoiser_sizes(
 
 
 def label_rows(table_RD: Tensor, options: ImportOptions) -> tuple[int, Tensor, tuple[str, ...]]:
-    """The number of classes, a table whose last row means "no label", and what was assumed about it."""
+    """The number of classes, a table whose last row is the null label, and what was assumed about it."""
     rows = len(table_RD)
     classes = rows - 1 if options.classes is None else options.classes
     if classes == rows - 1:
         return (
             classes,
             table_RD,
-            (f"row {rows} of the label table stands for no label (--classes {rows} if it does not)",),
+            (f"row {rows} of the label table is the null label (--classes {rows} if it is not)",),
         )
     if classes != rows:
         raise ConfigError(f"classes is {classes} and the file has {rows} rows of labels; allowed: {rows - 1}, {rows}")
     nobody = table_RD.float().mean(dim=0, keepdim=True).to(table_RD.dtype)
-    return classes, torch.cat([table_RD, nobody]), ("no row stands for no label: the mean of all labels does",)
+    return classes, torch.cat([table_RD, nobody]), ("no null-label row: the mean label embedding is used instead",)

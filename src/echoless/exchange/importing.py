@@ -30,8 +30,9 @@ from echoless.exchange.from_mae import from_authors, from_mae, from_vit
 from echoless.exchange.from_sit import from_diffusers_dit, from_sit
 from echoless.exchange.from_uvit import from_uvit
 from echoless.exchange.target import write_json_file
-from echoless.models import MAE, SiT, UViT, ViT, sincos_positions
+from echoless.models import build, sincos_positions
 from echoless.runs import save_checkpoint, save_weights
+from echoless.runs.open import USES
 from echoless.storage import new_folder, write_json
 from echoless.storage.jsonfile import open_untrusted
 
@@ -82,23 +83,19 @@ class ImportReport:
             f"dropped: {', '.join(self.dropped) or 'nothing'}",
             *(f"assumed: {note}" for note in self.notes),
             f"wrote {self.out}: {self._written}",
-            f"use it: echoless pretrain DATA --out RUN --init {self.out}; {self._others} take it as a run",
+            f"use it: echoless pretrain DATA --out RUN --init {self.out}; {self._others} take it too",
         ]
         return "\n".join(lines)
 
     @property
-    def _is_denoiser(self) -> bool:
-        return not isinstance(self.encoder, ViTConfig)
-
-    @property
     def _written(self) -> str:
-        if self._is_denoiser:
+        if self.encoder.denoises:
             return "the network"
         return "encoder and decoder" if self.has_decoder else "the encoder"
 
     @property
     def _others(self) -> str:
-        return "evaluate, embed and sample" if self._is_denoiser else "evaluate and embed"
+        return USES[self.encoder.kind]
 
 
 def import_checkpoint(file: str | Path, out: str | Path, **options: Any) -> ImportReport:
@@ -142,7 +139,7 @@ class Parts:
 def _encoder_parts(imported: Imported, foreign: Foreign, options: ImportOptions) -> Parts:
     imported = _with_fixed_positions(imported)
     mean, std = _normalisation(imported.encoder.channels, foreign, options, usual=IMAGENET)
-    state, shortcuts = _checked(ViT, imported.encoder, imported.encoder_state, foreign.path)
+    state, shortcuts = _checked(imported.encoder, imported.encoder_state, foreign.path)
     parts = Parts(
         config=imported.encoder,
         state=state,
@@ -157,14 +154,13 @@ def _encoder_parts(imported: Imported, foreign: Foreign, options: ImportOptions)
     run = RunConfig(
         recipe="imported", model=imported.mae, objective=imported.objective, data=DataConfig(mean=mean, std=std)
     )
-    return replace(parts, run=run, run_state=_checked(MAE, imported.mae, named, foreign.path)[0])
+    return replace(parts, run=run, run_state=_checked(imported.mae, named, foreign.path)[0])
 
 
 def _denoiser_parts(imported: ImportedDenoiser, foreign: Foreign, options: ImportOptions) -> Parts:
     model, objective = imported.model, imported.objective
     mean, std = _normalisation(model.channels, foreign, options, usual=PIXELS if model.channels == 3 else None)
-    network = UViT if isinstance(model, UViTConfig) else SiT
-    state, shortcuts = _checked(network, model, imported.state, foreign.path)
+    state, shortcuts = _checked(model, imported.state, foreign.path)
     described = {
         "kind": model.kind,
         "model": to_dict(model),
@@ -213,15 +209,13 @@ def _with_fixed_positions(imported: Imported) -> Imported:
     return replace(imported, mae=None, decoder_state={}, dropped=dropped)
 
 
-def _checked(
-    kind: Callable[[Any], MAE | ViT | UViT | SiT], config: Any, state: Mapping[str, Tensor], file: Path
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _checked(config: Any, state: Mapping[str, Tensor], file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The state in float32 and the shortcuts, if it fits the config exactly and is finite.
 
     The model is built without memory: a file of kilobytes must not be able to ask for gigabytes.
     """
     with torch.device("meta"):
-        model = kind(config)
+        model = build(config)
     expected = {name: tensor.shape for name, tensor in model.state_dict().items()}
     found = {name: tensor.shape for name, tensor in state.items()}
     for name in sorted(expected.keys() | found.keys()):

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from echoless.config import ViTConfig, from_dict
 from echoless.config.options import InspectOptions
 from echoless.errors import ConfigError
 from echoless.exchange.examples import (
@@ -19,31 +18,31 @@ from echoless.exchange.examples import (
     image_examples,
     transformers_examples,
 )
-from echoless.models import ViT
-from echoless.shortcuts import FadedShortcut, PatchReport, decay_shortcuts
+from echoless.runs.open import is_trained, load_body
+from echoless.shortcuts import FadedShortcut, FadeReport, fade
 from echoless.storage import read_json_object
 
 MOST_PARAMETERS = 2_000_000_000  # 8 GB in float32
-KINDS = "a transformers or diffusers folder, timm:NAME, torchvision:NAME, or a run"
+MODEL_KINDS = "a transformers or diffusers folder, timm:NAME, torchvision:NAME, or a run"
 
 
-def inspect_model(model: str | Path, **options: Any) -> PatchReport:
-    """The shortcuts that `decay_shortcuts` finds in a model. The keywords are the fields of `InspectOptions`."""
+def inspect_model(model: str | Path, **options: Any) -> FadeReport:
+    """The shortcuts that `fade` finds in a model. The keywords are the fields of `InspectOptions`."""
     return inspect_with(InspectOptions(model, **options))
 
 
-def inspect_with(options: InspectOptions) -> PatchReport:
+def inspect_with(options: InspectOptions) -> FadeReport:
     name = str(options.model)
     if (faded := _of_ours(Path(name))) is not None:
         return faded
     model, example = _open(name)
     try:
-        return decay_shortcuts(
+        return fade(
             model,
             options.alpha_min,
             example=example,
             schedule=options.schedule,
-            fade=options.fade,
+            around=options.fade,
             within=options.within,
         )
     except ValueError as error:
@@ -60,7 +59,7 @@ def _open(name: str) -> tuple[nn.Module, Example]:
     if path.exists():
         return _from_path(path.parent if path.is_file() else path)
     if "/" in name or ":" in name or not name:
-        raise ConfigError(f"model is {name!r}, which does not exist here; allowed: {KINDS}")
+        raise ConfigError(f"model is {name!r}, which does not exist here; allowed: {MODEL_KINDS}")
     return _timm(name)
 
 
@@ -77,7 +76,7 @@ def _from_path(folder: Path) -> tuple[nn.Module, Example]:
         return _transformers(folder)
     if "architecture" in config:
         return _timm(f"local-dir:{folder}")
-    raise ConfigError(f"{folder / 'config.json'} names no model_type or _class_name; allowed: {KINDS}")
+    raise ConfigError(f"{folder / 'config.json'} names no model_type or _class_name; allowed: {MODEL_KINDS}")
 
 
 def _transformers(folder: Path) -> tuple[nn.Module, Example]:
@@ -148,20 +147,15 @@ def _built(library: str, name: str | Path, build: Callable[[], nn.Module]) -> nn
         raise ConfigError(f"{library} cannot build {name}: {reason or type(error).__name__}") from None
 
 
-def _of_ours(path: Path) -> PatchReport | None:
-    """A run or an encoder folder already has alphas: show those."""
-    folder = path / "encoder" if (path / "encoder" / "config.json").is_file() else path
-    if not (folder / "config.json").is_file():
+def _of_ours(path: Path) -> FadeReport | None:
+    """What we trained already has alphas: show those."""
+    if not is_trained(path):
         return None
-    document = read_json_object(folder / "config.json")
-    if not isinstance(document.get("config"), dict) or "shortcuts" not in document:
-        return None
-    config = from_dict(ViTConfig, document["config"].get("model", {}), "model")
-    with torch.device("meta"):
-        record = ViT(config).shortcut_record
-    kinds = ("attention", "mlp")
+    body = load_body(path)
+    record = body.model.shortcut_record
+    kinds = ("attention", "mlp") if body.config.branches > body.config.blocks else ("convolutions",)
     shortcuts = tuple(
-        FadedShortcut(f"blocks.{i // 2}", "alpha * x + f(x)", "x", kinds[i % 2], alpha)
+        FadedShortcut(f"blocks.{i // len(kinds)}", "alpha * x + f(x)", "x", kinds[i % len(kinds)], alpha)
         for i, alpha in enumerate(record["alphas"])
     )
-    return PatchReport(f"{path.name} ({record['variant']})", shortcuts, (), "As it was trained.")
+    return FadeReport(f"{path.name} ({record['variant']})", shortcuts, (), "As it was trained.")

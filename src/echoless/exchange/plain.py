@@ -37,7 +37,7 @@ class Plain:
     error: float  # of its last block, divided by `scale`, against the original
 
 
-class Probe(NamedTuple):
+class ReferenceTokens(NamedTuple):
     """Images, and the tokens (B, T, D) that the original's last block makes of them."""
 
     images: Tensor
@@ -52,12 +52,12 @@ def folded(encoder: ViT) -> ViT:
         raise ConfigError(f"this encoder cannot be folded into a plain one: {error}") from None
 
 
-def make_probe(encoder: ViT) -> Probe:
-    images = probe_images(encoder.config)
-    return Probe(images, last_block(encoder, images))
+def reference_tokens(encoder: ViT) -> ReferenceTokens:
+    images = reference_images(encoder.config)
+    return ReferenceTokens(images, last_block(encoder, images))
 
 
-def probe_images(config: ViTConfig) -> Tensor:
+def reference_images(config: ViTConfig) -> Tensor:
     """Four normalised images, always the same: noise, faint noise, none, and coarse blocks."""
     generator = generator_for(0, "probe", 0)
     noise = torch.randn(4, config.channels, *config.image_size, generator=generator)
@@ -91,25 +91,25 @@ def _worst(values: Tensor, expected: Tensor) -> float:
     return worst if worst == worst else float("inf")  # not a number is as wrong as can be
 
 
-def with_one_eps(encoder: ViT, probe: Probe) -> Plain:
+def with_one_eps(encoder: ViT, reference: ReferenceTokens) -> Plain:
     """The same features, by an encoder whose norms share one eps."""
     base, (first, *_) = folded(encoder), _factors(encoder)
     exact = encoder.config.norm_eps * first**2
     candidates = {min(exact * ratio, encoder.config.norm_eps) for ratio in _AROUND_EXACT}
-    tried = [_measured(base, eps, 1.0, probe) for eps in sorted(candidates) if eps > 0]
+    tried = [_measured(base, eps, 1.0, reference) for eps in sorted(candidates) if eps > 0]
     if not tried:
         raise ConfigError("this encoder cannot be folded: its alphas multiply to less than float32 can hold")
     return min(tried, key=lambda plain: plain.error)
 
 
-def with_given_eps(encoder: ViT, eps: float, probe: Probe) -> Plain:
+def with_given_eps(encoder: ViT, eps: float, reference: ReferenceTokens) -> Plain:
     """The same features times a constant, by an encoder whose norms have this eps; the constant is 1 if it can be."""
     base, (first, *_) = folded(encoder), _factors(encoder)
-    unscaled = _measured(base, eps, 1.0, probe)
+    unscaled = _measured(base, eps, 1.0, reference)
     if unscaled.error <= _AS_GOOD_AS_EXACT or first == 0:
         return unscaled
     exact = eps / (encoder.config.norm_eps * first**2)  # the square of the scale that the first norm needs
-    scaled = [_measured(base, eps, (exact / ratio) ** 0.5, probe) for ratio in _AROUND_EXACT]
+    scaled = [_measured(base, eps, (exact / ratio) ** 0.5, reference) for ratio in _AROUND_EXACT]
     return min([unscaled, *scaled], key=lambda plain: plain.error)
 
 
@@ -119,7 +119,7 @@ def _factors(encoder: ViT) -> tuple[float, ...]:
 
 
 @torch.no_grad()
-def _measured(base: ViT, eps: float, scale: float, probe: Probe) -> Plain:
+def _measured(base: ViT, eps: float, scale: float, reference: ReferenceTokens) -> Plain:
     encoder = copy.deepcopy(base)
     for tensor in encoder.embeddings():
         tensor.mul_(scale)
@@ -128,5 +128,5 @@ def _measured(base: ViT, eps: float, scale: float, probe: Probe) -> Plain:
         branch.output.bias.mul_(scale)
         assert isinstance(branch.norm, nn.LayerNorm)
         branch.norm.eps = eps
-    error = relative_error(last_block(encoder, probe.images) / scale, probe.tokens)
+    error = relative_error(last_block(encoder, reference.images) / scale, reference.tokens)
     return Plain(encoder, eps, scale, error)

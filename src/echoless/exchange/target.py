@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
-from echoless.exchange.plain import Probe
-from echoless.exchange.source import Source
+from echoless.exchange.exported import ExportedEncoder
+from echoless.exchange.plain import ReferenceTokens
 from echoless.storage.jsonfile import json_bytes
 from echoless.storage.seal import write_sealed
 
@@ -29,9 +29,9 @@ class Written:
 class Target:
     library: str  # what it is called
     extra: str  # what to install to check it
-    write: Callable[[Path, Source, Probe], Written]
+    write: Callable[[Path, ExportedEncoder, ReferenceTokens], Written]
     # The tokens of the last block as the library computes them from a folder, and the library's version.
-    read_back: Callable[[Path, Source, Tensor], tuple[Tensor, str]]
+    read_back: Callable[[Path, ExportedEncoder, Tensor], tuple[Tensor, str]]
 
 
 class NotInstalled(Exception):

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from echoless.exchange.exported import ExportedEncoder
 from echoless.exchange.names import linear_to_conv
-from echoless.exchange.plain import Plain, Probe, with_one_eps
-from echoless.exchange.source import Source
+from echoless.exchange.plain import Plain, ReferenceTokens, with_one_eps
 from echoless.exchange.target import NotInstalled, Target, Written, write_json_file
 from echoless.models import ViT
 from echoless.storage.tensorfile import write_tensors
@@ -45,8 +45,8 @@ tokens = model(pixel_values, output_hidden_states=True).hidden_states[-1]   # (b
 feature = tokens.mean(dim=1)                                                # (batch, width)"""
 
 
-def write(folder: Path, source: Source, probe: Probe) -> Written:
-    plain = with_one_eps(source.encoder, probe)
+def write(folder: Path, source: ExportedEncoder, reference: ReferenceTokens) -> Written:
+    plain = with_one_eps(source.encoder, reference)
     write_tensors(folder / "model.safetensors", hf_state(plain.encoder))
     write_json_file(folder / "config.json", hf_config(plain))
     processor = processor_config(source)
@@ -115,7 +115,7 @@ def hf_state(encoder: ViT) -> dict[str, Tensor]:
     return theirs
 
 
-def processor_config(source: Source) -> dict[str, Any] | None:
+def processor_config(source: ExportedEncoder) -> dict[str, Any] | None:
     """Our transform of evaluation, where an image processor can express it: one or three channels of 8 bit."""
     config = source.encoder.config
     if config.channels not in (1, 3):
@@ -153,7 +153,7 @@ def _no_progress_bar(switch: Any) -> Iterator[None]:
 
 
 @torch.no_grad()
-def read_back(folder: Path, source: Source, images: Tensor) -> tuple[Tensor, str]:
+def read_back(folder: Path, source: ExportedEncoder, images: Tensor) -> tuple[Tensor, str]:
     try:
         import transformers
         from transformers import ViTModel

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from echoless.errors import ConfigError
-from echoless.exchange.plain import Probe, folded, last_block, relative_error
-from echoless.exchange.source import Source
+from echoless.exchange.exported import ExportedEncoder
+from echoless.exchange.plain import ReferenceTokens, folded, last_block, relative_error
 from echoless.exchange.target import NotInstalled, Target, Written, write_json_file
 from echoless.models import ViT
 from echoless.models.layers import patchify
@@ -48,12 +48,12 @@ class FeatureNetwork(nn.Module):
         return tokens_BTD.mean(dim=1), tokens_BTD
 
 
-def write(folder: Path, source: Source, probe: Probe) -> Written:
+def write(folder: Path, source: ExportedEncoder, reference: ReferenceTokens) -> Written:
     plain = folded(source.encoder).eval()
-    write_sealed(folder / MODEL, onnx_bytes(plain, probe.images[:2]))
+    write_sealed(folder / MODEL, onnx_bytes(plain, reference.images[:2]))
     write_json_file(folder / "config.json", _description(source))
     return Written(
-        error=relative_error(last_block(plain, probe.images), probe.tokens),
+        error=relative_error(last_block(plain, reference.images), reference.tokens),
         settings={"eps": "one for each norm"},
         feature=(
             "The feature is the output `features`: the mean over all tokens, the class token included, of the last "
@@ -105,7 +105,7 @@ def _without_traces(model: Any) -> bytes:
     return model.SerializeToString(deterministic=True)
 
 
-def _description(source: Source) -> dict[str, Any]:
+def _description(source: ExportedEncoder) -> dict[str, Any]:
     config = source.encoder.config
     return {
         "input": {"name": "images", "shape": ["batch", config.channels, *config.image_size], "dtype": "float32"},
@@ -115,7 +115,7 @@ def _description(source: Source) -> dict[str, Any]:
     }
 
 
-def read_back(folder: Path, source: Source, images: Tensor) -> tuple[Tensor, str]:
+def read_back(folder: Path, source: ExportedEncoder, images: Tensor) -> tuple[Tensor, str]:
     try:
         import onnxruntime
     except Exception as error:

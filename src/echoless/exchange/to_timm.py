@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from echoless.exchange.exported import ExportedEncoder
 from echoless.exchange.names import linear_to_conv
-from echoless.exchange.plain import Plain, Probe, with_given_eps
-from echoless.exchange.source import Source
+from echoless.exchange.plain import Plain, ReferenceTokens, with_given_eps
 from echoless.exchange.target import NotInstalled, Target, Written, write_json_file
 from echoless.storage.jsonfile import read_json_object
 from echoless.storage.tensorfile import write_tensors
@@ -39,8 +39,8 @@ tokens = torch.cat([prefix, patches], dim=1)DIVIDED   # (batch, 1 + patches, wid
 feature = tokens.mean(dim=1)                          # (batch, width)"""
 
 
-def write(folder: Path, source: Source, probe: Probe) -> Written:
-    plain = with_given_eps(source.encoder, TIMM_EPS, probe)
+def write(folder: Path, source: ExportedEncoder, reference: ReferenceTokens) -> Written:
+    plain = with_given_eps(source.encoder, TIMM_EPS, reference)
     write_tensors(folder / "model.safetensors", timm_state(plain))
     write_json_file(folder / "config.json", timm_config(plain, source))
     scaled = plain.scale != 1.0
@@ -67,7 +67,7 @@ def write(folder: Path, source: Source, probe: Probe) -> Written:
     )
 
 
-def timm_config(plain: Plain, source: Source) -> dict[str, Any]:
+def timm_config(plain: Plain, source: ExportedEncoder) -> dict[str, Any]:
     config = plain.encoder.config
     classes = config.width if _has_head(plain) else 0
     return {
@@ -129,7 +129,7 @@ def _has_head(plain: Plain) -> bool:
 
 
 @torch.no_grad()
-def read_back(folder: Path, source: Source, images: Tensor) -> tuple[Tensor, str]:
+def read_back(folder: Path, source: ExportedEncoder, images: Tensor) -> tuple[Tensor, str]:
     try:
         import timm
     except Exception as error:

@@ -11,10 +11,9 @@ from echoless.measures.frechet import (
     precision_recall,
 )
 from echoless.measures.intervals import (
-    Interval,
+    ConfidenceInterval,
     accuracy_interval,
     bootstrap_interval,
-    difference_interval,
     mean_interval,
     pearson_interval,
     sign_flip_test,
@@ -66,8 +65,8 @@ from echoless.measures.tsne import tsne_map
 
 __all__ = [
     "LARS",
+    "ConfidenceInterval",
     "Extremes",
-    "Interval",
     "LinearProbe",
     "Moments",
     "MomentsAccumulator",
@@ -84,7 +83,6 @@ __all__ = [
     "confusion_matrix",
     "confusion_per_image",
     "diagonal_attention",
-    "difference_interval",
     "discover_objects",
     "extreme_singular_values",
     "fit_segmentation_probe",

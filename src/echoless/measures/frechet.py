@@ -14,7 +14,7 @@ from torch import Tensor
 
 from echoless.errors import ConfigError, DataError
 from echoless.measures.inputs import Rows, check_count, check_features, check_same_width, read_rows, row_blocks
-from echoless.measures.intervals import Interval
+from echoless.measures.intervals import ConfidenceInterval
 
 DISTANCE_TILE = 2048
 
@@ -104,7 +104,7 @@ def frechet_interval(
     generator: torch.Generator,
     level: float = 0.95,
     resamples: int = 200,
-) -> Interval:
+) -> ConfidenceInterval:
     """The distance of generated samples from a reference, and how far it would move with other samples.
 
     A resample repeats rows, so its covariance is poorer and its distance larger than that of the samples themselves.
@@ -119,7 +119,7 @@ def frechet_interval(
     spread = torch.tensor(draws, dtype=torch.float64)
     tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
     low, high = (value + (spread - spread.mean()).quantile(tails)).tolist()
-    return Interval(value, max(low, 0.0), high)
+    return ConfidenceInterval(value, max(low, 0.0), high)
 
 
 # The Inception Score as in arXiv:1801.01973: exp(E_x KL(p(y|x) || p(y))).

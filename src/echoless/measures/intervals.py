@@ -20,7 +20,7 @@ from echoless.measures.inputs import check_count
 MOST_SEEDS = 20  # 2^20 sign patterns
 
 
-class Interval(NamedTuple):
+class ConfidenceInterval(NamedTuple):
     """A value and the percentile interval around it."""
 
     value: float
@@ -30,32 +30,13 @@ class Interval(NamedTuple):
 
 def accuracy_interval(
     correct_N: Tensor, *, generator: torch.Generator, level: float = 0.95, resamples: int = 10_000
-) -> Interval:
+) -> ConfidenceInterval:
     """Percentile bootstrap interval of an accuracy, from which samples were right."""
-    _check("correct", correct_N)
+    _check(correct_N)
     n = len(correct_N)
     share = correct_N.double().mean()
-    counts = _binomial(n, share.expand(resamples), generator)
+    counts = torch.binomial(torch.full((resamples,), float(n)).double(), share.repeat(resamples), generator=generator)
     return _percentiles(float(share), counts / n, level)
-
-
-def difference_interval(
-    correct_N: Tensor, baseline_N: Tensor, *, generator: torch.Generator, level: float = 0.95, resamples: int = 10_000
-) -> Interval:
-    """Percentile bootstrap interval of accuracy minus baseline accuracy, both on the same samples (paired)."""
-    _check("correct", correct_N)
-    _check("baseline", baseline_N)
-    if correct_N.shape != baseline_N.shape:
-        raise DataError(
-            f"correct has {len(correct_N)} samples and baseline {len(baseline_N)}; allowed: the same samples"
-        )
-    n = len(correct_N)
-    gained = (correct_N & ~baseline_N).double().mean()
-    lost = (baseline_N & ~correct_N).double().mean()
-    # A multinomial over (gained, lost, equal), drawn as one binomial after another.
-    gains = _binomial(n, gained.expand(resamples), generator)
-    losses = _binomial(n - gains, (lost / (1 - gained).clamp(min=1e-300)).clamp(max=1.0).expand(resamples), generator)
-    return _percentiles(float(gained - lost), (gains - losses) / n, level)
 
 
 def bootstrap_interval(
@@ -65,7 +46,7 @@ def bootstrap_interval(
     generator: torch.Generator,
     level: float = 0.95,
     resamples: int = 200,
-) -> Interval:
+) -> ConfidenceInterval:
     """Percentile bootstrap interval of any statistic, a function of the indices of the samples drawn."""
     check_count("n", n)
     check_count("resamples", resamples)
@@ -73,7 +54,7 @@ def bootstrap_interval(
     return _percentiles(statistic(torch.arange(n)), torch.tensor(draws, dtype=torch.float64), level)
 
 
-def mean_interval(values: Sequence[float] | Tensor, *, level: float = 0.95) -> Interval:
+def mean_interval(values: Sequence[float] | Tensor, *, level: float = 0.95) -> ConfidenceInterval:
     """Student's t interval of a mean over independent repetitions, one value per seed: two or more of them."""
     from scipy.stats import t
 
@@ -84,7 +65,7 @@ def mean_interval(values: Sequence[float] | Tensor, *, level: float = 0.95) -> I
         raise ConfigError(f"level is {level!r}; allowed: a number between 0 and 1")
     mean, error = float(seen.mean()), float(seen.std() / len(seen) ** 0.5)
     reach = float(t.ppf((1 + level) / 2, len(seen) - 1)) * error
-    return Interval(mean, mean - reach, mean + reach)
+    return ConfidenceInterval(mean, mean - reach, mean + reach)
 
 
 # Fisher 1921: atanh of a correlation over n pairs is nearly normal, with variance 1 / (n - 3).
@@ -115,21 +96,16 @@ def sign_flip_test(differences: Sequence[float] | Tensor) -> float:
     return float((sums >= values.sum().abs() - 1e-12 * values.abs().sum()).double().mean())
 
 
-def _binomial(count: int | Tensor, share: Tensor, generator: torch.Generator) -> Tensor:
-    counts = torch.as_tensor(count, dtype=torch.float64).expand(share.shape).contiguous()
-    return torch.binomial(counts, share.contiguous(), generator=generator)
-
-
-def _percentiles(value: float, draws: Tensor, level: float) -> Interval:
+def _percentiles(value: float, draws: Tensor, level: float) -> ConfidenceInterval:
     if not 0 < level < 1:
         raise ConfigError(f"level is {level!r}; allowed: a number between 0 and 1")
     tail = (1 - level) / 2
     low, high = draws.quantile(torch.tensor([tail, 1 - tail], dtype=torch.float64)).tolist()
-    return Interval(value, low, high)
+    return ConfidenceInterval(value, low, high)
 
 
-def _check(name: str, correct_N: Tensor) -> None:
+def _check(correct_N: Tensor) -> None:
     if correct_N.dtype != torch.bool or correct_N.ndim != 1 or len(correct_N) == 0:
         raise DataError(
-            f"{name} has type {correct_N.dtype} and shape {tuple(correct_N.shape)}; allowed: bool, one per sample"
+            f"correct has type {correct_N.dtype} and shape {tuple(correct_N.shape)}; allowed: bool, one per sample"
         )

@@ -29,7 +29,7 @@ class Segmentation(NamedTuple):
 def cluster_tokens(vectors_TK: Tensor, clusters: int, *, seed: int) -> Tensor:
     """k-means over the first `clusters` dimensions of all tokens of all images; one cluster number per token."""
     from sklearn.cluster import KMeans
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    from threadpoolctl import threadpool_limits
 
     check_count("clusters", clusters)
     check_count("seed", seed, at_least=0)

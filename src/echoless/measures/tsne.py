@@ -20,7 +20,7 @@ def tsne_map(features_ND: Rows, *, seed: int, perplexity: float = 30.0) -> Tenso
     """
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    from threadpoolctl import threadpool_limits
 
     check_count("seed", seed, at_least=0)
     if not (math.isfinite(perplexity) and perplexity > 0):

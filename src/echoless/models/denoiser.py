@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from echoless.config import SiTConfig, UViTConfig
 from echoless.config.diffusion import TimeWaves
-from echoless.models.features import Features, evaluating
+from echoless.models.body import Body
+from echoless.models.features import Features
 from echoless.models.layers import Note, ignore
-from echoless.shortcuts import Shortcut, shortcut_record
+from echoless.shortcuts import Shortcut, evaluating, shortcut_record
 
 
 # Section 3.5 of arXiv:1706.03762, with all cosines before all sines.
@@ -27,7 +28,7 @@ def sinusoid(time_B: Tensor, width: int, waves: TimeWaves = "published") -> Tens
     return torch.cat([angles.cos(), angles.sin()], dim=1)
 
 
-class Denoiser(nn.Module):
+class Denoiser(Body):
     """`model(images, time, labels)` gives one image per image: the noise, velocity or score that was trained for.
 
     The time is what the network was trained with (the objective's `network_time`). The last row of the label table
@@ -58,7 +59,7 @@ class Denoiser(nn.Module):
         only: Collection[str] | None = None,
     ) -> Features:
         """Every named intermediate, or those in `only`; blocks are counted from the first to the last."""
-        features = Features(only, self.config.extra_tokens, class_token=False)
+        features = Features(only, self.config.extra_tokens, class_token=self.config.has_class_token)
         with evaluating(self):
             self(images_BCHW, time_B, labels_B, note=features.note)
         return features

@@ -1,23 +1,20 @@
-"""What are the student and the teacher of DINO (arXiv:2104.14294)? Encoders with heads, one an average of the other.
+"""What are student and teacher of DINO (arXiv:2104.14294)? Encoders with heads; the teacher is the moving average.
 
-The teacher and the centre of its outputs are state, and part of every checkpoint; what a run leaves behind is the
-teacher's encoder. (Legend: models/layers.py; K prototypes.)
+The teacher and the centre of its outputs are part of every checkpoint; `RUN/encoder` is the teacher's encoder.
+(Legend: models/layers.py; K prototypes.)
 """
 
 from __future__ import annotations
-
-from collections.abc import Collection
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from echoless.config.selfsupervised import DINOConfig
-from echoless.models.contrastive import follow, fresh_encoder, frozen_copy
-from echoless.models.features import Features
+from echoless.models.body import EncoderModel
 from echoless.models.global_batch import total
 from echoless.models.layers import linear
+from echoless.models.momentum import follow, frozen_copy
 from echoless.models.vit import ViT
 
 
@@ -46,7 +43,7 @@ class Branch(nn.Module):
 
     def __init__(self, config: DINOConfig, generator: torch.Generator | None = None) -> None:
         super().__init__()
-        self.encoder = fresh_encoder(config.encoder, generator)
+        self.encoder = ViT(config.encoder, generator)
         self.head = Head(config, generator)
 
     def forward(self, views: list[Tensor]) -> list[Tensor]:
@@ -59,7 +56,7 @@ class Branch(nn.Module):
         return list(self.head(torch.cat(tokens)).chunk(len(views)))
 
 
-class DINO(nn.Module):
+class DINO(EncoderModel):
     """`dino.student(views)` and `dino.teacher(views)` give scores; `centre` is the moving mean of the teacher's."""
 
     centre: Tensor
@@ -76,7 +73,7 @@ class DINO(nn.Module):
 
     @torch.no_grad()
     def notice(self, scores: list[Tensor]) -> None:
-        """Remember what the teacher said in a part of a batch, until `move_centre`."""
+        """Add the teacher's scores of a part of a batch to the sum that `move_centre` uses."""
         count = sum(len(part) for part in scores)
         self.seen[:-1] += torch.cat(scores).float().sum(dim=0)
         self.seen[-1] += count
@@ -84,7 +81,7 @@ class DINO(nn.Module):
     # Eq. (4), arXiv:2104.14294.
     @torch.no_grad()
     def move_centre(self, momentum: float) -> None:
-        """Towards the mean of all that was noticed, by all processes."""
+        """Towards the mean of the scores of this step, over all processes."""
         seen = total(self.seen)
         self.centre.lerp_(seen[:-1] / seen[-1].clamp(min=1), 1 - momentum)
         self.seen.zero_()
@@ -94,16 +91,8 @@ class DINO(nn.Module):
         follow(self.teacher, self.student, momentum)
 
     def share_encoder(self) -> None:
-        """After other weights were loaded into `encoder`: the student starts from them too."""
         follow(self.student.encoder, self.teacher.encoder, momentum=0.0)
 
     @property
-    def encoder(self) -> ViT:
+    def encoder(self) -> ViT:  # type: ignore[override]  # an attribute in the other models
         return self.teacher.encoder
-
-    def features(self, images_BCHW: Tensor, only: Collection[str] | None = None) -> Features:
-        return self.encoder.features(images_BCHW, only)
-
-    @property
-    def shortcut_record(self) -> dict[str, Any]:
-        return self.encoder.shortcut_record

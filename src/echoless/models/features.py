@@ -8,24 +8,30 @@ after a long skip came in. Token 0 is the class token where there is one.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Literal, get_args
 
-from torch import Tensor, nn
+from torch import Tensor
+
+from echoless.errors import ConfigError
 
 Pooling = Literal["mean", "cls", "patch_mean"]
 POOLINGS: tuple[str, ...] = get_args(Pooling)
 
 
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while: features are the same in any mode of the model, which keeps its own."""
-    training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(training)
+def pool(tokens_BTD: Tensor, how: str = "mean", *, extra_tokens: int = 1, class_token: bool = True) -> Tensor:
+    """One vector per image (B, D): the mean over all tokens, the class token, or the mean over the patches.
+
+    extra_tokens: how many precede the patches; class_token: whether the first of them is a class token.
+    """
+    if how == "mean":
+        return tokens_BTD.mean(dim=1)
+    if how == "cls" and class_token:
+        return tokens_BTD[:, 0]
+    if how == "patch_mean":
+        return tokens_BTD[:, extra_tokens:].mean(dim=1)
+    if how == "cls":
+        raise ConfigError("pooling is 'cls', but this encoder has no class token; allowed: mean, patch_mean")
+    raise ConfigError(f"pooling is {how!r}; allowed: {', '.join(POOLINGS)}")
 
 
 class Features(Mapping[str, Tensor]):
@@ -34,14 +40,13 @@ class Features(Mapping[str, Tensor]):
     def __init__(self, only: Collection[str] | None = None, extra_tokens: int = 1, *, class_token: bool = True) -> None:
         self._only = only
         self._extra_tokens = extra_tokens  # those before the patches: a class token, or a label and a time
-        self.has_class_token = class_token  # the first of them; it stands for the whole image
+        self.has_class_token = class_token  # the first of them
         self._values: dict[str, Tensor] = {}
 
-    def note(self, name: str, value: Tensor) -> Tensor:
-        """Keep a value that was asked for; hand it back unchanged."""
+    def note(self, name: str, value: Tensor) -> None:
+        """Record an intermediate that was asked for."""
         if self._only is None or name in self._only:
             self._values[name] = value
-        return value
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._values:
@@ -67,11 +72,4 @@ class Features(Mapping[str, Tensor]):
     def pool(self, name: str | None = None, how: Pooling = "mean") -> Tensor:
         """One vector per image (B, D). The default is the paper's: the mean over all tokens of the last block."""
         tokens_BTD = self[name or self.last_block]
-        if how == "mean":
-            return tokens_BTD.mean(dim=1)
-        if how == "cls" and self._extra_tokens:
-            return tokens_BTD[:, 0]
-        if how == "patch_mean":
-            return tokens_BTD[:, self._extra_tokens :].mean(dim=1)
-        allowed = [name for name in POOLINGS if name != "cls" or self._extra_tokens]
-        raise ValueError(f"pooling is {how!r}; allowed: {', '.join(allowed)}")
+        return pool(tokens_BTD, how, extra_tokens=self._extra_tokens, class_token=self.has_class_token)

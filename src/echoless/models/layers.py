@@ -3,6 +3,7 @@
 Shape suffixes, used in all of `models`:
   B batch   C channels   H, W height and width   N patches of an image   P values in a patch, p * p * C
   T tokens (extra ones first, then the patches present)   D width   K visible patches   M hidden patches (N - K)
+  S residual branches, in the order of the stream
 """
 
 from __future__ import annotations
@@ -18,13 +19,12 @@ from torch import Tensor, nn
 from echoless.config import ShortcutConfig
 from echoless.shortcuts import Shortcut, alphas, make_shortcut
 
-# Called with the name of every intermediate and its value; returns the value. See models/features.py.
-Note = Callable[[str, Tensor], Tensor]
+# Called with the name of every intermediate and its value, which it observes and cannot change: models/features.py.
+Note = Callable[[str, Tensor], None]
 
 
-def ignore(name: str, value: Tensor) -> Tensor:
-    """The note-taker of training: keeps nothing."""
-    return value
+def ignore(name: str, value: Tensor) -> None:
+    """The observer of a training step: records nothing."""
 
 
 def patchify(images_BCHW: Tensor, patch: int) -> Tensor:
@@ -116,11 +116,26 @@ class Block(nn.Module):
         self.mlp = MLP(width, int(width * mlp_ratio))
         self.mlp_shortcut = shortcuts[1]
 
-    def forward(self, x_BTD: Tensor, note: Note = ignore, name: str = "block") -> Tensor:
-        branch = note(f"{name}/attn", self.attn(self.norm1(x_BTD)))
-        x_BTD = note(f"{name}/+attn", self.attn_shortcut(x_BTD, branch))
-        branch = note(f"{name}/mlp", self.mlp(self.norm2(x_BTD)))
-        return note(f"{name}/+mlp", self.mlp_shortcut(x_BTD, branch))
+    def forward(
+        self, x_BTD: Tensor, note: Note = ignore, name: str = "block", drop_path_B2: Tensor | None = None
+    ) -> Tensor:
+        branch = drop_path(self.attn(self.norm1(x_BTD)), drop_path_B2, 0)
+        note(f"{name}/attn", branch)
+        x_BTD = self.attn_shortcut(x_BTD, branch)
+        note(f"{name}/+attn", x_BTD)
+        branch = drop_path(self.mlp(self.norm2(x_BTD)), drop_path_B2, 1)
+        note(f"{name}/mlp", branch)
+        x_BTD = self.mlp_shortcut(x_BTD, branch)
+        note(f"{name}/+mlp", x_BTD)
+        return x_BTD
+
+
+# Stochastic depth, arXiv:1603.09382.
+def drop_path(branch: Tensor, factors_BS: Tensor | None, index: int) -> Tensor:
+    """The branch (B, ...) times each sample's factor, 0 or 1 / (1 - rate); unchanged where no factors are given."""
+    if factors_BS is None:
+        return branch
+    return branch * factors_BS[:, index].to(branch.dtype).view(-1, *[1] * (branch.ndim - 1))
 
 
 def build_shortcuts(depth: int, shortcuts: ShortcutConfig) -> list[tuple[Shortcut, Shortcut]]:

@@ -8,15 +8,14 @@ hidden patches only, so they alone are predicted.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from echoless.config import MAEConfig, ShortcutConfig
-from echoless.models.features import Features
+from echoless.models.body import EncoderModel
 from echoless.models.layers import build_blocks, initialise, linear, patchify, sincos_positions, unpatchify
 from echoless.models.vit import ViT
 from echoless.shortcuts import residual
@@ -37,8 +36,10 @@ class Masking(NamedTuple):
         return self.order_BN[:, self.visible :]
 
 
-class MAE(nn.Module):
+class MAE(EncoderModel):
     """`mae(images, masking)` predicts the values of the hidden patches, in the order of `masking.hidden_BM`."""
+
+    encoder: ViT
 
     def __init__(self, config: MAEConfig, generator: torch.Generator | None = None) -> None:
         super().__init__()
@@ -52,10 +53,6 @@ class MAE(nn.Module):
         latent_BTD = self.encoder(images_BCHW, masking.keep_BK, note=blocks.note)
         return self.decoder(latent_BTD, blocks.values, masking.order_BN)
 
-    def features(self, images_BCHW: Tensor, only: Collection[str] | None = None) -> Features:
-        """The encoder's features of whole images: see `ViT.features`."""
-        return self.encoder.features(images_BCHW, only)
-
     def reconstruct(self, images_BCHW: Tensor, masking: Masking) -> Tensor:
         """The images with their hidden patches replaced by the predictions, in the objective's own units."""
         patch = self.config.encoder.patch_size
@@ -64,21 +61,16 @@ class MAE(nn.Module):
         index = masking.hidden_BM[..., None].expand_as(predicted)
         return unpatchify(patches.scatter(1, index, predicted), patch, self.config.encoder.grid)
 
-    @property
-    def shortcut_record(self) -> dict[str, Any]:
-        return self.encoder.shortcut_record
-
 
 class _BlockOutputs:
-    """Takes note of every block's output, for the skips."""
+    """Records every block's output, for the skips."""
 
     def __init__(self) -> None:
         self.values: list[Tensor] = []
 
-    def note(self, name: str, value: Tensor) -> Tensor:
+    def note(self, name: str, value: Tensor) -> None:
         if name.endswith("/+mlp"):
             self.values.append(value)
-        return value
 
 
 def tap_blocks(depth: int, decoder_depth: int) -> tuple[int, ...]:

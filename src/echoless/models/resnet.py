@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from echoless.config.resnet import ResNetConfig
-from echoless.models.features import Features, evaluating
-from echoless.models.layers import Note, ignore
-from echoless.shortcuts import Shortcut, alphas, make_shortcut, shortcut_record
+from echoless.models.body import Body
+from echoless.models.features import Features
+from echoless.models.layers import Note, drop_path, ignore
+from echoless.shortcuts import Shortcut, alphas, evaluating, make_shortcut, shortcut_record
 
 
 class ConvBlock(nn.Module):
@@ -32,13 +33,18 @@ class ConvBlock(nn.Module):
         self.project: nn.Module = nn.Identity() if same else project
         self.shortcut = shortcut
 
-    def forward(self, x_BCHW: Tensor, note: Note = ignore, name: str = "block") -> Tensor:
+    def forward(
+        self, x_BCHW: Tensor, note: Note = ignore, name: str = "block", drop_path_B1: Tensor | None = None
+    ) -> Tensor:
         branch = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x_BCHW)))))
-        joined = self.shortcut(self.project(x_BCHW), note(f"{name}/conv", branch))
-        return note(f"{name}/+conv", torch.relu(joined))
+        branch = drop_path(branch, drop_path_B1, 0)
+        note(f"{name}/conv", branch)
+        x_BCHW = torch.relu(self.shortcut(self.project(x_BCHW), branch))
+        note(f"{name}/+conv", x_BCHW)
+        return x_BCHW
 
 
-class ResNet(nn.Module):
+class ResNet(Body):
     """`resnet(images)` gives the last feature map as tokens (B, H * W, C)."""
 
     def __init__(self, config: ResNetConfig, generator: torch.Generator | None = None) -> None:
@@ -60,30 +66,31 @@ class ResNet(nn.Module):
             if isinstance(layer, nn.Conv2d):
                 nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu", generator=generator)
 
-    def forward(self, images_BCHW: Tensor, note: Note = ignore) -> Tensor:
+    def forward(self, images_BCHW: Tensor, note: Note = ignore, drop_path_BS: Tensor | None = None) -> Tensor:
         self.check_images(images_BCHW)
-        x_BCHW = note("embed", self.stem(images_BCHW))
+        x_BCHW = self.stem(images_BCHW)
+        note("embed", x_BCHW)
         for index, block in enumerate(self.blocks):
-            x_BCHW = block(x_BCHW, note, f"block{index:02d}")
+            factors_B1 = None if drop_path_BS is None else drop_path_BS[:, index : index + 1]
+            x_BCHW = block(x_BCHW, note, f"block{index:02d}", factors_B1)
         return tokens(x_BCHW)
 
     @torch.no_grad()
     def features(self, images_BCHW: Tensor, only: Collection[str] | None = None) -> Features:
         """Every named intermediate as tokens: `embed`, then `block03/conv` (the branch) and `block03/+conv`."""
-        features = Features(only, extra_tokens=0, class_token=False)
-
-        def note(name: str, value: Tensor) -> Tensor:
-            features.note(name, tokens(value))
-            return value
-
+        features = Features(only, self.config.extra_tokens, class_token=self.config.has_class_token)
         with evaluating(self):
-            self(images_BCHW, note)
+            self(images_BCHW, lambda name, x_BCHW: features.note(name, tokens(x_BCHW)))
         return features
 
     def check_images(self, images_BCHW: Tensor) -> None:
         if images_BCHW.ndim != 4 or images_BCHW.shape[1] != self.config.channels:
             shape = tuple(images_BCHW.shape)
             raise ValueError(f"images have the shape {shape}; allowed: (batch, {self.config.channels}, height, width)")
+
+    def head_norm(self) -> nn.Module:
+        """Between the pooled feature and a linear head there is none: batch norms precede it."""
+        return nn.Identity()
 
     @property
     def shortcut_record(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """How does a SiT see noise? Time and class modulate every block (adaLN-Zero). (Legend: models/layers.py.)
 
 The network of arXiv:2401.08740, which is that of arXiv:2212.09748, with shortcuts that fade from the first block to the
-last and, as an option, the long skips of the authors of the fading.
+last and, as an option, long skips between its halves, as in arXiv:2404.10947.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def modulate(x_BTD: Tensor, shift_B1D: Tensor, scale_B1D: Tensor) -> Tensor:
 
 # Section 3.2 of arXiv:2212.09748, "adaLN-Zero block".
 class ModulatedBlock(nn.Module):
-    """A pre-norm block whose norms and branches are scaled by what the condition says; at the start it is closed."""
+    """A pre-norm block with norms and branches modulated by the condition; its gates start at zero."""
 
     def __init__(self, config: SiTConfig, shortcuts: tuple[Shortcut, Shortcut]) -> None:
         super().__init__()
@@ -50,10 +50,15 @@ class ModulatedBlock(nn.Module):
 
     def forward(self, x_BTD: Tensor, condition_BD: Tensor, note: Note = ignore, name: str = "block") -> Tensor:
         shift1, scale1, gate1, shift2, scale2, gate2 = self.modulation(condition_BD)[:, None].chunk(6, dim=-1)
-        branch = note(f"{name}/attn", gate1 * self.attn(modulate(self.norm(x_BTD), shift1, scale1)))
-        x_BTD = note(f"{name}/+attn", self.attn_shortcut(x_BTD, branch))
-        branch = note(f"{name}/mlp", gate2 * self.mlp(modulate(self.norm(x_BTD), shift2, scale2)))
-        return note(f"{name}/+mlp", self.mlp_shortcut(x_BTD, branch))
+        branch = gate1 * self.attn(modulate(self.norm(x_BTD), shift1, scale1))
+        note(f"{name}/attn", branch)
+        x_BTD = self.attn_shortcut(x_BTD, branch)
+        note(f"{name}/+attn", x_BTD)
+        branch = gate2 * self.mlp(modulate(self.norm(x_BTD), shift2, scale2))
+        note(f"{name}/mlp", branch)
+        x_BTD = self.mlp_shortcut(x_BTD, branch)
+        note(f"{name}/+mlp", x_BTD)
+        return x_BTD
 
 
 class SiT(Denoiser):
@@ -82,11 +87,12 @@ class SiT(Denoiser):
     ) -> Tensor:
         self.check(images_BCHW, time_B, labels_B)
         condition_BD = self.condition(time_B, labels_B)
-        patches = patchify(images_BCHW, self.config.patch_size)
-        x_BTD = note("embed", self.patch_embed(patches) + self.positions)
+        x_BTD = self.patch_embed(patchify(images_BCHW, self.config.patch_size)) + self.positions
+        note("embed", x_BTD)
         x_BTD = self._through_blocks(x_BTD, condition_BD, note)
         shift, scale = self.modulation(condition_BD)[:, None].chunk(2, dim=-1)
-        x_BTD = note("norm", modulate(self.norm(x_BTD), shift, scale))
+        x_BTD = modulate(self.norm(x_BTD), shift, scale)
+        note("norm", x_BTD)
         images = unpatchify(self.to_pixels(x_BTD), self.config.patch_size, self.config.grid)
         return images[:, : self.config.channels]  # the second half, where there is one, was for a variance
 
@@ -104,8 +110,8 @@ class SiT(Denoiser):
         for index, block in enumerate(self.blocks):
             name = f"block{index:02d}"
             if index >= first_out:
-                skip = self.skips[index - first_out](waiting.pop())
-                x_BTD = note(f"{name}/+skip", residual(x_BTD, skip))
+                x_BTD = residual(x_BTD, self.skips[index - first_out](waiting.pop()))
+                note(f"{name}/+skip", x_BTD)
             x_BTD = block(x_BTD, condition_BD, note, name)
             if self.skips and index < first_out:
                 waiting.append(x_BTD)
@@ -122,3 +128,7 @@ class SiT(Denoiser):
         modulations = [block.modulation for block in self.blocks if isinstance(block, ModulatedBlock)]
         for layer in (*modulations, self.modulation, self.to_pixels):
             nn.init.zeros_(layer.weight)
+        if not self.config.shortcuts.carry:  # a closed gate would be the end of the stream: each starts at 1
+            for layer in modulations:
+                for gate in (2, 5):
+                    nn.init.ones_(layer.bias.detach().chunk(6)[gate])

@@ -44,8 +44,10 @@ class UViT(Denoiser):
         self, images_BCHW: Tensor, time_B: Tensor, labels_B: Tensor | None = None, note: Note = ignore
     ) -> Tensor:
         self.check(images_BCHW, time_B, labels_B)
-        x_BTD = note("embed", self.embed(images_BCHW, time_B, labels_B))
-        x_BTD = note("norm", self.norm(self._through_blocks(x_BTD, note)))
+        x_BTD = self.embed(images_BCHW, time_B, labels_B)
+        note("embed", x_BTD)
+        x_BTD = self.norm(self._through_blocks(x_BTD, note))
+        note("norm", x_BTD)
         patches_BNP = self.to_pixels(x_BTD[:, self.config.extra_tokens :])
         return self.conv(unpatchify(patches_BNP, self.config.patch_size, self.config.grid))
 
@@ -62,8 +64,8 @@ class UViT(Denoiser):
         for index, block in enumerate(self.blocks):
             name = f"block{index:02d}"
             if index > middle:
-                joined = torch.cat([x_BTD, waiting.pop()], dim=-1)
-                x_BTD = note(f"{name}/+skip", self.skips[index - middle - 1](joined))
+                x_BTD = self.skips[index - middle - 1](torch.cat([x_BTD, waiting.pop()], dim=-1))
+                note(f"{name}/+skip", x_BTD)
             x_BTD = block(x_BTD, note, name)
             if index < middle:
                 waiting.append(x_BTD)
@@ -84,7 +86,7 @@ class UViT(Denoiser):
                     nn.init.uniform_(parameter, -bound, bound, generator=generator)
         if self.label_table is not None:
             nn.init.normal_(self.label_table, generator=generator)
-        if self.config.zero_init:
+        if self.config.zero_init and self.config.shortcuts.carry:
             silence_branches(self)
 
 

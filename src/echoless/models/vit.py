@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from echoless.config import ShortcutConfig, ViTConfig
-from echoless.models.features import Features, evaluating
+from echoless.models.body import Body
+from echoless.models.features import Features
 from echoless.models.layers import (
     Block,
     Note,
@@ -24,10 +25,10 @@ from echoless.models.layers import (
     sincos_positions,
     take_rows,
 )
-from echoless.shortcuts import PreNormBranch, shortcut_record
+from echoless.shortcuts import PreNormBranch, evaluating, shortcut_record
 
 
-class ViT(nn.Module):
+class ViT(Body):
     """Patches and a class token through pre-norm blocks: x <- alpha_l * x + f_l(x)."""
 
     positions: Tensor
@@ -48,9 +49,7 @@ class ViT(nn.Module):
             shortcuts=config.shortcuts,
         )
         self.norm = nn.LayerNorm(config.width, eps=config.norm_eps) if config.final_norm else nn.Identity()
-        # Without shortcuts a branch that starts at zero would be the end of the stream.
-        carried = config.shortcuts.variant != "none"
-        initialise(self, zero_branches=config.zero_init and carried, generator=generator)
+        initialise(self, zero_branches=config.zero_init and config.shortcuts.carry, generator=generator)
         nn.init.normal_(self.cls_token, std=0.02, generator=generator)
 
     def embed(self, images_BCHW: Tensor, keep_BK: Tensor | None = None) -> Tensor:
@@ -65,18 +64,29 @@ class ViT(nn.Module):
         tokens = self.patch_embed(patches) + positions
         return torch.cat([self.cls_token.to(tokens.dtype).expand(tokens.shape[0], 1, -1), tokens], dim=1)
 
-    def forward(self, images_BCHW: Tensor, keep_BK: Tensor | None = None, note: Note = ignore) -> Tensor:
+    def forward(
+        self,
+        images_BCHW: Tensor,
+        keep_BK: Tensor | None = None,
+        note: Note = ignore,
+        drop_path_BS: Tensor | None = None,
+    ) -> Tensor:
         """Tokens (B, T, D) of the last block, normalised where the config asks for a final norm."""
         self.check_images(images_BCHW)
-        x_BTD = note("embed", self.embed(images_BCHW, keep_BK))
+        x_BTD = self.embed(images_BCHW, keep_BK)
+        note("embed", x_BTD)
         for index, block in enumerate(self.blocks):
-            x_BTD = block(x_BTD, note, f"block{index:02d}")
-        return note("norm", self.norm(x_BTD)) if self.config.final_norm else x_BTD
+            factors_B2 = None if drop_path_BS is None else drop_path_BS[:, 2 * index : 2 * index + 2]
+            x_BTD = block(x_BTD, note, f"block{index:02d}", factors_B2)
+        if self.config.final_norm:
+            x_BTD = self.norm(x_BTD)
+            note("norm", x_BTD)
+        return x_BTD
 
     @torch.no_grad()
     def features(self, images_BCHW: Tensor, only: Collection[str] | None = None) -> Features:
         """Every named intermediate, or those in `only`. Nothing is masked and nothing is random, in any mode."""
-        features = Features(only)
+        features = Features(only, self.config.extra_tokens, class_token=self.config.has_class_token)
         with evaluating(self):
             self(images_BCHW, note=features.note)
         return features
@@ -85,6 +95,10 @@ class ViT(nn.Module):
         if images_BCHW.ndim != 4 or images_BCHW.shape[1] != self.config.channels:
             shape = tuple(images_BCHW.shape)
             raise ValueError(f"images have the shape {shape}; allowed: (batch, {self.config.channels}, height, width)")
+
+    def head_norm(self) -> nn.Module:
+        """The norm between the pooled feature and a linear head."""
+        return nn.LayerNorm(self.config.width, eps=self.config.norm_eps)
 
     @property
     def shortcut_record(self) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """What is minimised: (model, batch, draws) -> loss."""
 
-from echoless.objectives.contrastive import InfoNCEObjective, info_nce, rising_momentum
 from echoless.objectives.diffusion import DiffusionObjective
-from echoless.objectives.dino import DINOObjective, distillation_loss, teacher_targets
+from echoless.objectives.distillation import DINOObjective, distillation_loss, teacher_targets
 from echoless.objectives.flow import FlowObjective, sampling_interval, training_interval
+from echoless.objectives.infonce import InfoNCEObjective, info_nce, rising_momentum
 from echoless.objectives.masked import MaskedObjective, masked_loss, masking_from_noise, patch_targets, random_masking
 from echoless.objectives.noising import Noised, denoising_objective, noised
 from echoless.objectives.objective import Draws, LossModule, Objective, Teaching, take

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from echoless.config import DiffusionConfig
-from echoless.objectives.labels import draw_noising, hide_labels, per_sample
+from echoless.objectives.noise_draws import draw_noising, hide_labels, per_sample
 from echoless.objectives.objective import Draws
 from echoless.objectives.paths import Discrete, diffusion_path
 from echoless.objectives.predictions import Prediction

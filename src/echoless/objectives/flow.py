@@ -7,13 +7,13 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from echoless.config import FlowConfig
-from echoless.objectives.labels import draw_noising, hide_labels, per_sample
+from echoless.objectives.noise_draws import draw_noising, hide_labels, per_sample
 from echoless.objectives.objective import Draws
 from echoless.objectives.paths import Point, interpolant_path
 from echoless.objectives.predictions import Prediction
 
 
-class Interval(NamedTuple):
+class TimeInterval(NamedTuple):
     """The part of [0, 1], noise to data, that is trained on or sampled over."""
 
     start: float
@@ -21,18 +21,18 @@ class Interval(NamedTuple):
 
 
 # As in the code of arXiv:2401.08740: what keeps every division away from zero.
-def training_interval(config: FlowConfig) -> Interval:
+def training_interval(config: FlowConfig) -> TimeInterval:
     """All of [0, 1] for the velocities that are finite there."""
     if config.interpolant == "vp":
-        return Interval(0.0, 1.0 - 1e-5)
-    return Interval(0.0, 1.0) if config.prediction == "velocity" else Interval(1e-3, 1.0 - 1e-3)
+        return TimeInterval(0.0, 1.0 - 1e-5)
+    return TimeInterval(0.0, 1.0) if config.prediction == "velocity" else TimeInterval(1e-3, 1.0 - 1e-3)
 
 
 # The same for sampling.
-def sampling_interval(config: FlowConfig) -> Interval:
+def sampling_interval(config: FlowConfig) -> TimeInterval:
     """Where an ODE is solved; an SDE ends earlier, where its last step begins."""
     if config.interpolant == "vp":
-        return Interval(0.0, 1.0 - 1e-3)
+        return TimeInterval(0.0, 1.0 - 1e-3)
     return training_interval(config)
 
 

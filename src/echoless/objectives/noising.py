@@ -10,7 +10,7 @@ from torch import Tensor
 from echoless.config import DiffusionConfig, FlowConfig
 from echoless.objectives.diffusion import DiffusionObjective
 from echoless.objectives.flow import FlowObjective
-from echoless.objectives.labels import per_sample
+from echoless.objectives.noise_draws import per_sample
 
 
 class Noised(NamedTuple):

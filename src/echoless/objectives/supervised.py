@@ -32,15 +32,17 @@ class SupervisedObjective:
         cut = self._cuts(torch.rand((), generator=generator).item())
         weight = self._weight(cut, generator_for(seed, "augment", step))
         mix = torch.tensor([weight, float(cut)]).expand(batch_size, 2)
-        return {"uniform": uniform, "keep": keep, "mix": mix}
+        # A seed for each sample instead of its noise, which few need: three in four are not erased.
+        noise_seed = torch.randint(2**62, (batch_size,), generator=generator)
+        return {"uniform": uniform, "keep": keep, "mix": mix, "noise_seed": noise_seed}
 
     def loss(self, model: nn.Module, images_BCHW: Tensor, labels_B: Tensor | None, draws: Draws) -> Tensor:
         if labels_B is None:
             raise ConfigError("supervised training needs labels; allowed: a labelled set, or --labels FILE.csv")
         targets = F.one_hot(labels_B, self.classes).float()
         images, targets = mix(images_BCHW, targets, draws["mix"], draws["uniform"])
-        images = erase(images, draws["uniform"], self.config.erase)
-        logits = model(images, self._keep(draws["keep"])).float()
+        images = erase(images, draws["uniform"], draws["noise_seed"], self.config.erase)
+        logits = model(images, self._drop_path(draws["keep"])).float()
         smoothed = targets * (1 - self.config.label_smoothing) + self.config.label_smoothing / self.classes
         return F.cross_entropy(logits, smoothed)
 
@@ -55,7 +57,7 @@ class SupervisedObjective:
         gammas = torch._standard_gamma(torch.full((2,), alpha, dtype=torch.float64), generator=generator)
         return float(gammas[0] / gammas.sum().clamp(min=1e-300))
 
-    def _keep(self, uniform_BS: Tensor) -> Tensor | None:
+    def _drop_path(self, uniform_BS: Tensor) -> Tensor | None:
         if self.config.drop_path == 0:
             return None
         blocks = torch.arange(self.branches, device=uniform_BS.device) // 2
@@ -89,20 +91,31 @@ def _box(size: torch.Size, side: float, centre: list[float]) -> tuple[slice, sli
     return spans[0], spans[1]
 
 
-def erase(images_BCHW: Tensor, uniform_B8: Tensor, probability: float) -> Tensor:
-    """Replace a random rectangle (2 % to a third of the area) of some images by zeros, the mean of the data."""
+# Algorithm 1 of arXiv:1708.04896, with noise per pixel ("pixel" mode), as He et al. 2022 use it.
+def erase(images_BCHW: Tensor, uniform_B8: Tensor, noise_seed_B: Tensor, probability: float) -> Tensor:
+    """With this probability, a rectangle of an image is replaced by standard normal noise, drawn for each pixel."""
     if probability == 0:
         return images_BCHW
-    H, W = images_BCHW.shape[-2:]
-    chosen, area, ratio, top, left = uniform_B8[:, 2:7].unbind(dim=1)
+    inside_BHW = _rectangles(images_BCHW.shape[-2:], uniform_B8) & (uniform_B8[:, 2] < probability)[:, None, None]
+    erased_BCHW = images_BCHW.clone()
+    for index in inside_BHW.flatten(1).any(dim=1).nonzero().flatten().tolist():
+        generator = generator_for(int(noise_seed_B[index]), "augment", 0)
+        noise_CHW = torch.randn(images_BCHW.shape[1:], generator=generator).to(images_BCHW)
+        erased_BCHW[index] = torch.where(inside_BHW[index], noise_CHW, images_BCHW[index])
+    return erased_BCHW
+
+
+def _rectangles(size: torch.Size, uniform_B8: Tensor) -> Tensor:
+    """One in each image (B, H, W), bool: 2 % to a third of its area, sides in a ratio of 0.3 to 1 / 0.3."""
+    H, W = size
+    area, ratio, top, left = uniform_B8[:, 3:7].unbind(dim=1)
     area = (0.02 + area * (1 / 3 - 0.02)) * H * W
     ratio = torch.exp((2 * ratio - 1) * math.log(10 / 3))
     height, width = (area * ratio).sqrt().clamp(max=H), (area / ratio).sqrt().clamp(max=W)
-    y, x = torch.arange(H, device=images_BCHW.device), torch.arange(W, device=images_BCHW.device)
+    y, x = torch.arange(H, device=uniform_B8.device), torch.arange(W, device=uniform_B8.device)
     rows = _within(y, top * (H - height), height)
     columns = _within(x, left * (W - width), width)
-    erased = rows[:, :, None] & columns[:, None, :] & (chosen < probability)[:, None, None]
-    return images_BCHW.masked_fill(erased[:, None], 0.0)
+    return rows[:, :, None] & columns[:, None, :]
 
 
 def _within(place_X: Tensor, start_B: Tensor, length_B: Tensor) -> Tensor:

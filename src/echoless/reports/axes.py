@@ -61,7 +61,7 @@ def _log_ticks(low: float, high: float) -> list[float]:
     return [tick for tick in candidates if low <= tick <= high]
 
 
-def written(value: float) -> str:
+def tick_text(value: float) -> str:
     """As short as it can be: 0.5, 1200, 40k, 1e-05."""
     if value == 0:
         return "0"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup, escape
 
-from echoless.reports.axes import Axis, fit, medians, thin, written
+from echoless.reports.axes import Axis, fit, medians, thin, tick_text
 
 WIDTH, HEIGHT = 440, 240
 LEFT, RIGHT, TOP, BOTTOM = 50, 14, 12, 34
@@ -71,7 +71,7 @@ def line_chart(
     up = fit([*ends, *(value for curve in curves for value in curve.ys)], log=log, include=include)
     parts = [_frame(across, up, x, labels)]
     parts += [_curve(curve, across, up) for curve in curves]
-    return _svg(title, _told(curves, x, y or title), parts, HEIGHT, across, up)
+    return _svg(title, _chart_summary(curves, x, y or title), parts, HEIGHT, across, up)
 
 
 def dot_chart(title: str, dots: Sequence[Dot], *, include: tuple[float, ...] = ()) -> Markup:
@@ -103,7 +103,7 @@ def heat_map(title: str, grid: Grid, *, x: str, y: str, percent: bool) -> Markup
     return _svg(title, told, parts, 40 + high * len(grid.rows))
 
 
-def spark(values: Sequence[float]) -> Markup:
+def sparkline(values: Sequence[float]) -> Markup:
     """A curve without axes, a word long."""
     xs, ys = thin([float(i) for i in range(len(values))], list(values), 80)
     across, up = fit(xs, pad=0.0), fit(ys)
@@ -132,11 +132,11 @@ def _svg(
     return Markup(opening) + Markup("").join(Markup(part) for part in parts) + Markup("</svg>")
 
 
-def _told(curves: Sequence[Curve], x: str, y: str) -> str:
+def _chart_summary(curves: Sequence[Curve], x: str, y: str) -> str:
     """What the curves show, in words."""
     words = [
-        f"{curve.name}: {curve.ys[0]:.4g} at {written(curve.xs[0])}, {curve.ys[-1]:.4g} at {written(curve.xs[-1])}, "
-        f"between {min(curve.ys):.4g} and {max(curve.ys):.4g}"
+        f"{curve.name}: {curve.ys[0]:.4g} at {tick_text(curve.xs[0])}, "
+        f"{curve.ys[-1]:.4g} at {tick_text(curve.xs[-1])}, between {min(curve.ys):.4g} and {max(curve.ys):.4g}"
         for curve in curves
         if len(curve.xs)
     ]
@@ -160,7 +160,7 @@ def _frame(across: Axis, up: Axis, x: str, labels: Sequence[str] | None) -> str:
     for tick in up.ticks():
         height = _py(up, tick)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{height:.1f}" y2="{height:.1f}"/>')
-        parts.append(_text(LEFT - 6, height + 4, written(tick), "end"))
+        parts.append(_text(LEFT - 6, height + 4, tick_text(tick), "end"))
     base = HEIGHT - BOTTOM
     parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>')
     for place, name in _x_labels(across, labels):
@@ -172,7 +172,7 @@ def _frame(across: Axis, up: Axis, x: str, labels: Sequence[str] | None) -> str:
 
 def _x_labels(across: Axis, labels: Sequence[str] | None) -> list[tuple[float, str]]:
     if labels is None:
-        return [(tick, written(tick)) for tick in across.ticks()]
+        return [(tick, tick_text(tick)) for tick in across.ticks()]
     every = max(1, -(-len(labels) // 8))
     return [(float(place), name) for place, name in enumerate(labels) if place % every == 0]
 
@@ -219,7 +219,7 @@ def _vertical(across: Axis, height: float) -> str:
     for tick in across.ticks():
         x = 8 + (WIDTH - 16 - RIGHT) * across.place(tick)
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height:.1f}"/>')
-        parts.append(_text(x, height + 16, written(tick), "middle" if x > 16 else ""))
+        parts.append(_text(x, height + 16, tick_text(tick), "middle" if x > 16 else ""))
     return "".join(parts)
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeGuard, TypeVar
 from echoless.config.metrics import Metric
 from echoless.errors import EcholessError, RunError
 from echoless.runs import RunFolder, checkpoint_folders
-from echoless.runs.journal import Metrics
+from echoless.runs.journal import MetricsJournal
 from echoless.shortcuts import alphas
 from echoless.storage import read_json_object
 from echoless.storage.jsonfile import open_untrusted, read_small
@@ -110,7 +110,7 @@ def is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and is_number(value)
 
 
-def spelled(path: Path) -> str:
+def printable_path(path: Path) -> str:
     """A path as text for any page or address: bytes that are no UTF-8 are written as \\xff."""
     return os.fsencode(path.as_posix()).decode(errors="backslashreplace")
 
@@ -142,7 +142,7 @@ def collect(path: Path, name: str | None = None) -> RunData:
     manifest = attempt("checkpoints", lambda: _manifest(path), nothing)
     return RunData(
         path=path,
-        name=name or spelled(Path(path.resolve().name)),
+        name=name or printable_path(Path(path.resolve().name)),
         config=config,
         about=attempt("about.json", run.read_about, nothing),
         environment=_mapping(manifest.get("environment")),
@@ -160,15 +160,15 @@ def collect_all(paths: list[Path]) -> list[RunData]:
     """Every run under a name of its own: its folder's, with as many parents as it takes."""
     resolved = [path.resolve() for path in paths]
     if len(set(resolved)) < len(resolved):
-        raise RunError(f"{_twice(paths, resolved)} is given twice; allowed: each run once")
+        raise RunError(f"{_given_twice(paths, resolved)} is given twice; allowed: each run once")
     for parts in range(1, 64):
-        names = [spelled(Path(*path.parts[-parts:])) for path in resolved]
+        names = [printable_path(Path(*path.parts[-parts:])) for path in resolved]
         if len(set(names)) == len(names):
             break
     return [collect(path, name) for path, name in zip(paths, names)]
 
 
-def _twice(paths: list[Path], resolved: list[Path]) -> Path:
+def _given_twice(paths: list[Path], resolved: list[Path]) -> Path:
     return next(path for path, real in zip(paths, resolved) if resolved.count(real) > 1)
 
 
@@ -203,7 +203,7 @@ def _alphas(path: Path, config: dict[str, Any], manifest: dict[str, Any]) -> tup
     return ()
 
 
-def _lines(metrics: Metrics, troubles: list[str]) -> list[dict[str, Any]]:
+def _lines(metrics: MetricsJournal, troubles: list[str]) -> list[dict[str, Any]]:
     """Up to the first line that cannot be read."""
     lines = []
     try:

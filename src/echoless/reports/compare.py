@@ -1,7 +1,8 @@
 """Which run is better, and how sure is that? Runs that differ in their seed alone form a group; groups are compared.
 
-Within one run, an interval is over test images; across seeds it is Student's. A difference of two single runs has the
-interval of two independent ones: wide where both saw the same images, so it may hide a difference but not make one.
+Within one run, an interval is over test images and says nothing of other seeds; across seeds it is Student's. A
+difference of two single runs has the interval of two independent ones: wide where both were tested on the same images,
+so it may hide a difference but not make one.
 """
 
 from __future__ import annotations
@@ -9,16 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
 from typing import Any
 
-from echoless.config.metrics import Metric, is_share
-from echoless.measures.intervals import MOST_SEEDS, sign_flip_test
+from echoless.config.metrics import Metric, info_of
+from echoless.measures.intervals import MOST_SEEDS, mean_interval, sign_flip_test
 from echoless.reports.collect import RunData
 
-_HIGHER = ("knn", "linear", "miou", "accuracy", "finetune", "precision", "recall", "inception")
-_LOWER = ("frechet", "fid", "kid", "loss", "bits")
-_BESIDE_THE_POINT = ("seed", "steps_done")  # of a protocol: what may differ between two comparable numbers
+_MAY_DIFFER = ("seed", "steps_done")  # entries of a protocol in which two comparable numbers may differ
 
 
 @dataclass(frozen=True)
@@ -28,6 +26,10 @@ class Group:
     name: str
     runs: tuple[RunData, ...]
     first: int
+
+    @property
+    def seeds(self) -> int:
+        return _count_seeds(self.runs)
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,11 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparedMetric:
     """One metric under one protocol in every group."""
 
     metric: str
     protocol: dict[str, Any]
-    share: bool
     estimates: tuple[Estimate | None, ...]
     differences: tuple[Difference | None, ...]
     best: int | None
@@ -65,45 +66,50 @@ def groups_of(runs: Sequence[RunData]) -> list[Group]:
     """Equal configs up to the seed; a run without a config is a group of its own."""
     found: dict[str, list[tuple[int, RunData]]] = {}
     for place, run in enumerate(runs):
-        settings = {name: value for name, value in flat(run.config).items() if name != "seed"}
+        settings = {name: value for name, value in flatten(run.config).items() if name != "seed"}
         found.setdefault(repr(sorted(settings.items())) if settings else f"run {place}", []).append((place, run))
-    varied = [name for name, _ in differing(runs) if name != "seed"]
+    varied = [name for name, _ in differing_settings(runs) if name != "seed"]
     groups = []
     for members in found.values():
         place, run = members[0]
         name = run.name
         if len(members) > 1:
-            words = [f"{short(setting)} {flat(run.config).get(setting)}" for setting in varied]
-            name = f"{', '.join(words) or run.name} ({len(members)} seeds)"
+            words = [f"{short_name(setting)} {flatten(run.config).get(setting)}" for setting in varied]
+            seeds = _count_seeds([member for _, member in members])
+            name = f"{', '.join(words) or run.name} ({seeds} seeds)" if seeds > 1 else run.name
         groups.append(Group(name, tuple(member for _, member in members), place))
     return groups
 
 
-def differing(runs: Sequence[RunData]) -> list[tuple[str, list[Any]]]:
+def _count_seeds(runs: Sequence[RunData]) -> int:
+    return len({repr(run.seed) for run in runs})
+
+
+def differing_settings(runs: Sequence[RunData]) -> list[tuple[str, list[Any]]]:
     """The settings in which the runs differ, with each run's value."""
-    settings = [flat(run.config) for run in runs if run.config]
+    settings = [flatten(run.config) for run in runs if run.config]
     names = sorted({name for each in settings for name in each})
     return [
-        (name, [flat(run.config).get(name) for run in runs])
+        (name, [flatten(run.config).get(name) for run in runs])
         for name in names
         if len({repr(each.get(name)) for each in settings}) > 1
     ]
 
 
-def short(setting: str) -> str:
+def short_name(setting: str) -> str:
     return setting.rpartition(".")[2]
 
 
-def flat(config: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+def flatten(config: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     """`{"model": {"depth": 6}}` as `{"model.depth": 6}`."""
     found: dict[str, Any] = {}
     for key, value in config.items():
         name = f"{path}.{key}" if path else str(key)
-        found |= flat(value, name) if isinstance(value, Mapping) else {name: value}
+        found |= flatten(value, name) if isinstance(value, Mapping) else {name: value}
     return found
 
 
-def compare(groups: Sequence[Group]) -> list[Row]:
+def compare(groups: Sequence[Group]) -> list[ComparedMetric]:
     """Every number that at least two groups have under the same protocol."""
     rows = []
     for name, protocol in _common(groups):
@@ -112,7 +118,7 @@ def compare(groups: Sequence[Group]) -> list[Row]:
         differences = tuple(
             None if place == 0 else _difference(measured[0], values) for place, values in enumerate(measured)
         )
-        rows.append(Row(name, protocol, is_share_name(name), estimates, differences, best_of(name, estimates)))
+        rows.append(ComparedMetric(name, protocol, estimates, differences, best_of(name, estimates)))
     return rows
 
 
@@ -120,10 +126,6 @@ def comparable(metric: Metric) -> bool:
     """Numbers about the run itself: not its baselines, nor the many of a scan over layers or snapshots."""
     protocol = metric.protocol
     return protocol.get("features", "trained") == "trained" and not {"scan", "step"} & set(protocol)
-
-
-def is_share_name(name: str) -> bool:
-    return is_share(Metric(metric=name, value=0.0, n=0))
 
 
 def _common(groups: Sequence[Group]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -137,7 +139,7 @@ def _common(groups: Sequence[Group]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _key(protocol: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in protocol.items() if name not in _BESIDE_THE_POINT}
+    return {name: value for name, value in protocol.items() if name not in _MAY_DIFFER}
 
 
 def _by_seed(group: Group, name: str, protocol: Mapping[str, Any]) -> dict[Any, Metric]:
@@ -155,8 +157,8 @@ def _estimate(metrics: Sequence[Metric]) -> Estimate | None:
         return None
     if len(metrics) == 1:
         return Estimate(metrics[0].value, metrics[0].interval, 1)
-    value, half = student([metric.value for metric in metrics])
-    return Estimate(value, (value - half, value + half), len(metrics))
+    value, low, high = mean_interval([metric.value for metric in metrics])
+    return Estimate(value, (low, high), len(metrics))
 
 
 def _difference(base: Mapping[Any, Metric], other: Mapping[Any, Metric]) -> Difference | None:
@@ -165,8 +167,8 @@ def _difference(base: Mapping[Any, Metric], other: Mapping[Any, Metric]) -> Diff
     both = [seed for seed in base if seed in other]
     if len(both) >= 2:
         gains = [other[seed].value - base[seed].value for seed in both]
-        value, half = student(gains)
-        return Difference(value, (value - half, value + half), sign_flip_test(gains[:MOST_SEEDS]), len(both))
+        value, low, high = mean_interval(gains)
+        return Difference(value, (low, high), sign_flip_test(gains[:MOST_SEEDS]), len(both))
     ours, theirs = _estimate(list(other.values())), _estimate(list(base.values()))
     assert ours is not None and theirs is not None
     value = ours.value - theirs.value
@@ -177,17 +179,9 @@ def _difference(base: Mapping[Any, Metric], other: Mapping[Any, Metric]) -> Diff
     return Difference(value, (value - below, value + above), None, len(both))
 
 
-def student(values: Sequence[float]) -> tuple[float, float]:
-    """The mean, and half the width of its 95 % interval by Student's t."""
-    from scipy.stats import t
-
-    spread = stdev(values) / math.sqrt(len(values))
-    return fmean(values), float(t.ppf(0.975, len(values) - 1)) * spread
-
-
 def best_of(name: str, estimates: Sequence[Estimate | None]) -> int | None:
     """The place of the best value, if its interval lies wholly beyond that of every other; ranks have no better."""
-    sign = direction(name)
+    sign = info_of(name).better
     known = [(place, each) for place, each in enumerate(estimates) if each is not None]
     if sign == 0 or len(known) < 2 or any(each.interval is None for _, each in known):
         return None
@@ -195,10 +189,3 @@ def best_of(name: str, estimates: Sequence[Estimate | None]) -> int | None:
     worst_of_best = min(sign * end for end in best.interval or ())
     rivals = [max(sign * end for end in each.interval or ()) for other, each in known if other != place]
     return place if all(worst_of_best > rival for rival in rivals) else None
-
-
-def direction(name: str) -> int:
-    """1 where more is better, -1 where less is, 0 where neither can be said."""
-    if name.startswith(_HIGHER):
-        return 1
-    return -1 if name.startswith(_LOWER) else 0

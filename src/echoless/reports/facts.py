@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from echoless.config import RunConfig, from_dict
+from echoless.errors import EcholessError
 from echoless.reports.collect import RunData, is_number, is_whole
-from echoless.reports.figures import recommended
-
-_SAID = ("data", "model", "shortcuts", "run")
+from echoless.reports.figures import effective_alpha_note
+from echoless.runs.about import sentences
 
 
 def status(run: RunData) -> str:
@@ -20,15 +22,15 @@ def status(run: RunData) -> str:
 
 def facts(run: RunData) -> list[tuple[str, str]]:
     """Only what is known."""
-    said = _said(run.log)
+    known = _sentences_from_config(run) | sentences(run.about)
     rows = [
         ("status", status(run)),
-        ("data", said.get("data") or _data(run.config)),
-        ("model", said.get("model", "")),
+        ("data", known.get("data", "")),
+        ("model", known.get("model", "")),
         ("parameters", _parameters(run.about)),
-        ("shortcuts", said.get("shortcuts", "")),
-        ("fading", recommended(run)),
-        ("training", said.get("run", "")),
+        ("shortcuts", known.get("shortcuts", "")),
+        ("fading", effective_alpha_note(run)),
+        ("training", known.get("run", "")),
         ("recipe", str(run.config.get("recipe", ""))),
         ("seed", "" if run.seed is None else str(run.seed)),
         ("time", _time(run)),
@@ -52,28 +54,43 @@ def headline(run: RunData) -> str:
 
 
 def _shortcuts(config: dict[str, Any]) -> dict[str, Any]:
-    model = config.get("model") if isinstance(config.get("model"), dict) else {}
-    assert isinstance(model, dict)
-    encoder = model.get("encoder") if isinstance(model.get("encoder"), dict) else model
-    found = encoder.get("shortcuts") if isinstance(encoder, dict) else None
-    return found if isinstance(found, dict) else {}
+    model = _part(config, "model")
+    return _part(_part(model, "encoder") or model, "shortcuts")
 
 
-def _said(log: list[str]) -> dict[str, str]:
-    """The lines with which training announced itself; the latest counts."""
-    found = {}
-    for line in log:
-        word, colon, rest = line.partition(": ")
-        if colon and word in _SAID:
-            found[word] = rest
-    return found
+def _part(config: dict[str, Any], name: str) -> dict[str, Any]:
+    """A part of the settings; empty where it is missing or of another kind."""
+    part = config.get(name)
+    return part if isinstance(part, dict) else {}
 
 
-def _data(config: dict[str, Any]) -> str:
-    data = config.get("data")
-    if not isinstance(data, dict) or not data.get("path"):
+def _sentences_from_config(run: RunData) -> dict[str, str]:
+    """What the settings tell of a run whose about.json has no such facts, because an earlier version wrote it."""
+    config = run.config
+    facts: dict[str, Any] = {}
+    if run.alphas:
+        ends = {"first_alpha": run.alphas[0], "last_alpha": run.alphas[-1], "effective_alpha": math.prod(run.alphas)}
+        facts["shortcuts"] = {"variant": _shortcuts(config).get("variant"), **ends}
+    data, optim = _part(config, "data"), _part(config, "optim")
+    if is_whole(data.get("count")) and is_whole(run.steps) and is_whole(config.get("batch_size")) and data["count"] > 0:
+        facts["run"] = {
+            "steps": run.steps,
+            "batch_size": config["batch_size"],
+            "epochs": run.steps * config["batch_size"] / data["count"],
+            "optimizer": optim.get("name"),
+            "precision": config.get("precision"),
+            "compiled": config.get("compile"),
+            "seed": run.seed,
+        }
+    images = f"{data['path']}, {data.get('count', '?')} images" if data.get("path") else ""
+    return {"data": images, "model": _model_title(config)} | sentences(facts)
+
+
+def _model_title(config: dict[str, Any]) -> str:
+    try:
+        return from_dict(RunConfig, config).model.title
+    except (EcholessError, TypeError, ValueError):
         return ""
-    return f"{data['path']}, {data.get('count', '?')} images"
 
 
 def _parameters(about: dict[str, Any]) -> str:
@@ -120,9 +137,18 @@ def _machine(run: RunData) -> str:
             f"{device}{machine.get('processor')}, {machine.get('cores')} cores, {machine.get('threads')} threads used, "
             f"{machine.get('memory_gb')} GB, {machine.get('system')}"
             + (f", {machine['processes']} processes" if machine.get("processes", 1) != 1 else "")
+            + _vectors(machine.get("vector_features"))
         )
     known = [f"{key} {run.environment[key]}" for key in ("device", "machine", "threads") if key in run.environment]
     return ", ".join(known)
+
+
+def _vectors(features: object) -> str:
+    """The widest vector instructions: digits may differ between machines that have others."""
+    if not isinstance(features, list):
+        return ""
+    widest = next((name for name in ("avx512f", "avx2", "avx", "sve", "asimd") if name in features), "")
+    return f", {widest}" if widest else ""
 
 
 def _versions(run: RunData) -> str:

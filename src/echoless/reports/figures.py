@@ -9,6 +9,7 @@ from itertools import accumulate
 
 from markupsafe import Markup
 
+from echoless.config.metrics import info_of
 from echoless.reports.charts import Curve, line_chart
 from echoless.reports.collect import RunData
 from echoless.shortcuts import contributions
@@ -94,14 +95,14 @@ def training_figures(runs: Sequence[RunData]) -> list[Figure]:
         ),
         *(_norms(runs, place) for place in range(len(runs))),
         _over_steps(
-            "Effective rank (RankMe)",
+            info_of("rankme").title,
             "rankme",
             runs,
             quantity="effective rank",
             caption="Of the pooled features of a fixed probe batch.",
         ),
         _over_steps(
-            "Effective rank (the paper's)", "rank_paper", runs, caption="Of the class tokens of a fixed probe batch."
+            info_of("rank_paper").title, "rank_paper", runs, caption="Of the class tokens of a fixed probe batch."
         ),
         _over_steps("Images per second", "images_per_second", runs, include=(0.0,), quantity="images/s"),
     ]
@@ -171,7 +172,7 @@ def _last_norm(runs: Sequence[RunData]) -> Figure | None:
     return Figure(title, line_chart(title, curves, x="step", log=True))
 
 
-def recommended(run: RunData) -> str:
+def effective_alpha_note(run: RunData) -> str:
     """What the effective alpha is, beside the range in which the paper found the best probes."""
     if not run.alphas:
         return ""

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from echoless.config.metrics import number
-from echoless.reports.charts import spark
-from echoless.reports.collect import RunData, looks_like_a_run, spelled
+from echoless.config.metrics import METRICS, number
+from echoless.reports.charts import sparkline
+from echoless.reports.collect import RunData, looks_like_a_run, printable_path
 from echoless.reports.compare import comparable
 from echoless.reports.facts import headline, status
-from echoless.reports.learned import title_of
 
 DEEPEST = 4  # folders below DIR
+ON_A_CARD = 3  # numbers, the most important that were measured
 _WATCHED = (
     "config.json",
     "metrics.jsonl",
@@ -31,8 +31,8 @@ _WATCHED = (
 def find_runs(root: Path) -> dict[str, Path]:
     """Every run below `root` by its relative path, which is its name; `root` itself if it is one."""
     if looks_like_a_run(root):
-        return {spelled(Path(root.resolve().name)): root}
-    return {spelled(path.relative_to(root)): path for path in sorted(_walk(root, DEEPEST))}
+        return {printable_path(Path(root.resolve().name)): root}
+    return {printable_path(path.relative_to(root)): path for path in sorted(_walk(root, DEEPEST))}
 
 
 def _walk(folder: Path, deep: int) -> Iterator[Path]:
@@ -73,6 +73,6 @@ def card(name: str, run: RunData) -> dict[str, Any]:
         "headline": headline(run),
         "share": None if run.steps is None else min(1.0, run.steps_done / run.steps),
         "loss": f"loss {losses[-1]:.4g}" if losses else "",
-        "spark": spark(losses) if len(losses) > 1 else "",
-        "numbers": [(title_of(key), number(numbers[key])) for key in ("knn", "linear", "miou") if key in numbers],
+        "spark": sparkline(losses) if len(losses) > 1 else "",
+        "numbers": [(METRICS[name].title, number(numbers[name])) for name in METRICS if name in numbers][:ON_A_CARD],
     }

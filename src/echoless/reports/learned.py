@@ -2,48 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from echoless.config.metrics import Metric, describe, interval_text, number
+from echoless.config.metrics import METRICS, Metric, describe, info_of, interval_text, number
 from echoless.reports.charts import Curve, Dot, Grid, dot_chart, heat_map, line_chart
 from echoless.reports.collect import RunData, is_number
-from echoless.reports.compare import comparable, is_share_name
+from echoless.reports.compare import comparable
 from echoless.reports.figures import Figure
 
-TITLES = {
-    "knn": "kNN accuracy",
-    "linear": "Linear probe accuracy",
-    "miou": "Segmentation mIoU",
-    "miou_object": "Segmentation mIoU, object and ground",
-    "frechet": "Frechet distance",
-    "rank_paper": "Effective rank (the paper's)",
-    "rank_centered": "Effective rank (column-centred)",
-    "rankme": "Effective rank (RankMe)",
-}
 _BASELINES = ("raw pixels", "untrained")
-
-
-def title_of(name: str) -> str:
-    return TITLES.get(name, name.replace("_", " ").capitalize())
+_HEADINGS = {  # by kind of metric
+    "features": "Measured on frozen features",
+    "samples": "Measured on generated samples",
+    "classifier": "Measured on the trained classifier",
+    "training": "Read off the training",
+}
+# A field of the protocol, the heading of the charts over it, and the name of their axis.
+_AXES = (
+    ("layer", "By layer", "layer"),
+    ("step", "Over training", "step"),
+    ("steps", "By sampler steps", "sampler steps"),
+)
 
 
 def learned_figures(runs: Sequence[RunData]) -> list[tuple[str, list[Figure]]]:
-    """(heading, charts): values with intervals, by layer, over training, by layer and noise, by sampler steps."""
+    """(heading, charts): values with intervals, by layer, over training, by sampler steps, by layer and noise."""
     names = sorted(dict.fromkeys(metric.metric for run in runs for metric in run.results), key=_importance)
-    values = [figure for name in names if (figure := _values(name, runs)) is not None]
-    found = [("Measured on frozen features", values)]
-    for heading, key in (("By layer", "layer"), ("Over training", "step"), ("By sampler steps", "steps")):
-        found.append((heading, [figure for name in names for figure in _along(name, runs, key, heading.lower())]))
+    found = []
+    for kind, heading in _HEADINGS.items():
+        values = [_values(name, runs) for name in names if info_of(name).kind == kind]
+        found.append((heading, [figure for figure in values if figure is not None]))
+    for key, heading, axis in _AXES:
+        title = heading.lower()
+        found.append((heading, [figure for name in names for figure in _along(name, runs, key, title, axis)]))
     maps = [figure for run in runs for figure in heat_maps(run, alone=len(runs) == 1)]
     found.append(("By layer and noise", maps))
     return [(heading, figures) for heading, figures in found if figures]
 
 
 def _importance(name: str) -> int:
-    """In the order of TITLES; what is not there comes between the accuracies and the ranks."""
-    order = [*list(TITLES)[:4], "", *list(TITLES)[4:]]
-    return order.index(name) if name in order else order.index("")
+    """The order of the table; metrics of others come last."""
+    return list(METRICS).index(name) if name in METRICS else len(METRICS)
 
 
 def _values(name: str, runs: Sequence[RunData]) -> Figure | None:
@@ -65,7 +66,8 @@ def _values(name: str, runs: Sequence[RunData]) -> Figure | None:
     protocol = {key: value for key, value in drawn.protocol.items() if key not in ("features", "layer", "layers")}
     caption = f"n = {drawn.n}. {describe(protocol)}. " if protocol else f"n = {drawn.n}. "
     caption += "Bars: 95 % intervals over test images." if any(dot.interval for dot in dots) else "No interval."
-    return Figure(title_of(name), dot_chart(title_of(name), dots), caption)
+    info = info_of(name)
+    return Figure(info.title, dot_chart(info.title, dots), f"{info.about} {caption}".lstrip())
 
 
 def _plain(metric: Metric) -> bool:
@@ -73,43 +75,45 @@ def _plain(metric: Metric) -> bool:
 
 
 def _dot(name: str, metric: Metric, style: int | None) -> Dot:
-    if not is_share_name(metric.metric):
+    if not metric.info.is_share:
         return Dot(name, metric.value, metric.interval, style, number(metric) + interval_text(metric))
     ends = None if metric.interval is None else (100 * metric.interval[0], 100 * metric.interval[1])
     return Dot(name, 100 * metric.value, ends, style, number(metric) + interval_text(metric))
 
 
-def _along(name: str, runs: Sequence[RunData], key: str, how: str) -> list[Figure]:
+def _along(name: str, runs: Sequence[RunData], key: str, how: str, axis: str) -> list[Figure]:
     """Curves over one field of the protocol; one chart for the runs, or for the poolings of a single run."""
-    curves: list[Curve] = []
     places = _places(name, runs, key)
-    if len(places) < 2:
+    curves = [curve for place in range(len(runs)) for curve in _curves(name, runs, place, key, places)]
+    if len(places) < 2 or not curves:
         return []
-    factor = 100 if is_share_name(name) else 1
-    for place, run in enumerate(runs):
-        families = _families(name, run, key)
-        if len(runs) > 1:  # one family each, so that the chart compares runs
-            families = dict(sorted(families.items(), key=lambda item: "pooling mean" not in item[0])[:1])
-        for number_, (described, metrics) in enumerate(families.items()):
-            unique = _unique(metrics, key)
-            rows = sorted(((places.index(m.protocol[key]), m) for m in unique), key=lambda row: row[0])
-            if len(rows) < 2:
-                continue
-            xs = [where if key == "layer" else float(metric.protocol[key]) for where, metric in rows]
-            ys = [factor * metric.value for _, metric in rows]
-            named = run.name if len(runs) > 1 else described or run.name
-            style = place if len(runs) > 1 else number_
-            curves.append(Curve(named, xs, ys, style=style, dots=True, band=_band([m for _, m in rows], factor)))
-    if not curves:
-        return []
-    title = f"{title_of(name)} {how}" + (" (%)" if factor == 100 else "")
+    title = f"{info_of(name).title} {how}" + (" (%)" if info_of(name).is_share else "")
     labels = [str(index + 1) for index in range(len(places))] if key == "layer" else None
-    x = {"layer": "layer", "step": "step", "steps": "sampler steps"}[key]
     caption = f"Layer 1 is {places[0]}, layer {len(places)} is {places[-1]}. " if key == "layer" else ""
     if any(curve.band for curve in curves):
         caption += "Shaded: 95 % intervals over test images."
-    key_ = tuple((f"s{c.style % 8} d{c.style // 8}", "", c.name) for c in curves) if len(runs) == 1 else ()
-    return [Figure(title, line_chart(title, curves, x=x, labels=labels), caption, key_ if len(key_) > 1 else ())]
+    legend = tuple((f"s{c.style % 8} d{c.style // 8}", "", c.name) for c in curves) if len(runs) == 1 else ()
+    drawing = line_chart(title, curves, x=axis, labels=labels)
+    return [Figure(title, drawing, caption, legend if len(legend) > 1 else ())]
+
+
+def _curves(name: str, runs: Sequence[RunData], place: int, key: str, places: Sequence[Any]) -> list[Curve]:
+    """Of one run: one for each protocol, or only that of mean pooling where several runs share the chart."""
+    run, factor = runs[place], 100 if info_of(name).is_share else 1
+    families = _families(name, run, key)
+    if len(runs) > 1:
+        families.sort(key=lambda family: family.protocol.get("pooling", "mean") != "mean")
+        families = families[:1]
+    curves = []
+    for index, family in enumerate(families):
+        ordered = sorted(family.metrics.values(), key=lambda metric: places.index(metric.protocol[key]))
+        if len(ordered) < 2:
+            continue
+        xs = [places.index(m.protocol[key]) if key == "layer" else float(m.protocol[key]) for m in ordered]
+        ys = [factor * metric.value for metric in ordered]
+        title, style = (run.name, place) if len(runs) > 1 else (family.name or run.name, index)
+        curves.append(Curve(title, xs, ys, style=style, dots=True, band=_band(ordered, factor)))
+    return curves
 
 
 def _places(name: str, runs: Sequence[RunData], key: str) -> list[Any]:
@@ -139,26 +143,28 @@ def _belongs(metric: Metric, key: str) -> bool:
     return is_number(protocol[key])
 
 
-def _families(name: str, run: RunData, key: str) -> dict[str, list[Metric]]:
-    """Numbers whose protocols agree in everything but the field."""
-    families: dict[str, list[Metric]] = {}
+@dataclass(frozen=True)
+class _Family:
+    """Numbers whose protocols agree in everything but one field; the latest number at each of its values."""
+
+    protocol: dict[str, Any]
+    metrics: dict[str, Metric]
+    name: str = ""  # what its protocol has that those of the other families have not
+
+
+def _families(name: str, run: RunData, key: str) -> list[_Family]:
+    found: dict[str, _Family] = {}
     for metric in run.results:
         if metric.metric == name and _belongs(metric, key):
             rest = {k: v for k, v in metric.protocol.items() if k not in (key, "scan", "seed", "features")}
-            families.setdefault(describe(rest), []).append(metric)
-    return _shortened(families)
-
-
-def _shortened(families: dict[str, list[Metric]]) -> dict[str, list[Metric]]:
-    """Names without what all of them share."""
-    split = {name: name.split(", ") for name in families}
-    common = set.intersection(*(set(words) for words in split.values())) if len(families) > 1 else set()
-    return {", ".join(w for w in split[name] if w not in common): metrics for name, metrics in families.items()}
-
-
-def _unique(metrics: Iterable[Metric], key: str) -> list[Metric]:
-    """The latest number at each place."""
-    return list({repr(metric.protocol[key]): metric for metric in metrics}.values())
+            family = found.setdefault(repr(rest), _Family(rest, {}))
+            family.metrics[repr(metric.protocol[key])] = metric
+    families = list(found.values())
+    if len(families) < 2:
+        return [replace(family, name=describe(family.protocol)) for family in families]
+    first = families[0].protocol
+    shared = [k for k in first if all(k in f.protocol and f.protocol[k] == first[k] for f in families)]
+    return [replace(f, name=describe({k: v for k, v in f.protocol.items() if k not in shared})) for f in families]
 
 
 def _band(metrics: Sequence[Metric], factor: float) -> list[tuple[float, float]] | None:
@@ -187,9 +193,12 @@ def heat_maps(run: RunData, alone: bool) -> list[Figure]:
         grid = Grid(
             rows, [f"{noise:g}" for noise in columns], [[cells.get((row, col)) for col in columns] for row in rows]
         )
-        title = f"{title_of(name)} by layer and noise" + ("" if alone else f": {run.name}")
-        drawing = heat_map(title, grid, x="noise", y="layer", percent=is_share_name(name))
-        (layer, noise), best = max(cells.items(), key=lambda cell: cell[1])
-        caption = f"Greatest at {layer}, noise {noise:g}: {100 * best if is_share_name(name) else best:.3g}."
-        figures.append(Figure(title, drawing, caption + (" In per cent." if is_share_name(name) else "")))
+        info = info_of(name)
+        title = f"{info.title} by layer and noise" + ("" if alone else f": {run.name}")
+        drawing = heat_map(title, grid, x="noise", y="layer", percent=info.is_share)
+        sign = info.better or 1
+        (layer, noise), value = max(cells.items(), key=lambda cell: sign * cell[1])
+        extreme = "Highest" if sign > 0 else "Lowest"
+        caption = f"{extreme} at {layer}, noise {noise:g}: {100 * value if info.is_share else value:.3g}."
+        figures.append(Figure(title, drawing, caption + (" In per cent." if info.is_share else "")))
     return figures

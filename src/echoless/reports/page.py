@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import echoless
-from echoless.config.metrics import Metric, describe, interval_text, number
+from echoless.config.metrics import Metric, describe, info_of, interval_text, number
 from echoless.errors import ConfigError
 from echoless.reports.charts import COLOURS, DRAWN
 from echoless.reports.collect import Picture, RunData, collect_all
-from echoless.reports.compare import Row, compare, differing, groups_of, short
+from echoless.reports.compare import ComparedMetric, Group, compare, differing_settings, groups_of, short_name
 from echoless.reports.facts import command, facts, headline, status
 from echoless.reports.figures import alpha_figures, training_figures
-from echoless.reports.learned import heat_maps, learned_figures, title_of
-from echoless.reports.payload import PICTURE_BUDGET, data_uri, maps_of, within
+from echoless.reports.learned import heat_maps, learned_figures
+from echoless.reports.payload import PICTURE_BUDGET, data_uri, maps_of, shrink_to_budget
 from echoless.reports.verdicts import Verdict, judge
 from echoless.storage import write_bytes
 
@@ -65,8 +65,9 @@ def page_values(runs: Sequence[RunData]) -> dict[str, Any]:
         "title": runs[0].name if len(runs) == 1 else f"{len(runs)} runs compared",
         "runs": [_run(run, place, verdicts[place]) for place, run in enumerate(runs)],
         "groups": groups,
-        "rows": [_row(row) for row in compare(groups)] if len(groups) > 1 else [],
-        "differing": [(short(name), values) for name, values in differing(runs)] if len(runs) > 1 else [],
+        "seeds_note": _seeds_note(groups),
+        "rows": [_comparison_row(row, groups) for row in compare(groups)] if len(groups) > 1 else [],
+        "differing": [(short_name(name), values) for name, values in differing_settings(runs)] if len(runs) > 1 else [],
         "alphas": alpha_figures(runs),
         "training": [_with_verdicts(figure, verdicts) for figure in training_figures(runs)],
         "learned": learned_figures(runs),
@@ -74,6 +75,15 @@ def page_values(runs: Sequence[RunData]) -> dict[str, Any]:
         "maps": maps_of(runs),
         "drawn_points": DRAWN,
     }
+
+
+def _seeds_note(groups: Sequence[Group]) -> str:
+    """What a comparison rests on, said before its intervals are explained."""
+    counts = sorted({group.seeds for group in groups})
+    if counts == [1]:
+        return "One seed each: a difference between runs may be chance, however narrow the intervals over test images."
+    spread = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"{spread} seeds of each setting."
 
 
 def frame_values(live: str = "") -> dict[str, Any]:
@@ -107,7 +117,7 @@ def template(name: str) -> Any:
     return _environment().get_template(name)
 
 
-def look(place: int) -> str:
+def style_classes(place: int) -> str:
     """The classes that give a run its colour and dashes."""
     return f"s{place % COLOURS} d{place // COLOURS}"
 
@@ -116,7 +126,7 @@ def _run(run: RunData, place: int, verdicts: list[Verdict]) -> dict[str, Any]:
     thumbnails = run.pictures.get("data")
     return {
         "name": run.name,
-        "look": look(place),
+        "look": style_classes(place),
         "status": status(run),
         "complete": run.complete,
         "headline": headline(run),
@@ -124,16 +134,16 @@ def _run(run: RunData, place: int, verdicts: list[Verdict]) -> dict[str, Any]:
         "command": command(run),
         "thumbnails": data_uri(thumbnails) if thumbnails else "",
         "verdicts": verdicts,
-        "metrics": [_told(metric) for metric in run.results if not _is_scan(metric)],
-        "scans": [_told(metric) for metric in run.results if _is_scan(metric)],
+        "metrics": [_metric_row(metric) for metric in run.results if not _is_scan(metric)],
+        "scans": [_metric_row(metric) for metric in run.results if _is_scan(metric)],
         "troubles": run.troubles,
         "log": run.log[-12:],
     }
 
 
-def _told(metric: Metric) -> dict[str, Any]:
+def _metric_row(metric: Metric) -> dict[str, Any]:
     value = number(metric) + interval_text(metric)
-    return {"name": title_of(metric.metric), "value": value, "n": metric.n, "how": describe(metric.protocol)}
+    return {"name": metric.info.title, "value": value, "n": metric.n, "how": describe(metric.protocol)}
 
 
 def _is_scan(metric: Metric) -> bool:
@@ -144,7 +154,7 @@ def _is_scan(metric: Metric) -> bool:
 def _with_verdicts(figure: Any, verdicts: list[list[Verdict]]) -> tuple[Any, list[tuple[str, Verdict]]]:
     """A figure with the verdicts on what it shows."""
     found = [
-        (look(place), verdict)
+        (style_classes(place), verdict)
         for place, each in enumerate(verdicts)
         for verdict in each
         if figure.quantity and verdict.quantity == figure.quantity and figure.of in (None, place)
@@ -158,23 +168,23 @@ def _pictures(runs: Sequence[RunData]) -> list[dict[str, Any]]:
         (name, place, run, picture)
         for place, run in enumerate(runs)
         for name, picture in run.pictures.items()
-        if name not in _NOT_SHOWN and not _drawn_anyway(name, run)
+        if name not in _NOT_SHOWN and not _is_drawn_as_chart(name, run)
     ]
     shown.sort(key=lambda item: (_order(item[0]), item[1]))
-    small: list[Picture] = within([picture for *_, picture in shown], PICTURE_BUDGET)
+    small: list[Picture] = shrink_to_budget([picture for *_, picture in shown], PICTURE_BUDGET)
     return [
         {
             "title": _PICTURES.get(name, (name.replace("-", " ").replace("_", " ").capitalize(), ""))[0],
             "caption": _PICTURES.get(name, ("", ""))[1],
             "run": run.name,
-            "look": look(place),
+            "look": style_classes(place),
             "uri": data_uri(picture),
         }
         for (name, place, run, _), picture in zip(shown, small)
     ]
 
 
-def _drawn_anyway(name: str, run: RunData) -> bool:
+def _is_drawn_as_chart(name: str, run: RunData) -> bool:
     """Whether the page draws this picture itself, from the numbers behind it."""
     return (name == "tsne" and run.map is not None) or (name == "grid" and bool(heat_maps(run, alone=True)))
 
@@ -184,20 +194,24 @@ def _order(name: str) -> tuple[int, str]:
     return (known.index(name), "") if name in known else (len(known), name)
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _comparison_row(row: ComparedMetric, groups: Sequence[Group]) -> dict[str, Any]:
     """A row of the comparison in words."""
-    factor, unit = (100.0, " %") if row.share else (1.0, "")
+    info = info_of(row.metric)
+    factor, unit = (100.0, " %") if info.is_share else (1.0, "")
 
     def ends(interval: tuple[float, float] | None, sign: str = "") -> str:
         return "" if interval is None else f"[{factor * interval[0]:{sign}.4g}, {factor * interval[1]:{sign}.4g}]"
 
     cells = []
     for place, (estimate, difference) in enumerate(zip(row.estimates, row.differences)):
-        cell: dict[str, Any] = {"value": "–", "interval": "", "best": place == row.best, "difference": "", "p": ""}
+        cell: dict[str, Any] = {"value": "–", "interval": "", "best": place == row.best, "difference": "", "pairs": ""}
         if estimate is not None:
-            cell |= {"value": f"{factor * estimate.value:.4g}{unit}", "interval": ends(estimate.interval)}
+            fewer = f"{estimate.seeds} of {groups[place].seeds} seeds" if estimate.seeds < groups[place].seeds else ""
+            interval = f"{ends(estimate.interval)} {fewer}".strip()
+            cell |= {"value": f"{factor * estimate.value:.4g}{unit}", "interval": interval}
         if difference is not None:
             cell["difference"] = f"{factor * difference.value:+.3g} {ends(difference.interval, '+')}".strip()
-            cell["p"] = "" if difference.p is None else f"p = {difference.p:.3g} over {difference.pairs} seeds"
+            if difference.p is not None:
+                cell["pairs"] = f"paired over {difference.pairs} seeds, p = {difference.p:.3g}"
         cells.append(cell)
-    return {"name": title_of(row.metric), "how": describe(row.protocol), "cells": cells}
+    return {"name": info.title, "about": info.about, "how": describe(row.protocol), "cells": cells}

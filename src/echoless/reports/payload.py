@@ -23,7 +23,7 @@ def data_uri(picture: Picture) -> str:
     return f"data:{picture.kind};base64,{base64.b64encode(picture.data).decode()}"
 
 
-def within(pictures: Sequence[Picture], budget: int) -> list[Picture]:
+def shrink_to_budget(pictures: Sequence[Picture], budget: int) -> list[Picture]:
     """The same pictures, the large ones smaller and as JPEG where together they exceed the budget."""
     if sum(len(picture.data) for picture in pictures) <= budget:
         return list(pictures)
@@ -60,7 +60,7 @@ def maps_of(runs: Sequence[RunData]) -> dict[str, Any]:
         sprites[key] = run.pictures["tsne-images"]
         sets.setdefault(key, _set(run.map))
         maps.append(_map(run, list(sets).index(key)))
-    for key, picture in zip(sprites, within(list(sprites.values()), SPRITE_BUDGET)):
+    for key, picture in zip(sprites, shrink_to_budget(list(sprites.values()), SPRITE_BUDGET)):
         sets[key]["sprite"] = data_uri(picture)
     _shorten_names(list(sets.values()))
     return {"sets": list(sets.values()), "maps": maps}
@@ -77,7 +77,7 @@ def _set(record: dict[str, Any]) -> dict[str, Any]:
     labels = record["labels"]
     return {
         "names": [str(name) for name in record["names"][:MOST_POINTS]],
-        "labels": None if labels is None else _packed(np.clip(labels[:MOST_POINTS], 0, 65535)),
+        "labels": None if labels is None else _base64_uint16(np.clip(labels[:MOST_POINTS], 0, 65535)),
         "classes": None if labels is None else _class_names(labels, names),
         "tile": [int(side) for side in record["tile"]],
         "columns": int(record["columns"]),
@@ -100,14 +100,14 @@ def _map(run: RunData, of: int) -> dict[str, Any]:
         "set": of,
         "run": run.name,
         "about": str(run.map.get("about", "")),
-        "x": _packed(65535 * (0.5 + (x - (x.max() + x.min()) / 2) / reach)),
-        "y": _packed(65535 * (0.5 - (y - (y.max() + y.min()) / 2) / reach)),
-        "neighbours": _packed(np.clip(neighbours, 0, len(x) - 1).ravel()),
+        "x": _base64_uint16(65535 * (0.5 + (x - (x.max() + x.min()) / 2) / reach)),
+        "y": _base64_uint16(65535 * (0.5 - (y - (y.max() + y.min()) / 2) / reach)),
+        "neighbours": _base64_uint16(np.clip(neighbours, 0, len(x) - 1).ravel()),
         "each": int(neighbours.shape[1]),
     }
 
 
-def _packed(values: Any) -> str:
+def _base64_uint16(values: Any) -> str:
     """Whole numbers of 16 bits, little-endian, as base64."""
     return base64.b64encode(np.round(np.asarray(values)).astype("<u2").tobytes()).decode()
 

@@ -1,4 +1,7 @@
-"""What is on the disk for a run, and how it is read and written so that no instant can lose work."""
+"""What is on the disk for a run, and how it is read and written so that no instant can lose work.
+
+Trained weights are opened by `echoless.runs.open`, which alone needs the models.
+"""
 
 from echoless.runs.checkpoint import (
     Checkpoint,

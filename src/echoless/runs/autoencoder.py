@@ -16,7 +16,7 @@ from echoless.errors import ConfigError
 KINDS = ("AutoencoderKL", "AutoencoderTiny")
 
 
-class Moments(NamedTuple):
+class LatentMoments(NamedTuple):
     """The Gaussian of a latent (B, C, H, W); std is 0 where the autoencoder has none."""
 
     mean: Tensor
@@ -35,11 +35,11 @@ class VAE:
     device: str
 
     @torch.no_grad()
-    def encode(self, images_BCHW: Tensor) -> Moments:
+    def encode(self, images_BCHW: Tensor) -> LatentMoments:
         coded = self.network.encode(images_BCHW.to(self.device))
         if hasattr(coded, "latent_dist"):
-            return Moments(coded.latent_dist.mean.cpu(), coded.latent_dist.std.cpu())
-        return Moments(coded.latents.cpu(), torch.zeros_like(coded.latents.cpu()))
+            return LatentMoments(coded.latent_dist.mean.cpu(), coded.latent_dist.std.cpu())
+        return LatentMoments(coded.latents.cpu(), torch.zeros_like(coded.latents.cpu()))
 
     def latents(self, images_BCHW: Tensor) -> Tensor:
         """The middle of each Gaussian, as a denoiser is trained on it."""

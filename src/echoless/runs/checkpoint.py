@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -96,10 +96,11 @@ def save_checkpoint(
     return path
 
 
-def load_checkpoint(path: Path) -> Checkpoint:
-    """Verify a checkpoint, then read it."""
+def load_checkpoint(path: Path, *, only: Collection[str] | None = None) -> Checkpoint:
+    """Verify a checkpoint, then read it, or those of its groups that are in `only`."""
     manifest = verify_checkpoint(path)
     groups = [Path(name).stem for name in manifest["files"] if name != STATE]
+    groups = [group for group in groups if only is None or group in only]
     tensors = {group: read_tensors(_file(path, group))[0] for group in groups}
     return Checkpoint(manifest["step"], tensors, read_json_object(path / STATE), manifest)
 

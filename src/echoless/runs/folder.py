@@ -20,7 +20,7 @@ from torch import Tensor
 from echoless.errors import RunError
 from echoless.runs import checkpoint
 from echoless.runs.checkpoint import Found
-from echoless.runs.journal import Journal, Metrics
+from echoless.runs.journal import Journal, MetricsJournal
 from echoless.runs.results import merge_results, read_results
 from echoless.runs.weights import Weights, load_weights, save_weights
 from echoless.storage.atomic import (
@@ -62,7 +62,7 @@ class RunFolder:
 
     def __init__(self, path: Path, lock: FileLock | None = None) -> None:
         self.path = Path(path)
-        self.metrics = Metrics(self.path / "metrics.jsonl")
+        self.metrics = MetricsJournal(self.path / "metrics.jsonl")
         self._log = Journal(self.path / "log.txt")
         self._lock = lock
 

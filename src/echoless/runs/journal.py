@@ -62,7 +62,7 @@ class Journal:
         return self._descriptor
 
 
-class Metrics(Journal):
+class MetricsJournal(Journal):
     """`metrics.jsonl`: one JSON object per line, with a "step" that only rises."""
 
     def record(self, values: Mapping[str, Any]) -> None:

@@ -43,7 +43,7 @@ def save_weights(
     folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any], shortcuts: Mapping[str, Any]
 ) -> None:
     """Write (or replace, atomically) an encoder folder."""
-    shortcuts = _checked_shortcuts(dict(shortcuts), "shortcuts", RunError)
+    shortcuts = checked_shortcuts(dict(shortcuts), "shortcuts", RunError)
     metadata = {"shortcuts": json_bytes(shortcuts, folder / WEIGHTS, indent=None).decode().strip()}
     clear_leftovers(folder.parent, folder.name)
     with new_folder(folder, needed=file_bytes(folder / WEIGHTS, tensors, metadata)) as temporary:
@@ -56,14 +56,14 @@ def load_weights(folder: Path) -> Weights:
     """Read an encoder folder; refused when it is damaged or when its two copies of the shortcuts disagree."""
     document = read_json_object(folder / CONFIG)
     config = require_object(document.get("config"), folder / CONFIG)
-    shortcuts = _checked_shortcuts(document.get("shortcuts"), str(folder / CONFIG), UntrustedFile)
+    shortcuts = checked_shortcuts(document.get("shortcuts"), str(folder / CONFIG), UntrustedFile)
     check_seal(folder / WEIGHTS, Seal.parse(document.get("weights"), folder / CONFIG))
     tensors, metadata = read_tensors(folder / WEIGHTS)
 
     if "shortcuts" not in metadata:
         raise UntrustedFile(f"{folder / WEIGHTS} does not say under which shortcuts it was trained")
     copy = parse_json(metadata["shortcuts"].encode(), folder / WEIGHTS)
-    copy = _checked_shortcuts(copy, str(folder / WEIGHTS), UntrustedFile)
+    copy = checked_shortcuts(copy, str(folder / WEIGHTS), UntrustedFile)
     require_same_shortcuts(shortcuts, copy, names=(CONFIG, WEIGHTS))
     return Weights(tensors, config, shortcuts)
 
@@ -111,7 +111,7 @@ def _cell(alpha: float | None) -> str:
     return "none" if alpha is None else f"{alpha:.8g}"
 
 
-def _checked_shortcuts(value: Any, where: str, error: type[Exception]) -> dict[str, Any]:
+def checked_shortcuts(value: Any, where: str, error: type[Exception]) -> dict[str, Any]:
     """An object with a variant and, where they are fixed, finite alphas; as a list, so that both copies compare."""
     if not isinstance(value, dict) or not isinstance(value.get("variant"), str):
         raise error(f"{where} has no valid shortcuts; allowed: an object with a variant and its alphas")

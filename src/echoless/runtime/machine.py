@@ -39,12 +39,22 @@ def peak_memory_mb() -> int | None:
 
 def processor() -> str:
     """The processor by its name, where the system tells it."""
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def vector_features() -> list[str]:
+    """The vector instructions that decide how sums are rounded (avx2, avx512f, ...), where the system tells them."""
+    flags = (_cpuinfo("flags") or _cpuinfo("Features")).split()
+    return sorted(flag for flag in set(flags) if flag.startswith(("avx", "amx", "fma", "asimd", "sve")))
+
+
+def _cpuinfo(field: str) -> str:
+    """Of the first processor; empty where it is not said."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        lines = []
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.processor() or platform.machine()
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(field)), "")
 
 
 def _number(file: str, key: str) -> int | None:

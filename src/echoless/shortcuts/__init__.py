@@ -1,5 +1,9 @@
-"""The idea: x_{l+1} = alpha_l * x_l + f_l(x_l). Imports torch and nothing of ours, so it can be lifted anywhere."""
+"""Fading residual shortcuts: x_{l+1} = alpha_l * x_l + f_l(x_l), the "decayed identity shortcuts" of arXiv:2404.10947.
 
+Imports torch and nothing else of echoless, so that the package can be copied into any project.
+"""
+
+from echoless.shortcuts.fading import fade, fade_saved, unfade
 from echoless.shortcuts.fold import (
     PreNormBranch,
     PreNormNetwork,
@@ -9,8 +13,7 @@ from echoless.shortcuts.fold import (
     stream_factors,
     unfold,
 )
-from echoless.shortcuts.patch import apply_saved, decay_shortcuts, undo
-from echoless.shortcuts.report import FadedShortcut, LeftAlone, PatchReport
+from echoless.shortcuts.report import FadedShortcut, FadeReport, LeftAlone
 from echoless.shortcuts.residual import (
     VARIANTS,
     Faded,
@@ -36,12 +39,12 @@ from echoless.shortcuts.transformer import SelfAttention, TransformerBlock, eval
 __all__ = [
     "VARIANTS",
     "AlphaChoice",
+    "FadeReport",
     "Faded",
     "FadedShortcut",
     "Learnable",
     "LeftAlone",
     "NoShortcut",
-    "PatchReport",
     "PreNormBranch",
     "PreNormNetwork",
     "Scaled",
@@ -50,12 +53,12 @@ __all__ = [
     "TransformerBlock",
     "alpha_min_for",
     "alphas",
-    "apply_saved",
     "choose_alpha_min",
     "contributions",
-    "decay_shortcuts",
     "effective_alpha",
     "evaluating",
+    "fade",
+    "fade_saved",
     "find_blocks",
     "fold",
     "init_skipless_",
@@ -67,7 +70,7 @@ __all__ = [
     "residual",
     "shortcut_record",
     "stream_factors",
-    "undo",
+    "unfade",
     "unfold",
     "uniform_orthogonal",
 ]

@@ -1,8 +1,8 @@
-"""Does a model compute what it should on an example?
+"""What does a model output on an example, and are two outputs equal?
 
-A `Probe` runs a model on the example as often as needed and leaves no trace: modes, buffers, the example and
-every random state are afterwards what they were. Every run starts from the same random state, so that two runs of
-one model agree bit for bit even where it draws numbers (a masked autoencoder's mask).
+An `ExampleRunner` has no side effects: it restores training modes, buffers, the example and every random state. Every
+run starts from the same random state, so that two runs of one model agree bit for bit even if it draws random numbers
+(a masked autoencoder's mask).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from echoless.shortcuts.trace import FadedOperand, Tracer, tensors_in
 
 
-class Probe:
+class ExampleRunner:
     """Runs `model` on `example`: a tensor, a tuple of positional arguments, or a mapping of keyword arguments."""
 
     def __init__(self, model: nn.Module, example: object) -> None:
@@ -32,18 +32,18 @@ class Probe:
         self.model, self.example = model, example
 
     def run(self, *, training: bool = False) -> list[Tensor]:
-        """The tensors of the output."""
-        with self._undisturbed(training):
+        """The tensors of the output, in eval or in training mode."""
+        with self._restored(training):
             out = list(tensors_in(self._call(_cloned(self.example))))
         if not out:
-            raise ValueError("the model's output on the example holds no tensor, so that nothing could be checked")
+            raise ValueError("the model's output on the example contains no tensor, so that it cannot be checked")
         return out
 
     def trace(
         self, *, training: bool = False, fades: Mapping[int, FadedOperand] | None = None
     ) -> tuple[Tracer, list[Tensor]]:
-        """The same under a `Tracer`."""
-        with self._undisturbed(training):
+        """The same under a `Tracer`, which is returned with the output."""
+        with self._restored(training):
             example = _cloned(self.example)
             with Tracer(self.model, example, fades) as tracer:
                 out = self._call(example)
@@ -60,7 +60,7 @@ class Probe:
             ) from error
 
     @contextlib.contextmanager
-    def _undisturbed(self, training: bool) -> Iterator[None]:
+    def _restored(self, training: bool) -> Iterator[None]:
         modes = [(module, module.training) for module in self.model.modules()]
         buffers = [
             (module._buffers, name, buffer, buffer.clone())
@@ -73,7 +73,7 @@ class Probe:
             with torch.no_grad(), torch.random.fork_rng(devices=sorted(devices)), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the user sees them when the model is used
                 torch.manual_seed(0)
-                with _other_generators_at_zero():
+                with _python_and_numpy_seeded():
                     self.model.train(training)
                     yield
         finally:
@@ -86,8 +86,8 @@ class Probe:
 
 
 @contextlib.contextmanager
-def _other_generators_at_zero() -> Iterator[None]:
-    """Some models mask and drop with Python's or numpy's random numbers."""
+def _python_and_numpy_seeded() -> Iterator[None]:
+    """Seeds the global generators of Python and numpy, which some models mask and drop with, and restores them."""
     python, numpy = random.getstate(), sys.modules.get("numpy")
     before = numpy.random.get_state() if numpy is not None else None
     random.seed(0)
@@ -102,14 +102,14 @@ def _other_generators_at_zero() -> Iterator[None]:
 
 
 def equal_bits(first: list[Tensor], second: list[Tensor]) -> bool:
-    """Are these the same numbers, to the last bit?"""
+    """Are the tensors equal bit for bit (NaNs and signed zeros included)?"""
     return len(first) == len(second) and all(
         a.shape == b.shape and a.dtype == b.dtype and torch.equal(_bytes(a), _bytes(b)) for a, b in zip(first, second)
     )
 
 
 def close(first: list[Tensor], second: list[Tensor]) -> bool:
-    """Are these the same numbers, up to the rounding of another order of summation?"""
+    """Are the tensors equal up to rounding, as after another order of summation?"""
     return len(first) == len(second) and all(_close(a, b) for a, b in zip(first, second))
 
 
@@ -126,7 +126,7 @@ def _bytes(tensor: Tensor) -> Tensor:
 
 
 def _cloned(value: Any) -> Any:
-    """The example, safe from models that write into their input."""
+    """A copy of the example, because some models modify their input in place."""
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, Mapping):

@@ -1,8 +1,8 @@
 """Which additions of a traced forward are residual shortcuts, and which operand is the identity?
 
-An addition of two tensors of one shape is a shortcut where one operand, the identity, was used to compute the other,
-the branch, and where a layer lies between them: something that mixes positions or channels. Everything else is left
-alone, with the reason. No architecture is known by name.
+An addition of two tensors of equal shape is a shortcut if one operand, the identity, is an ancestor of the other, the
+branch, and if a layer lies between them: an operation that mixes positions or channels. Every other addition is left
+alone, with a reason. The rules use no model's or library's name.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _STATISTICS = _words("""
     layer_norm group_norm batch_norm instance_norm rms_norm local_response_norm normalize softmax log_softmax mean sum
     var std var_mean std_mean norm vector_norm linalg_vector_norm amax amin max min logsumexp cumsum
 """)
-# What torch does not mark as elementwise and is no layer either.
+# Activations that torch does not tag as pointwise.
 _ACTIVATIONS = _words("hardswish hardsigmoid glu prelu rrelu softmin gumbel_softmax")
 _ATTENTION = _words("scaled_dot_product_attention multi_head_attention_forward softmax")
 
-# A convolution that tells tokens where they are is added as x + f(x) too; only its author's words tell it apart.
+# A convolutional position embedding is added as x + f(x) too; only its name distinguishes it from a shortcut.
 _POSITION = re.compile(r"\bpos(ition(al)?)?_?(emb|enc)", re.IGNORECASE)
 
 
 @dataclass(eq=False, frozen=True, slots=True)
 class FoundShortcut:
-    """An addition whose operand number `identity` (0 left, 1 right) is the shortcut of the other."""
+    """An addition whose operand number `identity` (0 left, 1 right) is the identity shortcut of the other."""
 
     addition: Addition
     identity: int
@@ -67,7 +67,7 @@ class FoundShortcut:
 
 @dataclass(eq=False, frozen=True, slots=True)
 class Other:
-    """An addition that is left alone, and why."""
+    """An addition that is no shortcut, and the reason."""
 
     addition: Addition
     reason: str
@@ -76,12 +76,12 @@ class Other:
 def find_shortcuts(
     nodes: Sequence[Node], additions: Sequence[Addition], include: frozenset[str] = frozenset()
 ) -> tuple[list[FoundShortcut], list[Other]]:
-    """Sorts the additions of a trace into shortcuts and others, both in the order in which they ran."""
+    """Classifies the additions of a trace as shortcuts or others, both in order of execution."""
     sorted_ = [_classify(nodes, addition, include) for addition in additions]
     shortcuts = [item for item in sorted_ if isinstance(item, FoundShortcut)]
     others = [item for item in sorted_ if isinstance(item, Other)]
     if "long skips" not in include:
-        # A branch may well hold one shortcut of its own; a skip around several sub-layers is another kind of thing.
+        # A branch may contain one shortcut of its own; a skip around more than one is a long skip.
         long_skips = {id(s): inner for s in shortcuts if (inner := _shortcuts_inside(nodes, s, shortcuts)) > 1}
         others += [
             Other(s.addition, f"a long skip around {long_skips[id(s)]} other shortcuts (include='long skips' fades it)")
@@ -111,7 +111,7 @@ def _classify(nodes: Sequence[Node], addition: Addition, include: frozenset[str]
 
 
 def _classify_merge(nodes: Sequence[Node], addition: Addition, include: frozenset[str]) -> FoundShortcut | Other:
-    """Neither operand comes from the other; perhaps both come from a third, as in a ResNet's projection shortcut."""
+    """Neither operand is an ancestor of the other; both may descend from a third (a ResNet's projection shortcut)."""
     left, right = addition.left, addition.right
     common = left.origins & right.origins
     origins = [nodes[i] for i in _bits_from_the_top(common) if nodes[i].floating]
@@ -129,7 +129,7 @@ def _classify_merge(nodes: Sequence[Node], addition: Addition, include: frozense
 
 
 def between(nodes: Sequence[Node], start: Node, end: Node) -> list[Node]:
-    """Everything on a way from `start` (not counted) to `end` (counted)."""
+    """The nodes on all paths from `start` (excluded) to `end` (included)."""
     return [
         node
         for node in nodes[start.index + 1 : end.index + 1]
@@ -138,7 +138,7 @@ def between(nodes: Sequence[Node], start: Node, end: Node) -> list[Node]:
 
 
 def _undo_layout(node: Node) -> Node:
-    """The tensor that holds the same numbers before it was reshaped, transposed or copied."""
+    """The ancestor with the same values, before it was reshaped, transposed or copied."""
     while node.name in _LAYOUT and len(node.parents) == 1 and node.parents[0].shape.numel() == node.shape.numel():
         node = node.parents[0]
     return node
@@ -155,7 +155,7 @@ def _kind(names: set[str]) -> Kind:
 
 
 def _has_weights_or_mixes(name: str) -> bool:
-    """Is this a layer, as against a change of resolution that a projection shortcut needs too?"""
+    """Is this a layer, and not a change of resolution, which projection shortcuts contain too?"""
     return not is_elementary(name) and "pool" not in name and name != "interpolate"
 
 
@@ -170,7 +170,7 @@ def _bits_from_the_top(bits: int) -> list[int]:
 
 @functools.cache
 def is_elementary(name: str) -> bool:
-    """Is this function no layer: elementwise, a change of layout, a selection, a statistic, or dropout?"""
+    """Is this function not a layer: pointwise, a change of layout, a selection, a statistic, or dropout?"""
     return name in _LAYOUT | _SELECTION | _DROPOUT | _STATISTICS | _ACTIVATIONS or _is_pointwise(name)
 
 

@@ -1,4 +1,4 @@
-"""How does a faded encoder become a plain one, and back? By rescaling its weights; the function does not change.
+"""How does a faded encoder become a plain one, and back? By rescaling its weights, without changing its function.
 
 In a pre-norm network x_l = a_l x_{l-1} + f_l(LN(x_{l-1})), let y_l = r_l x_l. LayerNorm ignores scale, so
 
@@ -39,7 +39,7 @@ class PreNormBranch(NamedTuple):
 
 
 class PreNormNetwork(Protocol):
-    """What a network must tell to be folded."""
+    """What `fold` requires of a network: its embeddings and its branches."""
 
     def embeddings(self) -> list[Tensor]: ...
 

@@ -1,4 +1,4 @@
-"""What was faded in a model, what was left alone and why, as a table and as a small JSON file."""
+"""Which shortcuts were faded, and which additions were not and why, as a table and as a small JSON file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FadedShortcut:
 
 @dataclass(frozen=True)
 class LeftAlone:
-    """Additions that are not faded, for one reason."""
+    """Additions that are not faded, all for the same reason."""
 
     where: str  # the first module
     add: str
@@ -38,8 +38,8 @@ class LeftAlone:
 
 
 @dataclass(frozen=True)
-class PatchReport:
-    """What `decay_shortcuts` did; `print` it. `save` writes the alphas to a JSON file beside the weights."""
+class FadeReport:
+    """Result of `fade`: printed, a table; `save` writes the alphas to a JSON file, to be kept with the weights."""
 
     model: str
     shortcuts: tuple[FadedShortcut, ...]
@@ -52,7 +52,7 @@ class PatchReport:
 
     @property
     def alphas(self) -> tuple[float, ...]:
-        """One per shortcut, in the order in which they run."""
+        """One per shortcut, in order of execution."""
         return tuple(shortcut.alpha for shortcut in self.shortcuts)
 
     @property
@@ -60,7 +60,7 @@ class PatchReport:
         return math.prod(self.alphas)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the alphas as JSON: all of the file or none of it."""
+        """Writes the alphas as JSON, atomically: the file appears complete or not at all."""
         record = {
             "format": FORMAT,
             "model": self.model,
@@ -106,7 +106,7 @@ class PatchReport:
 
 @dataclass(frozen=True)
 class Saved:
-    """What `PatchReport.save` wrote."""
+    """Content of a file written by `FadeReport.save`."""
 
     shortcuts: tuple[FadedShortcut, ...]
     within: tuple[str, ...] | None
@@ -114,7 +114,7 @@ class Saved:
 
 
 def read_saved(path: str | os.PathLike[str]) -> Saved:
-    """The file of a `PatchReport`, checked field by field."""
+    """The file of a `FadeReport`, checked field by field."""
     name = os.fspath(path)
     try:
         if Path(path).stat().st_size > _LARGEST_FILE:
@@ -128,7 +128,7 @@ def read_saved(path: str | os.PathLike[str]) -> Saved:
         within = None if record.get("within") is None else _strings(record, "within")
         return Saved(tuple(_checked(item) for item in items), within, _strings(record, "include"))
     except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"{name} is not a file written by PatchReport.save: {error}") from error
+        raise ValueError(f"{name} is not a file written by FadeReport.save: {error}") from error
 
 
 def _strings(record: dict[str, Any], name: str) -> tuple[str, ...]:

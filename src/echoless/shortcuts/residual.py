@@ -19,7 +19,11 @@ VARIANTS: tuple[str, ...] = get_args(Variant)
 
 # Eq. (3), arXiv:2404.10947.
 def residual(x: Tensor, fx: Tensor, alpha: float = 1.0) -> Tensor:
-    """alpha * x + f(x), in one kernel."""
+    """alpha * x + f(x), in one kernel.
+
+    >>> residual(torch.tensor([1.0, 2.0]), torch.tensor([10.0, 10.0]), alpha=0.5)
+    tensor([10.5000, 11.0000])
+    """
     return torch.add(fx, x, alpha=alpha)
 
 

@@ -1,10 +1,10 @@
-"""How does `x + f(x)`, inside a method somebody else wrote, become `alpha * x + f(x)`?
+"""How does `x + f(x)` in the source of any method become `alpha * x + f(x)`?
 
-The method's source is parsed, the one addition is replaced by a call of `residual`, and the result is compiled as the
-method of a subclass that the object is turned into. There is no hook and no wrapper: a faded model runs the same
-kernels as a plain one, and `torch.compile` sees ordinary code. `inspect.getsource(module.forward)` shows that code.
+The method's source is parsed, the addition is replaced by a call of `residual`, and the result is compiled as the
+method of a subclass, which is assigned to the object's `__class__`. There is no hook and no wrapper: a faded model runs
+the same kernels as a plain one, `torch.compile` sees ordinary code, and `inspect.getsource(module.forward)` shows it.
 
-Three things may stand between the object and its addition, and are handled:
+Three constructs between the object and its addition are handled:
 - a decorator: it is rebuilt around the new function, not applied a second time;
 - a loop in the method (`for block in self.blocks: x = x + block(x)`): the alphas are taken one by one;
 - a plain function (`dropout_add(x, fx, p)`): a copy of it is called that takes its alpha as an argument.
@@ -32,11 +32,11 @@ _serial = itertools.count()
 
 
 class CannotRewrite(ValueError):
-    """Why an addition cannot be rewritten; a clause that continues 'its addition cannot be rewritten: '."""
+    """Why an addition cannot be rewritten: a clause that completes 'its addition cannot be rewritten: '."""
 
 
 class Route(NamedTuple):
-    """The way to one addition: see `Addition.places`. `looped`: one call of the method runs it more than once."""
+    """The call stack of one addition (`Addition.places`). `looped`: one call of the method executes it repeatedly."""
 
     places: tuple[Place, ...]
     identity: int
@@ -53,19 +53,19 @@ def faded_class(cls: type, routes: Sequence[Route]) -> type:
         home = home_of(cls, code)
         assert home is not None  # the tracer found it there
         methods.setdefault(home, {})[code.co_name] = _faded_method(home, code, group)
-    # A method that a base class defines is replaced right before that base, where `super()` finds it too.
+    # A method defined by a base class is overridden right before that base in the MRO, where `super()` finds it too.
     bases = [_subclass((home,), methods[home]) for home in cls.__mro__[1:] if home in methods]
     return _subclass((cls, *bases), methods.get(cls, {}))
 
 
 def _subclass(bases: tuple[type, ...], methods: Mapping[str, Any]) -> type:
-    # The same names, because libraries look at them (`_no_split_modules`, saved configurations, repr).
+    # Libraries read these names (`_no_split_modules`, saved configurations, repr), so they stay the same.
     names = {name: getattr(bases[0], name) for name in ("__module__", "__qualname__", "__doc__")}
     return type(bases[0])(bases[0].__name__, bases, {**names, **methods})
 
 
 def source_of(place: Place) -> str:
-    """The text of an expression, on one line."""
+    """Source text of an expression, on one line."""
     lines = linecache.getlines(place.code.co_filename)[place.line - 1 : place.end_line]
     if not lines or place.column < 0:
         return "?"
@@ -76,7 +76,7 @@ def source_of(place: Place) -> str:
 
 
 def operand_source(place: Place, identity: int) -> str:
-    """The text of one operand of the addition at a place."""
+    """Source text of one operand of the addition at a place."""
     try:
         node = _addition_at(_definition(place.code), place)
     except CannotRewrite:
@@ -102,7 +102,7 @@ def _faded_method(home: type, code: CodeType, routes: Sequence[tuple[int, Route]
 
 
 class _Function:
-    """A function definition under the knife."""
+    """A function definition and the edits planned for it."""
 
     def __init__(self, definition: ast.FunctionDef, class_name: str | None = None) -> None:
         self.definition = definition
@@ -118,7 +118,7 @@ class _Function:
         self._edits: dict[int, Callable[[Any], ast.AST]] = {}
 
     def fade(self, places: tuple[Place, ...], identity: int, alpha: str) -> None:
-        """Plans the edit of one addition, here or in a function called from here."""
+        """Plans the edit of one addition, in this function or in one that it calls."""
         outside = [place for place in places if not _contains(self.definition, place)]
         here = places[len(outside)]
         if not outside:
@@ -169,9 +169,9 @@ class _Editor(ast.NodeTransformer):
 
 def _faded_sum(node: ast.expr | ast.AugAssign, identity: int, alpha: str) -> ast.AST:
     operands = _operands(node)
-    assert operands is not None  # the planner looked
+    assert operands is not None  # checked in _Function.fade
     in_place = isinstance(node, ast.AugAssign) or _method_name(node) == "add_"
-    # Keywords are evaluated in the order in which they stand: left before right, as in the sum.
+    # Keyword arguments are evaluated in their order: left operand before right, as in the sum.
     roles = ("x", "fx") if identity == 0 else ("fx", "x")
     out_of_place = ("stream_plus_branch", "branch_plus_stream")
     name = (("add_branch_", "add_stream_") if in_place else out_of_place)[identity]
@@ -198,7 +198,7 @@ def _add_branch_(x: Tensor, fx: Tensor, alpha: float) -> Tensor:
 def _next_alpha(alphas: Iterator[float]) -> float:
     alpha = next(alphas, None)
     if alpha is None:
-        raise RuntimeError("a faded addition ran more often than in the example that its alphas were made for")
+        raise RuntimeError("a faded addition ran more often than on the example passed to fade()")
     return alpha
 
 
@@ -263,7 +263,7 @@ def _definition(code: CodeType) -> ast.FunctionDef:
             if first == code.co_firstlineno:
                 node.filename = code.co_filename  # type: ignore[attr-defined]
                 return node
-    raise CannotRewrite(f"the source of {code.co_name} in {code.co_filename} is not what runs")
+    raise CannotRewrite(f"the source of {code.co_name} in {code.co_filename} has changed since it was imported")
 
 
 @functools.lru_cache(maxsize=64)
@@ -272,7 +272,7 @@ def _parsed(source: str) -> ast.Module:
 
 
 def _compile(definition: ast.FunctionDef, class_name: str | None, free_names: Sequence[str]) -> CodeType:
-    """Compiles a definition so that the given names are free in it, and lets `inspect` and tracebacks see it."""
+    """Compiles a definition with the given free variables; `inspect` and tracebacks can show its source."""
     inner: ast.stmt = definition
     if class_name is not None:
         inner = ast.ClassDef(class_name, [], [], [definition], [])
@@ -297,7 +297,7 @@ def _find_code(code: CodeType, name: str) -> CodeType:
 
 
 def _transplant(function: FunctionType, code: CodeType, build: Callable[[FunctionType], FunctionType]) -> FunctionType:
-    """The same function, or the same decorators around it, with the innermost one rebuilt."""
+    """A copy of a function, with its decorators, in which the innermost function is rebuilt."""
     if function.__code__ is code:
         return build(function)
     rebuilt = {

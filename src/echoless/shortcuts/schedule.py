@@ -1,7 +1,7 @@
 """What is alpha at every shortcut?
 
 A schedule is a tuple of Python floats, one per shortcut, in the order in which the stream passes them: attention, MLP,
-attention, MLP, ... It needs no tensor, adds no parameter, and is the whole of the method's hyper-parameter.
+attention, MLP, ... It needs no tensor and adds no parameter; alpha_min is the method's only hyper-parameter.
 
 Equation numbers are those of arXiv:2404.10947.
 """
@@ -45,6 +45,13 @@ def alphas(
     per="block": the equation as printed. Block l = 1..L has 1 - (1 - alpha_min) l / L, used for both its shortcuts.
     fade: which shortcuts fade (Table 3b); the others stay 1 and the positions do not move.
     alpha_min="auto": see `choose_alpha_min`.
+
+    >>> alphas(shortcuts=3, alpha_min=0.5)
+    (1.0, 0.75, 0.5)
+    >>> alphas(2, alpha_min=0.5, per="block")
+    (0.75, 0.75, 0.5, 0.5)
+    >>> alphas(2, alpha_min=0.5, schedule="constant", fade="mlp")
+    (1.0, 0.5, 1.0, 0.5)
     """
     count = _count(depth, shortcuts)
     _check(schedule, per, fade, only_sublayers=depth is None)
@@ -71,7 +78,11 @@ def _coefficients(count: int, alpha_min: float, schedule: Schedule, per: Per, fa
 
 # The last line of section 3.1, arXiv:2404.10947: alpha_eff = prod_l alpha_l.
 def effective_alpha(alphas: Sequence[float]) -> float:
-    """The weight with which the input reaches the output, counting every shortcut once."""
+    """The weight with which the input reaches the output through all shortcuts.
+
+    >>> effective_alpha((1.0, 0.5, 0.5))
+    0.25
+    """
     return math.prod(alphas)
 
 
@@ -80,6 +91,9 @@ def contributions(alphas: Sequence[float]) -> tuple[float, ...]:
     """The weights with which the input (first) and each branch (in order) reach the output.
 
     Entry 0 is the product of all alphas, entry l the product of the alphas after branch l; the last is exactly 1.
+
+    >>> contributions((1.0, 0.5, 0.5))
+    (0.25, 0.25, 0.5, 1.0)
     """
     return tuple(accumulate(reversed(alphas), lambda product, alpha: product * alpha, initial=1.0))[::-1]
 
@@ -94,7 +108,11 @@ def alpha_min_for(
     per: Per = "sublayer",
     fade: Fade = "both",
 ) -> float:
-    """The alpha_min whose effective alpha is `effective`: `effective_alpha(alphas(...))` inverted."""
+    """The alpha_min whose effective alpha is `effective`: the inverse of `effective_alpha(alphas(...))`.
+
+    >>> round(alpha_min_for(12), 3), round(alpha_min_for(24), 3)
+    (0.59, 0.777)
+    """
     count = _count(depth, shortcuts)
     _check(schedule, per, fade, only_sublayers=depth is None)
     if not _is_number(effective) or not 0.0 < effective <= 1.0:

@@ -1,7 +1,8 @@
-"""Which lines of whose code must be rewritten for the additions to fade, and which objects change for it?
+"""Which source locations of which objects must be rewritten to fade a set of additions?
 
-A trace knows executions of additions; a source knows places. One place may run many times: in a loop of one method,
-which is given its alphas one by one, or in many calls of one shared module, which must all have the same.
+A trace lists executions of additions, a source has locations. One location may run many times: in a loop of one
+method, where it takes one alpha after the other, or in several calls of one shared module, which must all have the
+same alphas.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class _Change:
 
 @dataclass
 class Changes:
-    """Attributes that were set, so that they can be set back. A deep copy of a model carries its own."""
+    """Attributes that were set, with their previous values. A deep copy of a model has a deep copy of them."""
 
     done: list[_Change] = field(default_factory=list)
 
@@ -47,7 +48,7 @@ class Changes:
 
 @dataclass
 class Site:
-    """One addition in the source of one object's method, and the alphas of its executions."""
+    """One addition in the source of one object's method, with the alphas of its executions."""
 
     addition: Addition  # the first of them
     identity: int = -1  # 0 left, 1 right
@@ -60,23 +61,26 @@ class Site:
         if len(set(per_call)) > 1:
             raise ValueError(
                 f"{where(self.addition)}: `{source_of(self.addition.places[0])}` runs in {len(per_call)} calls of one "
-                "module, which would need different alphas; allowed: schedule='constant', or within= other modules"
+                "module, which would need different alphas; use schedule='constant', or within= to leave it out"
             )
         return per_call[0]
 
 
 def sites_of(additions: Sequence[Addition], faded: Mapping[int, FadedOperand]) -> list[Site]:
-    """The places behind the faded additions; `faded` is keyed by their position in `additions`."""
+    """The source locations of the faded additions; `faded` is keyed by the index in `additions`."""
     sites: dict[object, Site] = {}
     chosen = {site_key(additions[i]) for i in faded}
     for i, addition in enumerate(additions):
         if (key := site_key(addition)) not in chosen:
             continue
         site = sites.setdefault(key, Site(addition))
-        # Where one place runs as a shortcut and as something else, the latter keeps alpha 1.
+        # Executions of a faded location that are no shortcuts keep alpha 1.
         identity, alpha = faded.get(i, FadedOperand(site.identity, 1.0))
         if -1 not in (site.identity, identity) and site.identity != identity:
-            raise ValueError(f"{where(addition)}: the identity is now the left operand, now the right one")
+            raise ValueError(
+                f"{where(addition)}: `{source_of(addition.places[0])}` has its identity on the left in one execution "
+                "and on the right in another, which cannot be rewritten; use within= to leave it out"
+            )
         site.identity = max(site.identity, identity)
         site.calls.setdefault(addition.call, []).append(alpha)
     return list(sites.values())
@@ -87,14 +91,14 @@ def site_key(addition: Addition) -> object:
 
 
 def _owner_key(addition: Addition) -> tuple[int, str]:
-    # An object that is no module (an attention processor) may serve many modules: each of them gets its own copy.
+    # An object that is not a module (an attention processor) may be shared by modules: each of them gets a copy.
     return id(addition.owner), "" if isinstance(addition.owner, nn.Module) else addition.module
 
 
 def rewrite_sites(
     model: nn.Module, sites: Iterable[Site], changes: Changes
 ) -> list[tuple[Any, list[float | tuple[float, ...]]]]:
-    """Gives every owner its faded class; returns the objects with their alphas."""
+    """Assigns every owner its faded class; returns the owners with their alphas."""
     by_owner: dict[object, list[Site]] = {}
     for site in sites:
         by_owner.setdefault(_owner_key(site.addition), []).append(site)
@@ -113,7 +117,7 @@ def rewrite_sites(
             first = group[0].addition
             raise ValueError(
                 f"{where(first)}: `{source_of(first.places[0])}` is a shortcut, but its addition cannot be rewritten: "
-                f"{error}; allowed: within= a part without it"
+                f"{error}; use within= to leave it out"
             ) from error
         targets.append((target, coefficients))
     return targets
@@ -122,7 +126,7 @@ def rewrite_sites(
 def _target(model: nn.Module, addition: Addition, changes: Changes) -> Any:
     owner = addition.owner
     if owner is None:
-        raise CannotRewrite("it runs in no method of any object")
+        raise CannotRewrite("it does not run in a method of an object")
     name = addition.places[-1].code.co_name
     if name in vars(owner):
         raise CannotRewrite(f"the object's own attribute {name!r} hides the method of its class")
@@ -131,13 +135,13 @@ def _target(model: nn.Module, addition: Addition, changes: Changes) -> Any:
     holder = model.get_submodule(addition.module)
     names = [name for name, value in vars(holder).items() if value is owner]
     if not names:
-        raise CannotRewrite(f"it runs in a {type(owner).__name__} that no module holds")
+        raise CannotRewrite(f"it runs in a {type(owner).__name__} that is no attribute of a module")
     changes.set(holder, names[0], copy.copy(owner))
     return getattr(holder, names[0])
 
 
-def leave_fused_paths(model: nn.Module, changes: Changes) -> None:
-    """torch's own encoder layer computes its shortcuts inside one kernel in eval mode: not where they fade."""
+def disable_fused_paths(model: nn.Module, changes: Changes) -> None:
+    """Disables the fused kernel of torch's encoder layer in eval mode, which would ignore the alphas."""
     faded = [m for m in model.modules() if isinstance(m, nn.TransformerEncoderLayer) and _fades(m)]
     for layer in faded:
         changes.set(layer, "activation_relu_or_gelu", 0)

@@ -1,14 +1,14 @@
-"""How must a transformer start to be trained with no shortcut at all? By its weights alone (arXiv:2510.00345).
+"""How is a transformer without shortcuts initialised, so that it can be trained (arXiv:2510.00345)?
 
-Without a shortcut a layer's Jacobian must itself be well conditioned. Where attention looks at its own token, that
+Without a shortcut a layer's Jacobian must itself be well conditioned. Where every token attends to itself, that
 Jacobian is W_V W_O, so: attention starts near the identity, and W_V W_O is a multiple of an orthogonal matrix.
 
     W_V = c U, W_O = c V^T                   from the SVD of one Gaussian matrix, over all heads together
     W_Q W_K^T ~ alpha Z + beta I             per head, Z_ij ~ N(0, 1/d), the best approximation of rank head_dim
     MLP: scale-corrected uniform orthogonal  (Martens et al. 2021): Haar times max(sqrt(out / in), 1)
 
-Row vectors, y = x W. Biases start at zero, norms are kept, LayerScale gains are 1, drop path is off. This is the start
-only; the shortcuts are removed with `variant="none"`, or by `decay_shortcuts(model, 0.0, schedule="constant", ...)`.
+Row vectors, y = x W. Biases start at zero, norms are kept, LayerScale gains are 1, drop path is off. This is only the
+initialisation; `variant="none"` or `fade(model, 0.0, schedule="constant", ...)` removes the shortcuts.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def init_skipless_(
     generator: torch.Generator | None = None,
     example: object = None,
 ) -> tuple[str, ...]:
-    """Draws the weights of every pre-norm block anew, in place; returns the names of the blocks.
+    """Initialises the weights of every pre-norm block in place; returns the names of the blocks.
 
     alpha, beta, c: 2, 0.6, 3 for a ViT-B trained on labels; 1.8, 1, 3 for a ViT-S trained by DINO.
-    example: what one forward needs, for models whose blocks take more than their tokens.
+    example: input of one forward, for models whose blocks need more arguments than their tokens.
 
-    A model that is not made of pre-norm transformer blocks is refused and left as it is.
+    A model that is not made of pre-norm transformer blocks is refused and not changed.
     """
     for name, value, low in (("alpha", alpha, 0.0), ("beta", beta, -math.inf), ("c", c, 0.0)):
         if not isinstance(value, int | float) or not math.isfinite(value) or value < low or (name == "c" and not value):

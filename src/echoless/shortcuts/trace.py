@@ -1,9 +1,9 @@
-"""What did one forward compute from what, and which line of whose code made each addition?
+"""Which tensors does one forward compute from which, and which source line executes each addition?
 
-A `Tracer` watches a forward at the level of torch functions and keeps a small graph: one node per tensor, with its
-parents and the set of everything it was computed from. Every addition of two tensors is recorded with its place in
-the source, to the column, and with the object whose method ran it. The graph is our own and not autograd's, so that
-frozen models, integer inputs and `no_grad` make no difference.
+A `Tracer` records a forward at the level of torch functions as a small graph: one node per tensor, with its parents
+and the set of its ancestors. Every addition of two tensors is recorded with its source location, to the column, and
+with the object whose method ran it. The graph does not depend on autograd, so that frozen models, integer inputs and
+`no_grad` make no difference.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _IN_PLACE_ADDITIONS = frozenset({Tensor.add_, Tensor.__iadd__})
 
 @dataclass(eq=False, frozen=True, slots=True)
 class Node:
-    """A tensor of the traced forward. `origins` is a bit set of the indices of everything it was computed from."""
+    """A tensor of the traced forward. `origins` is a bit set: the indices of its ancestors and its own."""
 
     index: int
-    name: str  # of the torch function that made it
+    name: str  # of the torch function that returned it
     parents: tuple[Node, ...]
-    weights: tuple[nn.Parameter, ...]  # parameters that the function was given
+    weights: tuple[nn.Parameter, ...]  # parameters among the arguments of the function
     shape: torch.Size
     floating: bool
     origins: int
@@ -42,7 +42,7 @@ class Node:
 
 
 class Place(NamedTuple):
-    """A piece of source: of which code, first line, last line, first column, last column."""
+    """A source location: code object, first line, last line, first column, last column."""
 
     code: CodeType
     line: int
@@ -55,8 +55,8 @@ class Place(NamedTuple):
 class Addition:
     """One execution of `left + right`.
 
-    `places` leads from the addition itself, through the plain functions that called each other, to the method of
-    `owner`; `call` numbers the calls of such methods. `owner` is None where there is none.
+    `places` is the call stack from the addition outwards, through plain functions, to the method of `owner` (None if
+    there is no such method); `call` numbers the calls of such methods.
     """
 
     order: int
@@ -71,23 +71,23 @@ class Addition:
 
 
 class FadedOperand(NamedTuple):
-    """Which operand of an addition is multiplied by alpha, when a forward is replayed."""
+    """Which operand of an addition is multiplied by alpha when a forward is replayed."""
 
     identity: int  # 0 left, 1 right
     alpha: float
 
 
 class Tracer(TorchFunctionMode):
-    """Records a forward; with `fades`, keyed by the order of the additions, it also computes them faded.
+    """Records a forward; with `fades`, keyed by the order of the additions, it also executes those additions faded.
 
-    The latter is the reference that a rewritten model is checked against: it shares no mechanism with the rewriting.
+    The outputs under `fades` are the reference for a rewritten model: they are computed without the rewriting.
     """
 
     def __init__(self, model: nn.Module, inputs: object, fades: Mapping[int, FadedOperand] | None = None) -> None:
         super().__init__()
         self.nodes: list[Node] = []
         self.additions: list[Addition] = []
-        self.uses: dict[int, int] = {}  # id of a parameter -> how many calls used it
+        self.uses: dict[int, int] = {}  # id of a parameter -> number of calls that used it
         self._names = {id(module): name for name, module in model.named_modules()}
         self._parameters = {id(parameter) for parameter in model.parameters()}
         self._node_of = WeakTensorKeyDictionary()
@@ -126,7 +126,7 @@ class Tracer(TorchFunctionMode):
         weights = tuple(t for t in given if id(t) in self._parameters and isinstance(t, nn.Parameter))
         for weight in weights:
             self.uses[id(weight)] = self.uses.get(id(weight), 0) + 1
-        # A function that hands its argument back unchanged (`contiguous`, dropout in eval mode) made nothing.
+        # A function that returns its argument unchanged (`contiguous`, dropout in eval mode) adds no node.
         made = [tensor for tensor in tensors_in(out) if not any(tensor is t for t in given)]
         for tensor in made + changed:
             self._node_of[tensor] = self._new_node(name, parents, weights, tensor)
@@ -155,7 +155,7 @@ class Tracer(TorchFunctionMode):
         index = len(self.nodes)
         floating = tensor.is_floating_point() or tensor.is_complex()
         origins = 1 << index
-        # Nothing is learned through integers or through `detach`: what lies behind them is another story.
+        # Ancestry stops at detach() and at integer tensors, as gradients do.
         if floating and name != "detach":
             for parent in parents:
                 origins |= parent.origins
@@ -172,7 +172,7 @@ class Tracer(TorchFunctionMode):
 
 
 def stream_first(x: Tensor, fx: Tensor, alpha: float) -> Tensor:
-    """alpha * x + f(x) in the place of a sum `x + f(x)`, whose result lies in memory as x does where the two differ."""
+    """alpha * x + f(x) with the memory layout of `x + f(x)`: that of x, where the strides of the operands differ."""
     if x.stride() == fx.stride():
         return residual(x, fx, alpha)
     return residual(fx, x * alpha)
@@ -209,12 +209,12 @@ def _faded(func: Any, operands: tuple[Tensor, Tensor], fade: FadedOperand) -> Te
 
 
 def _version(tensor: Tensor) -> int:
-    """Counts the in-place changes of a tensor."""
+    """Number of in-place changes of a tensor."""
     return 0 if tensor.is_inference() else tensor._version
 
 
 def _who_ran(frame: FrameType) -> tuple[object | None, FrameType, tuple[Place, ...]]:
-    """The nearest object, going outwards, whose own method is on the stack, and the way from there to the addition."""
+    """The innermost object with a method on the call stack, that method's frame, and the stack up to it."""
     start = frame
     places: list[Place] = []
     caller: FrameType | None = frame
@@ -243,7 +243,7 @@ def home_of(cls: type, code: CodeType) -> type | None:
 
 
 def leads_to(function: object, code: CodeType, depth: int = 6) -> bool:
-    """Is this function, or one that it wraps as a decorator does, the one with this code?"""
+    """Does this function, or one that it wraps as a decorator does, have this code?"""
     if getattr(function, "__code__", None) is code:
         return True
     cells = getattr(function, "__closure__", None) or ()
@@ -251,7 +251,7 @@ def leads_to(function: object, code: CodeType, depth: int = 6) -> bool:
 
 
 def content_of(cell: CellType) -> object:
-    """What a closure's cell holds, or None."""
+    """Content of a closure's cell, or None."""
     try:
         return cell.cell_contents
     except ValueError:  # a cell that is still empty

@@ -1,8 +1,8 @@
-"""Where are the queries, keys, values and the MLP of a transformer block, whoever wrote it?
+"""Which modules of a transformer block, of any library, are its queries, keys, values, output, MLP and norms?
 
 Recognised by structure: three linear layers for queries, keys and values, or one for all three; the one linear layer
-that leaves the attention; everything linear around it. The order in which they run is watched, not guessed: a pre-norm
-block runs norm, attention, norm, MLP. No library is imported.
+after the attention; the other linear layers of the block. Forward hooks record the order of execution, which in a
+pre-norm block is norm, attention, norm, MLP. No library is imported.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ class TransformerBlock:
 
 
 def find_blocks(model: nn.Module, example: object = None) -> list[TransformerBlock]:
-    """The pre-norm blocks of a model, in order; one sentence where there is anything else.
+    """The pre-norm blocks of a model, in order; ValueError if it has any other kind of block.
 
-    example: what one forward of the model needs (a tensor, a tuple, a dict); without it each block is run alone.
+    example: input of one forward of the model (a tensor, a tuple, a dict); without it each block is run by itself.
     """
     if not isinstance(model, nn.Module):
         raise ValueError(f"model is a {type(model).__name__}; allowed: a torch.nn.Module")

@@ -1,4 +1,4 @@
-"""Which weights make a residual branch start at zero?"""
+"""Which weights must be zero for a residual branch to start at zero?"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from echoless.shortcuts.trace import Node, Tracer
 def zero_last_layers(
     model: nn.Module, tracer: Tracer, shortcuts: Sequence[FoundShortcut]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Sets the last linear or convolution of every branch to zero; returns what was set, and where none was found."""
+    """Zeroes the last linear or convolution of every branch; returns the parameters zeroed, and the failures."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     zeroed: list[str] = []
     failed: list[str] = []
@@ -34,7 +34,7 @@ def zero_last_layers(
 
 
 def _last_weights(shortcut: FoundShortcut) -> tuple[nn.Parameter, ...]:
-    """Goes back from the branch's output, past gates, norms and dropout, to the first layer with weights."""
+    """Weights of the last layer before the branch's output, ignoring gates, norms and dropout after it."""
     node = shortcut.branch
     while is_elementary(node.name):
         from_stream = [p for p in dict.fromkeys(node.parents) if p.comes_from(shortcut.stream)]
@@ -47,6 +47,6 @@ def _last_weights(shortcut: FoundShortcut) -> tuple[nn.Parameter, ...]:
 def _output_weights(node: Node) -> tuple[nn.Parameter, ...]:
     matrices = [i for i, weight in enumerate(node.weights) if weight.ndim >= 2]
     if node.name == "multi_head_attention_forward":
-        # Its input and its output projection are given to one function, in this order.
+        # One function takes the weights of the input and of the output projection, in this order.
         return node.weights[matrices[1] :] if len(matrices) == 2 else ()
     return node.weights if len(matrices) == 1 else ()

@@ -9,13 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from echoless.config.checks import require
-from echoless.config.metrics import Metric
+from echoless.config.metrics import Metric, info_of
+from echoless.sweeps.commands import RUN, Words, in_folder
 
-RUN = "{run}"  # a word of a command that begins so stands for the trial's own folder: `{run}`, `{run}-tuned`
-
-BESIDE = f"{RUN}/../"  # and one that begins so for a folder that all trials share
-
-Words = tuple[str, ...]
 Reading = Callable[[Path], list[Metric]]  # a run folder -> numbers that no verb prints
 
 
@@ -38,10 +34,10 @@ class Trial:
         require(good, "trial", self.name, "a folder name of letters, digits and . _ + -")
 
     def commands_in(self, out: Path) -> tuple[Words, ...]:
-        return tuple(tuple(_placed(word, out / self.name) for word in words) for words in self.commands)
+        return tuple(tuple(in_folder(word, out / self.name) for word in words) for words in self.commands)
 
     def folders_in(self, out: Path) -> tuple[Path, ...]:
-        return tuple(Path(_placed(word, out / self.name)) for word in self.results)
+        return tuple(Path(in_folder(word, out / self.name)) for word in self.results)
 
     @property
     def group(self) -> tuple[tuple[str, Any], ...]:
@@ -51,13 +47,19 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class Quantity:
-    """A column of the table: the records of results.json that it shows."""
+    """A column of the table: the records of results.json that it shows. Its unit is that of the metric."""
 
     metric: str
-    title: str
+    title: str = ""  # where it is not the metric's own
     protocol: Mapping[str, Any] = field(default_factory=lambda: {"features": "trained"})  # what a record must say
     best: Literal["max", "min"] | None = None  # of several records; None: there is one
-    share: bool = True  # shown as a percentage
+
+    @property
+    def heading(self) -> str:
+        return self.title or info_of(self.metric).heading
+
+    def number(self, value: float) -> str:
+        return f"{100 * value:.1f}" if info_of(self.metric).is_share else f"{value:.3g}"
 
     def belongs(self, metric: Metric) -> bool:
         same = all(metric.protocol.get(key) == value for key, value in self.protocol.items())
@@ -83,6 +85,7 @@ class Experiment:
     quantities: tuple[Quantity, ...]
     published: tuple[Published, ...] = ()
     by: tuple[str, ...] = ()  # keys of a protocol that become columns too, such as "step"
+    contrast: tuple[str, ...] = ("alpha_min", "effective")  # columns in which a row differs from its baseline
     readings: tuple[Reading, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -92,25 +95,7 @@ class Experiment:
         require(not twice, "trials", twice[:3], "different names")
 
 
-def command(verb: str, *positional: str, **options: Any) -> Words:
-    """`("pretrain", "DATA", "--max-steps", "10")`: None is left out, True and False are `--flag` and `--no-flag`."""
-    words = [verb, *positional]
-    for name, value in options.items():
-        flag = name.replace("_", "-")
-        if value is True or value is False:
-            words.append(f"--{flag}" if value else f"--no-{flag}")
-        elif isinstance(value, tuple | list):
-            words += [f"--{flag}", *map(str, value)]
-        elif value is not None:
-            words += [f"--{flag}", str(value)]
-    return tuple(words)
-
-
 def trial_name(settings: Mapping[str, Any]) -> str:
     """`alpha_min-0.6_seed-0`, whatever the values are."""
     words = [re.sub(r"[^A-Za-z0-9._+-]+", "-", f"{key}-{value}") for key, value in settings.items()]
     return "_".join(word.strip("-") for word in words)
-
-
-def _placed(word: str, run: Path) -> str:
-    return f"{run}{word.removeprefix(RUN)}" if word.startswith(RUN) else word

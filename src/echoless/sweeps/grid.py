@@ -8,30 +8,28 @@ from dataclasses import fields
 from typing import Any
 
 from echoless.config import DataConfig
-from echoless.config.checks import nearest, require, require_number, require_whole
+from echoless.config.checks import nearest, require, require_number
 from echoless.config.facts import DataFacts
+from echoless.config.metrics import YIELDS
 from echoless.config.options import PretrainOptions, SweepOptions
 from echoless.recipes.resolve import resolve
-from echoless.sweeps.experiment import RUN, Experiment, Quantity, Trial, Words, command, trial_name
+from echoless.sweeps.commands import RUN, Inputs, Words, command, evaluate_command
+from echoless.sweeps.experiment import Experiment, Quantity, Trial, trial_name
 
 MOST_TRIALS = 10_000
 # Settings of pretrain that are one word each and decide the result.
+SHORTCUTS = ("alpha_min", "variant", "schedule", "per", "fade")
 SWEPT = (
-    *("variant", "schedule", "per", "fade", "decoder", "depth", "width", "decoder_depth", "zero_init"),
+    *SHORTCUTS[1:],
+    *("decoder", "depth", "width", "decoder_depth", "zero_init"),
     *("mask_ratio", "normalize_pixels", "optimizer", "base_lr", "weight_decay", "warmup", "decay", "clip", "ema"),
     *("batch_size", "patch_size"),
 )
 
-KNN = Quantity(metric="knn", title="kNN %")
-LINEAR = Quantity(metric="linear", title="linear %")
-RANK = Quantity(metric="rank_paper", title="rank", share=False)
-MIOU = Quantity(metric="miou", title="mIoU %")
-COLUMNS = {"knn": KNN, "linear": LINEAR, "rank": RANK, "spectral": MIOU}
-
 
 def grid(data: str, options: SweepOptions) -> Experiment:
     """Refuses, before any work, whatever `pretrain` would refuse of any of its runs."""
-    choices = _choices(options)
+    inputs, choices = Inputs.of(data, options), _choices(options)
     varied = [name for name, values in choices.items() if len(values) > 1 or name == "alpha_min"]
     trials: dict[str, Trial] = {}
     for chosen in _combinations(choices):
@@ -41,54 +39,35 @@ def grid(data: str, options: SweepOptions) -> Experiment:
             trial = Trial(
                 name=trial_name(settings),
                 settings=settings,
-                commands=(_train(data, options, chosen, seed), measure(data, options, options.metrics)),
+                commands=(_pretrain_command(inputs, options, chosen, seed), evaluate_command(inputs, options.metrics)),
                 cost=float(chosen.get("depth", 1)) * float(chosen.get("width", 1)) ** 2,
             )
             trials.setdefault(trial.name, trial)
     ordered = sorted(trials.values(), key=lambda trial: trial.settings["seed"])
     title = f"{' x '.join(varied)} on {data}, recipe {options.recipe}"
-    quantities = tuple(COLUMNS[name] for name in dict.fromkeys(options.metrics))
-    return Experiment(name="grid", title=title, trials=tuple(ordered), quantities=quantities)
+    columns = [YIELDS[name][0] for name in dict.fromkeys(options.metrics) if YIELDS[name]]
+    quantities = tuple(Quantity(metric=metric) for metric in columns)
+    contrast = tuple(name for name in SHORTCUTS if len(choices.get(name, ())) > 1) or tuple(varied)
+    return Experiment(name="grid", title=title, trials=tuple(ordered), quantities=quantities, contrast=contrast)
 
 
-def measure(data: str, options: SweepOptions, metrics: tuple[str, ...], **more: Any) -> Words:
-    """Raw pixels and untrained encoders would be the same for many runs: `evaluate` measures them on demand."""
-    return command(
-        "evaluate",
-        RUN,
-        train=data,
-        test=options.test,
-        labels=options.labels,
-        test_labels=options.test_labels,
-        metrics=metrics,
-        device=_device(options),
-        baselines=False,
-        **more,
-    )
-
-
-def _train(data: str, options: SweepOptions, chosen: Mapping[str, Any], seed: int) -> Words:
+def _pretrain_command(inputs: Inputs, options: SweepOptions, chosen: Mapping[str, Any], seed: int) -> Words:
     return command(
         "pretrain",
-        data,
+        inputs.data,
         out=RUN,
         recipe=options.recipe,
         epochs=options.epochs,
         max_steps=options.max_steps,
-        labels=options.labels,
+        labels=inputs.labels,
         **chosen,
         seed=seed,
-        device=_device(options),
+        device=inputs.device,
         resume=True,
     )
 
 
-def _device(options: SweepOptions) -> str | None:
-    return None if options.device == "auto" else options.device
-
-
 def _choices(options: SweepOptions) -> dict[str, list[Any]]:
-    require_whole("seeds", options.seeds, 1, 100)
     require(bool(options.alpha_min), "alpha_min", options.alpha_min, "one or more numbers in [0, 1]")
     for value in options.alpha_min:
         require_number("alpha_min", value, 0, 1)

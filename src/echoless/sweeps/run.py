@@ -1,4 +1,4 @@
-"""How does a sweep go from a plan to a table? Lay it out, say how long it takes, run what is not done, compare."""
+"""How does a sweep go from a plan to a table? Plan, estimate the time, run what is not done, compare."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from echoless.runtime import Progress, StopRequest, duration
 from echoless.storage import read_json_object, write_json
 from echoless.storage.atomic import clear_leftovers, explained
 from echoless.storage.lock import FileLock
-from echoless.sweeps.estimate import Estimate, from_done, from_first_steps
+from echoless.sweeps.estimate import TimeEstimate, estimate_from_finished, estimate_from_first_steps
 from echoless.sweeps.experiment import Experiment, Trial
 from echoless.sweeps.grid import grid
 from echoless.sweeps.local import run_trials, threads_each
@@ -31,25 +31,25 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Swept:
-    """What became of a sweep."""
+class SweepResult:
+    """Which trials failed, and whether the sweep was stopped."""
 
     experiment: Experiment
     failed: tuple[str, ...] = ()
     stopped: bool = False
 
 
-def run_sweep(options: SweepOptions, say: Say) -> Swept:
+def run_sweep(options: SweepOptions, say: Say) -> SweepResult:
     out = Path(options.out)
     experiment = plan(options)
     if not options.print:
-        _look_at_data(options)
-    lock = lay_out(experiment, out)
+        _read_data_once(options)
+    lock = prepare_folder(experiment, out)
     try:
         if options.print:
-            for line in printed(experiment, out):
+            for line in command_lines(experiment, out):
                 say(line)
-            return Swept(experiment)
+            return SweepResult(experiment)
         with StopRequest() as stop:
             return carry_out(experiment, out, stop, say, options.jobs)
     finally:
@@ -63,14 +63,14 @@ def plan(options: SweepOptions) -> Experiment:
     return grid(data, options) if options.paper is None else paper(options.paper, data, options)
 
 
-def _look_at_data(options: SweepOptions) -> None:
-    """Once, before every run would stumble over the same folder; what is decoded here is cached for all of them."""
+def _read_data_once(options: SweepOptions) -> None:
+    """Data that cannot be read is refused once, before any run; what is decoded here is cached for all of them."""
     for data, labels in ((options.data, options.labels), (options.test, options.test_labels)):
         if data is not None:
             read_images(str(data), str(labels) if labels else None)
 
 
-def lay_out(experiment: Experiment, out: Path) -> FileLock:
+def prepare_folder(experiment: Experiment, out: Path) -> FileLock:
     """Make OUT, or make sure that it holds the same sweep; it is ours until the lock is released."""
     with explained(out):
         if out.is_dir() and any(out.iterdir()) and not (out / PLAN).is_file():
@@ -84,14 +84,14 @@ def lay_out(experiment: Experiment, out: Path) -> FileLock:
             require_same_training(out, trial)
         for folder in (out, out / "logs"):
             clear_leftovers(folder)
-        write_json(out / PLAN, described(experiment))
+        write_json(out / PLAN, plan_as_json(experiment))
     except BaseException:
         lock.release()
         raise
     return lock
 
 
-def described(experiment: Experiment) -> dict[str, Any]:
+def plan_as_json(experiment: Experiment) -> dict[str, Any]:
     """The plan as JSON: what sweep.json holds."""
     trials = [
         {"name": trial.name, "settings": dict(trial.settings), "commands": [list(words) for words in trial.commands]}
@@ -105,33 +105,33 @@ def described(experiment: Experiment) -> dict[str, Any]:
     return {**texts, "trials": trials, "published": figures}
 
 
-def printed(experiment: Experiment, out: Path) -> list[str]:
+def command_lines(experiment: Experiment, out: Path) -> list[str]:
     """One line for each trial, to be run anywhere that sees OUT and DATA."""
     return [
         " && ".join(shlex.join(["echoless", *words]) for words in trial.commands_in(out)) for trial in experiment.trials
     ]
 
 
-def carry_out(experiment: Experiment, out: Path, stop: StopRequest, say: Say, jobs: int = 1) -> Swept:
+def carry_out(experiment: Experiment, out: Path, stop: StopRequest, say: Say, jobs: int = 1) -> SweepResult:
     done = [trial for trial in experiment.trials if is_done(out, trial)]
     left = [trial for trial in experiment.trials if trial not in done]
-    estimate = from_done(done, out, jobs)
+    estimate = estimate_from_finished(done, out, jobs)
     say(overview(experiment, done, estimate))
     if left and estimate is None and not stop.requested:
-        estimate = from_first_steps(left, out, stop, say, jobs, threads_each(jobs))
+        estimate = estimate_from_first_steps(left, out, stop, say, jobs, threads_each(jobs))
     if left and not stop.requested:
         how_long = (
-            f"about {estimate.of(left)} ({estimate.source})" if estimate else "how long they take is not known yet"
+            f"about {estimate.of(left)} ({estimate.origin})" if estimate else "how long they take is not known yet"
         )
         say(f"{len(done)} of {len(experiment.trials)} runs are done; {len(left)} to go: {how_long}\n")
-    swept = _run_all(experiment, left, out, jobs, stop, say)
-    if swept.stopped:
+    result = _run_all(experiment, left, out, jobs, stop, say)
+    if result.stopped:
         say(f"stopped by {stop.requested}; all of it is saved: the same command continues")
-        return swept
-    return _compare(swept, out, say)
+        return result
+    return _compare(result, out, say)
 
 
-def overview(experiment: Experiment, done: Sequence[Trial], estimate: Estimate | None) -> str:
+def overview(experiment: Experiment, done: Sequence[Trial], estimate: TimeEstimate | None) -> str:
     """The plan, one line for each setting."""
     groups: dict[tuple[tuple[str, Any], ...], list[Trial]] = {}
     for trial in experiment.trials:
@@ -145,7 +145,9 @@ def overview(experiment: Experiment, done: Sequence[Trial], estimate: Estimate |
     return f"{experiment.title}\n\n{aligned(lines)}\n"
 
 
-def _run_all(experiment: Experiment, left: Sequence[Trial], out: Path, jobs: int, stop: StopRequest, say: Say) -> Swept:
+def _run_all(
+    experiment: Experiment, left: Sequence[Trial], out: Path, jobs: int, stop: StopRequest, say: Say
+) -> SweepResult:
     """One that fails does not keep the others from running."""
     total, to_go = len(experiment.trials), list(left)
     failed: list[str] = []
@@ -164,26 +166,26 @@ def _run_all(experiment: Experiment, left: Sequence[Trial], out: Path, jobs: int
             to_go.remove(trial)
             if outcome.state == "failed":
                 failed.append(trial.name)
-            say(f"[{total - len(to_go)}/{total}] {_told(trial, out, outcome, to_go, jobs)}")
-    return Swept(experiment, tuple(failed), stopped)
+            say(f"[{total - len(to_go)}/{total}] {_outcome_line(trial, out, outcome, to_go, jobs)}")
+    return SweepResult(experiment, tuple(failed), stopped)
 
 
-def _told(trial: Trial, out: Path, outcome: Outcome, rest: Sequence[Trial], jobs: int) -> str:
+def _outcome_line(trial: Trial, out: Path, outcome: Outcome, rest: Sequence[Trial], jobs: int) -> str:
     if outcome.state == "failed":
         return f"{trial.name} FAILED: {outcome.text}"
-    took = sum(entry.seconds for entry in Ledger(out, trial).finished)
-    more = f"; about {duration(took / trial.cost * sum(other.cost for other in rest) / jobs)} to go" if rest else ""
-    return f"{trial.name}: {outcome.text or 'done'} in {duration(took)}{more}"
+    seconds = sum(entry.seconds for entry in Ledger(out, trial).finished)
+    more = f"; about {duration(seconds / trial.cost * sum(other.cost for other in rest) / jobs)} to go" if rest else ""
+    return f"{trial.name}: {outcome.text or 'done'} in {duration(seconds)}{more}"
 
 
-def _compare(swept: Swept, out: Path, say: Say) -> Swept:
-    found = collect(swept.experiment, out)
-    write_csv(out / "sweep.csv", swept.experiment, found)
-    say(f"\n{table(swept.experiment, found)}\n\nevery number: {out / 'sweep.csv'}; the plan: {out / PLAN}")
-    say(_page(swept.experiment, out))
-    if swept.failed:
-        say(f"{len(swept.failed)} of {len(swept.experiment.trials)} runs failed; the same command tries them again")
-    return swept
+def _compare(result: SweepResult, out: Path, say: Say) -> SweepResult:
+    found = collect(result.experiment, out)
+    write_csv(out / "sweep.csv", result.experiment, found)
+    say(f"\n{table(result.experiment, found)}\n\nevery number: {out / 'sweep.csv'}; the plan: {out / PLAN}")
+    say(_page(result.experiment, out))
+    if result.failed:
+        say(f"{len(result.failed)} of {len(result.experiment.trials)} runs failed; the same command tries them again")
+    return result
 
 
 def _page(experiment: Experiment, out: Path) -> str:

@@ -17,15 +17,20 @@ from echoless.storage import write_bytes
 from echoless.sweeps.experiment import Experiment, Quantity, Trial
 
 Columns = tuple[tuple[str, Any], ...]
+ValuesBySeed = dict[Any, float]
 
 
 @dataclass(frozen=True)
-class Row:
-    """One setting: the values of each quantity over the seeds, and what was published of it."""
+class SettingRow:
+    """One setting: the values of each quantity by seed, and what was published of it."""
 
     columns: Mapping[str, Any]
-    values: Mapping[str, list[float]]  # title of a quantity -> one value per seed
+    values: Mapping[str, ValuesBySeed]  # heading of a quantity -> seed -> value
     published: Mapping[str, float]
+
+    @property
+    def seeds(self) -> int:
+        return max((len(values) for values in self.values.values()), default=0)
 
 
 def collect(experiment: Experiment, out: Path) -> dict[str, list[Metric]]:
@@ -41,19 +46,21 @@ def collect(experiment: Experiment, out: Path) -> dict[str, list[Metric]]:
     return found
 
 
-def rows(experiment: Experiment, found: Mapping[str, Sequence[Metric]]) -> list[Row]:
+def rows(experiment: Experiment, found: Mapping[str, Sequence[Metric]]) -> list[SettingRow]:
     """In the order of the trials; where the experiment has columns from the protocol, in the order they were found."""
-    grouped: dict[Columns, dict[str, list[float]]] = {}
+    grouped: dict[Columns, dict[str, ValuesBySeed]] = {}
     for trial in experiment.trials:
-        for key in _places(experiment, trial, found.get(trial.name, ())):
-            values = grouped.setdefault(key, {quantity.title: [] for quantity in experiment.quantities})
+        metrics = found.get(trial.name, ())
+        for key in _row_keys(experiment, trial, metrics):
+            values = grouped.setdefault(key, {quantity.heading: {} for quantity in experiment.quantities})
             for quantity in experiment.quantities:
-                seen = [m.value for m in found.get(trial.name, ()) if _shown(experiment, quantity, m, dict(key))]
-                values[quantity.title] += [_one(quantity, seen)] if seen else []
-    return [Row(dict(key), values, _published(experiment, dict(key))) for key, values in grouped.items()]
+                cell = [m.value for m in metrics if _belongs(experiment, quantity, m, dict(key))]
+                if cell:
+                    values[quantity.heading][trial.settings.get("seed")] = _one(quantity, cell)
+    return [SettingRow(dict(key), values, _published(experiment, dict(key))) for key, values in grouped.items()]
 
 
-def _places(experiment: Experiment, trial: Trial, metrics: Iterable[Metric]) -> list[Columns]:
+def _row_keys(experiment: Experiment, trial: Trial, metrics: Iterable[Metric]) -> list[Columns]:
     """The rows that a trial contributes to."""
     if not experiment.by:
         return [trial.group]
@@ -62,7 +69,7 @@ def _places(experiment: Experiment, trial: Trial, metrics: Iterable[Metric]) -> 
     return list(dict.fromkeys(trial.group + columns for columns in extra)) or [trial.group]
 
 
-def _shown(experiment: Experiment, quantity: Quantity, metric: Metric, columns: Mapping[str, Any]) -> bool:
+def _belongs(experiment: Experiment, quantity: Quantity, metric: Metric, columns: Mapping[str, Any]) -> bool:
     """Whether a number belongs into this cell; numbers at a step or of a scan only where the table asks for them."""
     if not quantity.belongs(metric):
         return False
@@ -80,7 +87,7 @@ def _one(quantity: Quantity, values: Sequence[float]) -> float:
 
 def _published(experiment: Experiment, columns: Mapping[str, Any]) -> dict[str, float]:
     return {
-        quantity.title: figure.value
+        quantity.heading: figure.value
         for quantity in experiment.quantities
         for figure in experiment.published
         if figure.metric == quantity.metric and all(columns.get(k) == v for k, v in figure.settings.items())
@@ -88,43 +95,91 @@ def _published(experiment: Experiment, columns: Mapping[str, Any]) -> dict[str, 
 
 
 def table(experiment: Experiment, found: Mapping[str, Sequence[Metric]]) -> str:
-    """For a terminal, with what has to be known to read it."""
-    shown = rows(experiment, found)
-    names = list(dict.fromkeys(key for row in shown for key in row.columns))
+    """For a terminal: means over seeds, differences from baselines, and what has to be known to read them."""
+    found_rows = rows(experiment, found)
+    names = list(dict.fromkeys(key for row in found_rows for key in row.columns))
     header = [*names, "seeds"]
     for quantity in experiment.quantities:
-        header.append(quantity.title)
-        if any(quantity.title in row.published for row in shown):
+        header.append(quantity.heading)
+        if _has_published(quantity, found_rows):
             header.append("paper")
-    lines = [header] + [_line(experiment, row, names, header) for row in shown]
-    legend = "mean over seeds ± half of the 95 % interval (Student's t); a single seed has none"
-    return "\n".join([experiment.title, "", aligned(lines), "", legend, *experiment.notes])
+    lines = [header] + [_line(experiment, row, names, found_rows) for row in found_rows]
+    parts = [experiment.title, "", aligned(lines), "", seeds_note(found_rows)]
+    if differences := _differences(experiment, found_rows, names):
+        parts += ["", "differences, paired by seed", "", aligned(differences), ""]
+    return "\n".join([*parts, *experiment.notes])
 
 
-def _line(experiment: Experiment, row: Row, names: Sequence[str], header: Sequence[str]) -> list[str]:
-    cells = [_text(row.columns.get(name, "-")) for name in names]
-    cells.append(str(max((len(values) for values in row.values.values()), default=0)))
+def seeds_note(found_rows: Sequence[SettingRow]) -> str:
+    """How many seeds the table rests on, and what its intervals are."""
+    counts = sorted({row.seeds for row in found_rows if row.seeds})
+    if not counts or counts == [1]:
+        return "one seed: there is no interval over seeds, and a difference between rows may be chance"
+    seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"{seeds} seeds: mean ± half of the 95 % interval over seeds (Student's t); one seed alone has no interval"
+
+
+def _has_published(quantity: Quantity, found_rows: Sequence[SettingRow]) -> bool:
+    return any(quantity.heading in row.published for row in found_rows)
+
+
+def _line(experiment: Experiment, row: SettingRow, names: Sequence[str], found_rows: Sequence[SettingRow]) -> list[str]:
+    cells = [*(_text(row.columns.get(name, "-")) for name in names), str(row.seeds)]
     for quantity in experiment.quantities:
-        cells.append(summary(quantity, row.values[quantity.title]))
-        following = header[len(cells)] if len(cells) < len(header) else ""
-        if following == "paper":
-            figure = row.published.get(quantity.title)
-            cells.append("-" if figure is None else _number(quantity, figure))
+        cells.append(summary(quantity, list(row.values[quantity.heading].values())))
+        if _has_published(quantity, found_rows):
+            figure = row.published.get(quantity.heading)
+            cells.append("-" if figure is None else quantity.number(figure))
     return cells
 
 
-def summary(quantity: Quantity, values: Sequence[float]) -> str:
-    """`41.2 ± 1.3`, `41.2`, or `-`."""
+def summary(quantity: Quantity, values: Sequence[float], sign: str = "") -> str:
+    """`41.2 ± 1.3`, `41.2`, or `-`; with the sign "+", `+1.2 ± 0.3`."""
     if not values:
         return "-"
+    mean = values[0] if len(values) == 1 else mean_interval(values).value
+    shown = f"{sign if mean >= 0 else ''}{quantity.number(mean)}"
     if len(values) == 1:
-        return _number(quantity, values[0])
-    mean, low, high = mean_interval(values)
-    return f"{_number(quantity, mean)} ± {_number(quantity, (high - low) / 2)}"
+        return shown
+    _, low, high = mean_interval(values)
+    return f"{shown} ± {quantity.number((high - low) / 2)}"
 
 
-def _number(quantity: Quantity, value: float) -> str:
-    return f"{100 * value:.1f}" if quantity.share else f"{value:.3g}"
+def _differences(experiment: Experiment, found_rows: Sequence[SettingRow], names: Sequence[str]) -> list[list[str]]:
+    """A line for every row that shares two seeds or more with its baseline; nothing where none does."""
+    lines = []
+    for row in found_rows:
+        baseline = _baseline(experiment, row, found_rows)
+        gains = {quantity.heading: _paired(row, baseline, quantity.heading) for quantity in experiment.quantities}
+        shared = max((len(values) for values in gains.values()), default=0)
+        if row is not baseline and shared >= 2:
+            settings = [_text(row.columns.get(name, "-")) for name in names]
+            cells = [summary(quantity, gains[quantity.heading], "+") for quantity in experiment.quantities]
+            lines.append([*settings, _contrast(row, baseline), str(shared), *cells])
+    header = [*names, "against", "seeds", *(quantity.heading for quantity in experiment.quantities)]
+    return [header, *lines] if lines else []
+
+
+def _baseline(experiment: Experiment, row: SettingRow, found_rows: Sequence[SettingRow]) -> SettingRow:
+    """Of the rows that differ from this one in the experiment's contrast alone, the standard residual network or the
+    first."""
+
+    def others(columns: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in columns.items() if key not in experiment.contrast}
+
+    candidates = [each for each in found_rows if others(each.columns) == others(row.columns)]
+    return next((each for each in candidates if each.columns.get("alpha_min") == 1.0), candidates[0])
+
+
+def _contrast(row: SettingRow, baseline: SettingRow) -> str:
+    """What the baseline has instead."""
+    differing = [key for key, value in baseline.columns.items() if row.columns.get(key) != value]
+    return ", ".join(f"{key} {_text(baseline.columns[key])}" for key in differing if key != "effective")
+
+
+def _paired(row: SettingRow, baseline: SettingRow, heading: str) -> list[float]:
+    ours, theirs = row.values[heading], baseline.values[heading]
+    return [value - theirs[seed] for seed, value in ours.items() if seed in theirs]
 
 
 def _text(value: Any) -> str:

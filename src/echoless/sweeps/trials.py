@@ -24,10 +24,11 @@ from typing import Any, Literal
 from echoless.errors import ConfigError, NonFiniteError, UntrustedFile
 from echoless.runtime import StopRequest
 from echoless.storage import read_json_object, write_json
-from echoless.sweeps.experiment import BESIDE, Trial, Words
+from echoless.sweeps.commands import BESIDE, Words
+from echoless.sweeps.experiment import Trial
 
 State = Literal["done", "failed", "stopped"]
-_filling = threading.Lock()  # a folder that trials share is filled by one of them; the others find it done
+_shared_folder = threading.Lock()  # a folder that trials share is filled by one of them; the others find it done
 _POLL_SECONDS = 0.2
 _LAST_BYTES = 4096
 
@@ -126,7 +127,7 @@ def run_trial(
     for words, placed in list(zip(trial.commands, trial.commands_in(out)))[len(ledger.finished) :]:
         ledger.begin(words)
         started = time.monotonic()
-        with _filling if _fills_shared_folder(words) else nullcontext():
+        with _shared_folder if _fills_shared_folder(words) else nullcontext():
             code = run_command(placed, ledger.log, stop, tick, threads=threads)
         if stop.requested:
             return Outcome("stopped", f"stopped by {stop.requested}")

@@ -1,4 +1,4 @@
-"""Where, when and how long did a run go on? `about.json`, and a few of its images: for people, not for numbers."""
+"""Where, when, how long and how fast did a run go on? What about.json records: for people, never for numbers."""
 
 from __future__ import annotations
 
@@ -14,56 +14,130 @@ import torch
 from torch import nn
 
 import echoless
+from echoless.config import RunConfig
+from echoless.data import Images
 from echoless.models import count_parameters
 from echoless.runs import RunFolder
+from echoless.runs.about import sentences
 from echoless.runtime import Team
-from echoless.runtime.machine import memory_bytes, processor, usable_cores
+from echoless.runtime.machine import memory_bytes, processor, usable_cores, vector_features
+from echoless.shortcuts import effective_alpha
 
-SHOWN = 24
 _PACKAGES = ("torch", "numpy", "pillow", "safetensors", "scikit-learn")
+_OF_A_SESSION = ("command", "started", "seconds", "machine", "versions")
+
+
+def run_facts(config: RunConfig, images: Images, model: nn.Module) -> dict[str, Any]:
+    """What the run is, as data; `sentences` says it in words."""
+    record: dict[str, Any] = model.shortcut_record  # type: ignore[assignment]
+    alphas = record["alphas"]
+    parameters = count_parameters(model)
+    return {
+        "data": {
+            "images": images.usable,
+            "height": images.shape.height,
+            "width": images.shape.width,
+            "channels": images.shape.channels,
+            "bits": images.bits,
+        },
+        "model": {"title": config.model.title, "parameters": parameters},
+        "parameters": {"all": parameters, "encoder": count_parameters(getattr(model, "encoder", model))},
+        "shortcuts": {
+            "variant": config.model.body.shortcuts.variant,
+            "first_alpha": alphas[0] if alphas else None,
+            "last_alpha": alphas[-1] if alphas else None,
+            "effective_alpha": effective_alpha(alphas) if alphas else None,
+        },
+        "run": {
+            "steps": config.steps,
+            "batch_size": config.batch_size,
+            "epochs": config.steps * config.batch_size / images.usable,
+            "optimizer": config.optim.name,
+            "precision": config.precision,
+            "compiled": config.compile,
+            "seed": config.seed,
+        },
+    }
+
+
+def opening_lines(facts: Mapping[str, Any], images: Images) -> list[str]:
+    """What is about to happen, in a few lines."""
+    said = sentences(facts)
+    said["data"] += f"; {images.cache_note}"
+    bad = [f"bad image, left out: {each.path}: {each.reason}" for each in images.bad]
+    return [*(f"{name}: {sentence}" for name, sentence in said.items()), *bad]
+
+
+class SessionRecord:
+    """One session of a run in its about.json. Every write is of the whole file; what earlier sessions said stays."""
+
+    def __init__(self, run: RunFolder, command: str, facts: Mapping[str, Any], team: Team) -> None:
+        before = run.read_about()
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        self._run = run
+        self._begun = time.monotonic()
+        self._session: dict[str, Any] = {
+            "command": command,
+            "started": now,
+            "seconds": None,
+            "machine": _machine(team),
+            "versions": _versions(),
+        }
+        self._about: dict[str, Any] = {
+            **facts,
+            **{name: self._session[name] for name in ("command", "machine", "versions")},
+            "started": before.get("started") or now,
+            "sessions": before.get("sessions", 0) + 1,
+            "ended": before.get("ended", 0),
+            "seconds": before.get("seconds", 0.0),
+            "history": [*_history(before), self._session],
+        }
+        run.write_about(self._about)
+
+    def note_speed(self, images_per_second: float) -> None:
+        """For whoever waits to know how long the run will take."""
+        self._about["speed"] = {"images_per_second": images_per_second}
+        self._session["images_per_second"] = images_per_second
+        self._run.write_about(self._about)
+
+    def end(self) -> None:
+        self._session["seconds"] = round(time.monotonic() - self._begun, 1)
+        self._about["ended"] += 1
+        self._about["seconds"] += self._session["seconds"]
+        self._run.write_about(self._about)
+
+
+def _history(before: Mapping[str, Any]) -> list[Any]:
+    """The earlier sessions; of a file that kept no list of them, what it said of the latest."""
+    history = before.get("history")
+    if isinstance(history, list):
+        return history
+    return [{name: before[name] for name in _OF_A_SESSION if name in before}] if before else []
 
 
 @contextmanager
 def recorded(
-    run: RunFolder | None, command: str, model: nn.Module, team: Team, runtime: Mapping[str, Any] | None = None
-) -> Iterator[None]:
-    """Counts the sessions of a run and their seconds. A killed one has begun and not ended, and its time is unknown.
-
-    `runtime`: the settings that the next --resume is to remember.
-    """
-    if run is None:
-        yield
-        return
-    about = _begin(run.read_about(), command, model, team) | {"runtime": dict(runtime or {})}
-    run.write_about(about)
-    started = time.monotonic()
-    yield
-    about["ended"] += 1
-    about["seconds"] += round(time.monotonic() - started, 1)
-    run.write_about(about)
+    run: RunFolder | None, command: str, facts: Mapping[str, Any], team: Team
+) -> Iterator[SessionRecord | None]:
+    """Records a session and its seconds. A killed one has begun and not ended, and its time is unknown."""
+    record = None if run is None else SessionRecord(run, command, facts, team)
+    yield record
+    if record is not None:
+        record.end()
 
 
-def _begin(before: dict[str, Any], command: str, model: nn.Module, team: Team) -> dict[str, Any]:
-    encoder = getattr(model, "encoder", model)
-    return {
-        "command": command,
-        "machine": _machine(team),
-        "versions": {"echoless": echoless.__version__, "python": platform.python_version()}
-        | {name: importlib.metadata.version(name) for name in _PACKAGES},
-        "parameters": {"all": count_parameters(model), "encoder": count_parameters(encoder)},
-        "started": before.get("started") or datetime.now(UTC).isoformat(timespec="seconds"),
-        "sessions": before.get("sessions", 0) + 1,
-        "ended": before.get("ended", 0),
-        "seconds": before.get("seconds", 0.0),
-    }
+def _versions() -> dict[str, str]:
+    ours = {"echoless": echoless.__version__, "python": platform.python_version()}
+    return ours | {name: importlib.metadata.version(name) for name in _PACKAGES}
 
 
 def _machine(team: Team) -> dict[str, Any]:
-    """What it ran on; no name of the host or of a person."""
+    """What it ran on; no name of the host or of a person. Vector units round differently, so they are named."""
     cuda = team.device.type == "cuda"
     return {
         "system": f"{platform.system()} {platform.machine()}",
         "processor": processor(),
+        "vector_features": vector_features(),
         "cores": usable_cores(),
         "threads": torch.get_num_threads(),
         "memory_gb": round(memory_bytes()[0] / 2**30, 1),

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from echoless.data import Images, Latents, evaluation_batches
 from echoless.measures.rank import rank_paper, rankme
-from echoless.models import Denoiser, Features
+from echoless.models import Features
 from echoless.objectives import DiffusionObjective, FlowObjective, Objective, noised
 from echoless.randomness import generator_for
 
@@ -57,10 +57,10 @@ def look(model: nn.Module, objective: Objective, probe_BCHW: Tensor, device: tor
     }
 
 
-def _features(model: nn.Module, objective: Objective, images_BCHW: Tensor, piece: int) -> Features:
-    """Of the images as they are, or, for a denoiser, under a little noise that is the same at every look."""
-    if not isinstance(model, Denoiser):
-        return model.features(images_BCHW)  # type: ignore[operator]
+def _features(model: Any, objective: Objective, images_BCHW: Tensor, piece: int) -> Features:
+    """Of the images as they are; of a diffusion model, with a little noise that is the same at every call."""
+    if not model.config.body.denoises:
+        return model.features(images_BCHW)
     assert isinstance(objective, DiffusionObjective | FlowObjective)
     noise = torch.randn(images_BCHW.shape, generator=generator_for(0, "probe", piece)).to(images_BCHW.device)
     return model.features(*noised(objective, images_BCHW, PROBE_LEVEL, noise))

@@ -16,12 +16,10 @@ from torch import nn
 
 from echoless.config import RunConfig, RuntimeConfig
 from echoless.data import Images, Latents
-from echoless.models import count_parameters
 from echoless.randomness import generator_for
 from echoless.runs import RunFolder, check_run, find_latest_valid, open_run
 from echoless.runtime import Progress, StopRequest, Team, join_team, leave_team
-from echoless.shortcuts import effective_alpha
-from echoless.training.about import recorded
+from echoless.training.about import opening_lines, recorded, run_facts
 from echoless.training.loop import Session, train
 from echoless.training.step import make_trainee
 from echoless.training.task import build_task
@@ -98,8 +96,9 @@ def launch(job: Launch) -> bool:
     model, objective = build_task(config, generator_for(config.seed, "init", 0))
     started = warm_start(model, Path(job.init)) if job.init and not _has_checkpoint(job) else ""
     trainee = make_trainee(config, model, objective, place.team)
-    about = recorded(place.run, job.command, model, place.team, job.remembered)
-    with about, Progress("training", config.steps) as progress:
+    facts = run_facts(config, job.images, model)
+    about = recorded(place.run, job.command, facts | {"runtime": dict(job.remembered)}, place.team)
+    with about as record, Progress("training", config.steps) as progress:
         session = Session(
             trainee=trainee,
             images=job.images,
@@ -110,8 +109,9 @@ def launch(job: Launch) -> bool:
             progress=progress,
             judge=job.judge,
             latents=job.latents,
+            note_speed=None if record is None else record.note_speed,
         )
-        for line in describe(config, job.images, model):
+        for line in opening_lines(facts, job.images):
             session.say(line)
         if started:
             session.say(started)
@@ -121,23 +121,3 @@ def launch(job: Launch) -> bool:
 def _has_checkpoint(job: Launch) -> bool:
     """Whether the weights come from the run's own checkpoint."""
     return job.resume and find_latest_valid(job.place.out / "checkpoints") is not None
-
-
-def describe(config: RunConfig, images: Images, model: nn.Module) -> list[str]:
-    """What is about to happen, in a few lines."""
-    shape = images.shape
-    record: dict[str, Any] = model.shortcut_record  # type: ignore[assignment]
-    alphas = record["alphas"]
-    epochs = config.steps * config.batch_size / images.usable
-    fading = (
-        f"alpha from {alphas[0]:.3g} to {alphas[-1]:.4g}, effective {effective_alpha(alphas):.1e}" if alphas else ""
-    )
-    return [
-        f"data: {images.usable} images of about {shape.height} x {shape.width}, {shape.channels} channel(s), "
-        f"{images.bits} bit; {images.cache_note}",
-        f"model: {config.model.title}, {count_parameters(model) / 1e6:.1f} M parameters",
-        f"shortcuts: {config.model.body.shortcuts.variant}, {fading or 'one learned alpha each'}",
-        f"run: {config.steps} steps of {config.batch_size} images ({epochs:.1f} epochs), {config.optim.name}, "
-        f"{config.precision}, {'compiled' if config.compile else 'not compiled'}, seed {config.seed}",
-        *(f"bad image, left out: {bad.path}: {bad.reason}" for bad in images.bad),
-    ]

@@ -39,6 +39,7 @@ class Session:
     judge: Callable[[nn.Module], dict[str, float]] | None = None  # asked after every epoch, for supervised runs
     board: Board | None = None
     latents: Latents | None = None  # what is trained on instead of pixels
+    note_speed: Callable[[float], None] | None = None  # told the images per second after the first steps
 
     @property
     def config(self) -> RunConfig:
@@ -225,8 +226,11 @@ def _record(session: Session, done: int, report: StepReport, clock: Clock, probe
     if clock.steps == 1:
         session.progress.begin(done)  # the first step warms up, and compiles: it says nothing of the others
     session.progress.show(done, f"loss {report.loss:.4f}  {speed}")
-    if clock.steps == _STEPS_BEFORE_ESTIMATE and (left := session.progress.seconds_left(done)):
-        session.progress.say(f"about {duration(left)} to go at {speed}")
+    if clock.steps == _STEPS_BEFORE_ESTIMATE:
+        if session.note_speed is not None:
+            session.note_speed(rates["images_per_second"])
+        if left := session.progress.seconds_left(done):
+            session.progress.say(f"about {duration(left)} to go at {speed}")
     due, last = session.every("log_every"), done == session.config.steps
     judged = session.judge is not None and (last or _ends_epoch(session, done))
     if done % due and not last and done != 1 and not judged:

@@ -130,7 +130,7 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
 def encoder_of(trainee: Trainee) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, Any]]:
     """The trained body as (tensors, config, shortcuts): of the averaged weights where there are any."""
     model: Any = trainee.model if trainee.ema is None else trainee.ema.module
-    body = getattr(model, "encoder", model)
+    body = model.body
     data = trainee.config.data
     config = {
         "kind": body.config.kind,

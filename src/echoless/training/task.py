@@ -21,74 +21,55 @@ from echoless.config import (
     RunConfig,
     SiTConfig,
     UViTConfig,
-    ViTConfig,
 )
 from echoless.config.supervised import ClassifierConfig, SupervisedConfig
 from echoless.errors import ConfigError
-from echoless.models import DINO, MAE, MoCo, SiT, UViT, ViT
-from echoless.models.classifier import Classifier
+from echoless.models import fresh
 from echoless.objectives import DINOObjective, InfoNCEObjective, MaskedObjective, Objective, denoising_objective
 from echoless.objectives.supervised import SupervisedObjective
-from echoless.shortcuts import init_skipless_
 
 Task = tuple[nn.Module, Objective]
-# The config of each, the generator of the first weights, and the length of the run, for what changes on the way.
-Builder = Callable[[Any, Any, torch.Generator, int], Task]
 
 
-def _masked(model: MAEConfig, objective: MaskedConfig, generator: torch.Generator, steps: int) -> Task:
-    mae = MAE(model, generator)
-    initialise_skipless(mae.encoder, generator)
-    return mae, MaskedObjective(objective, math.prod(model.encoder.grid))
+def _masked(objective: MaskedConfig, model: MAEConfig, steps: int) -> Objective:
+    return MaskedObjective(objective, math.prod(model.encoder.grid))
 
 
-def _supervised(model: ClassifierConfig, objective: SupervisedConfig, generator: torch.Generator, steps: int) -> Task:
-    classifier = Classifier(model, generator)
-    initialise_skipless(classifier.encoder, generator)
-    branches = model.encoder.blocks * (2 if isinstance(model.encoder, ViTConfig) else 1)
-    return classifier, SupervisedObjective(objective, model.classes, branches)
+def _supervised(objective: SupervisedConfig, model: ClassifierConfig, steps: int) -> Objective:
+    return SupervisedObjective(objective, model.classes, model.encoder.branches)
 
 
-def initialise_skipless(encoder: nn.Module, generator: torch.Generator) -> None:
-    """Where the config asks for it. Here and not in the model: weights that are read from a file need no start."""
-    if isinstance(encoder, ViT) and encoder.config.init_scheme == "skipless":
-        alpha, beta, c = encoder.config.init_constants
-        init_skipless_(encoder, alpha, beta, c, generator=generator)
+def _denoising(objective: DiffusionConfig | FlowConfig, model: UViTConfig | SiTConfig, steps: int) -> Objective:
+    return denoising_objective(objective, (model.channels, *model.image_size), model.classes)
 
 
-def _denoising(
-    model: UViTConfig | SiTConfig, objective: DiffusionConfig | FlowConfig, generator: torch.Generator, steps: int
-) -> Task:
-    shape = (model.channels, *model.image_size)
-    network = UViT(model, generator) if isinstance(model, UViTConfig) else SiT(model, generator)
-    return network, denoising_objective(objective, shape, model.classes)
+def _infonce(objective: InfoNCEConfig, model: MoCoConfig, steps: int) -> Objective:
+    return InfoNCEObjective(objective, steps)
 
 
-def _contrastive(model: MoCoConfig, objective: InfoNCEConfig, generator: torch.Generator, steps: int) -> Task:
-    return MoCo(model, generator), InfoNCEObjective(objective, steps)
+def _distillation(objective: DistillationConfig, model: DINOConfig, steps: int) -> Objective:
+    return DINOObjective(objective, steps)
 
 
-def _distillation(model: DINOConfig, objective: DistillationConfig, generator: torch.Generator, steps: int) -> Task:
-    return DINO(model, generator), DINOObjective(objective, steps)
-
-
-TASKS: dict[tuple[Any, Any], Builder] = {
-    (MAEConfig, MaskedConfig): _masked,
-    (ClassifierConfig, SupervisedConfig): _supervised,
-    (UViTConfig, DiffusionConfig): _denoising,
-    (UViTConfig, FlowConfig): _denoising,
-    (SiTConfig, DiffusionConfig): _denoising,
-    (SiTConfig, FlowConfig): _denoising,
-    (MoCoConfig, InfoNCEConfig): _contrastive,
-    (DINOConfig, DistillationConfig): _distillation,
+# (kind of model, kind of objective) -> the objective, given both configs and the length of the run, which decides the
+# schedules of temperatures and momenta.
+OBJECTIVES: dict[tuple[str, str], Callable[[Any, Any, int], Objective]] = {
+    ("mae", "masked"): _masked,
+    ("classifier", "supervised"): _supervised,
+    ("uvit", "diffusion"): _denoising,
+    ("uvit", "flow"): _denoising,
+    ("sit", "diffusion"): _denoising,
+    ("sit", "flow"): _denoising,
+    ("moco", "infonce"): _infonce,
+    ("dino", "distillation"): _distillation,
 }
 
 
 def build_task(config: RunConfig, generator: torch.Generator) -> Task:
     """A fresh model and what it minimises; refuses a pair that does not belong together."""
     model, objective = config.model, config.objective
-    builder = TASKS.get((type(model), type(objective)))
-    if builder is None:
-        pairs = ", ".join(f"{a.kind} with {b.kind}" for a, b in TASKS)
+    make = OBJECTIVES.get((model.kind, objective.kind))
+    if make is None:
+        pairs = ", ".join(f"{a} with {b}" for a, b in OBJECTIVES)
         raise ConfigError(f"model and objective are {model.kind} with {objective.kind}; allowed: {pairs}")
-    return builder(model, objective, generator, config.steps)
+    return fresh(model, generator), make(objective, model, config.steps)

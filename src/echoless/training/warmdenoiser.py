@@ -8,15 +8,15 @@ factor starts at 1 again. Long skips that the old network did not have start at 
 
 from __future__ import annotations
 
-from pathlib import Path
+import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from echoless.config import SiTConfig, UViTConfig, from_dict
 from echoless.errors import RunError
 from echoless.models import SiT, UViT
-from echoless.runs import Weights, require_same_shortcuts
+from echoless.runs.open import TrainedBody
 from echoless.shortcuts import Faded, stream_factors
 
 _SAME = ("image_size", "patch_size", "channels", "width", "depth", "heads", "mlp_ratio")
@@ -24,40 +24,26 @@ _SAME_TOO = {"uvit": ("conv",), "sit": ("learn_sigma", "time_waves")}
 
 
 @torch.no_grad()
-def start_denoiser(model: UViT | SiT, weights: Weights, source: Path) -> str:
-    """Load weights of the same kind and sizes, under any fixed alphas. Returns what is to be said about it."""
-    old = _rebuilt(model, weights, source)
-    _require_fitting(old, model, source)
+def start_denoiser(model: UViT | SiT, trained: TrainedBody) -> str:
+    """Load weights of the same kind and sizes, under any fixed alphas. Returns a sentence saying what was done."""
+    old: UViT | SiT = trained.model
+    _require_fitting(old, model, trained.name)
     moved = old.shortcut_record != model.shortcut_record
     gained = bool(model.skips) and not old.skips
-    if moved and isinstance(old, SiT):
-        _move_sit(old, _alphas(old), _alphas(model))
-    elif moved and isinstance(old, UViT):
-        _move_uvit(old, _alphas(old), _alphas(model))
+    said = _said(trained.title, old, model, moved, gained)
+    if moved:
+        MOVES[old.config.kind](old, _alphas(old), _alphas(model))
     state = old.state_dict()
-    if relabelled := old.config.classes != model.config.classes:
-        fresh = {} if model.label_table is None else {"label_table": model.label_table}
-        state = {name: value for name, value in state.items() if name != "label_table"} | fresh
+    if old.config.classes != model.config.classes:
+        own = {} if model.label_table is None else {"label_table": model.label_table}
+        state = {name: value for name, value in state.items() if name != "label_table"} | own
     if gained:
         state |= {f"skips.{name}": torch.zeros_like(value) for name, value in model.skips.state_dict().items()}
     model.load_state_dict(state)
-    return _said(source, old, model, moved, gained, relabelled)
+    return said
 
 
-def _rebuilt(model: UViT | SiT, weights: Weights, source: Path) -> UViT | SiT:
-    if (found := weights.config.get("kind")) != model.config.kind:
-        raise RunError(f"--init {source} holds a network of kind {found!r}; allowed for this run: {model.config.kind}")
-    described = weights.config.get("model", {})
-    if isinstance(model, UViT):
-        old: UViT | SiT = UViT(from_dict(UViTConfig, described, "model"))
-    else:
-        old = SiT(from_dict(SiTConfig, described, "model"))
-    require_same_shortcuts(old.shortcut_record, weights.shortcuts, names=("its config", "its weights"))
-    old.load_state_dict(weights.tensors)
-    return old
-
-
-def _require_fitting(old: UViT | SiT, new: UViT | SiT, source: Path) -> None:
+def _require_fitting(old: UViT | SiT, new: UViT | SiT, source: str) -> None:
     names = (*_SAME, *_SAME_TOO[new.config.kind])
     pairs = {name: (getattr(old.config, name), getattr(new.config, name)) for name in names}
     pairs["extra_tokens"] = (old.config.extra_tokens, new.config.extra_tokens)
@@ -110,6 +96,9 @@ def _move_uvit(model: UViT, old: list[float], new: list[float]) -> None:
             kept.append(factor)
 
 
+MOVES: dict[str, Callable[[Any, list[float], list[float]], None]] = {"sit": _move_sit, "uvit": _move_uvit}
+
+
 def _factors(old: list[float], new: list[float]) -> tuple[float, ...]:
     try:
         return stream_factors(old, new)
@@ -123,17 +112,18 @@ def _rescale(linear: Any, source: float, target: float) -> None:
     linear.bias.mul_(target)
 
 
-def _said(source: Path, old: UViT | SiT, new: UViT | SiT, moved: bool, gained: bool, relabelled: bool) -> str:
+def _said(source: str, old: UViT | SiT, new: UViT | SiT, moved: bool, gained: bool) -> str:
     parts = [f"started from {source}"]
     if moved:
         then, now = (_last(model) for model in (old, new))
         parts.append(f"branches rescaled from alpha_min {then:.4g} to {now:.4g}, the function is unchanged")
     if gained:
         parts.append("its new long skips start at zero")
-    if relabelled:
+    if old.config.classes != new.config.classes:
         parts.append(f"labels start anew ({old.config.classes} there, {new.config.classes} here)")
     return "; ".join(parts)
 
 
 def _last(model: UViT | SiT) -> float:
-    return float(model.shortcut_record["alphas"][-1])
+    alphas = model.shortcut_record["alphas"]
+    return float(alphas[-1]) if alphas else math.nan

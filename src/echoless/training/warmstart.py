@@ -1,43 +1,36 @@
 """How do trained weights start another run? Moved to its shortcuts first, so that the function does not change.
 
 Weights trained under one schedule are rescaled to the other (shortcuts/fold.py). A long skip reads the stream that was
-rescaled, so the part of it that looks at the encoder is divided by the same factor.
+rescaled, so the part of it that reads the encoder is divided by the same factor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from echoless.config import MAEConfig, RunConfig, ViTConfig, from_dict
+from echoless.config import ViTConfig
 from echoless.errors import EcholessError, RunError
-from echoless.models import DINO, MAE, MoCo, SiT, UViT, ViT
+from echoless.models import MAE, ViT
 from echoless.models.layers import resample_positions
-from echoless.runs import find_latest_valid, load_checkpoint, load_weights, require_same_shortcuts
+from echoless.runs import require_same_shortcuts
+from echoless.runs.open import SOURCES, TrainedBody, load_body, load_model
 from echoless.shortcuts import Faded, reschedule, stream_factors
 from echoless.training.warmdenoiser import start_denoiser
 
 
-def warm_start(model: nn.Module, source: Path) -> str:
-    """Load the weights of a run (all of them) or of an encoder folder (the encoder). Returns a sentence saying what."""
+def warm_start(model: Any, source: Path) -> str:
+    """Load weights into a fresh model: of a masked autoencoder all, else of the body. Returns a sentence about it."""
     source = Path(source)
     require_source(source)
     try:
-        if isinstance(model, MAE) and (source / "checkpoints").is_dir():
+        if model.config.kind == "mae" and (source / "checkpoints").is_dir():
             return _from_run(model, source)
-        encoder = getattr(model, "encoder", model)
-        if isinstance(encoder, ViT):
-            started = _from_encoder(encoder, source)
-            if isinstance(model, MoCo | DINO):
-                model.share_encoder()
-            return started
-        if isinstance(encoder, UViT | SiT):
-            return start_denoiser(encoder, load_weights(_encoder_folder(source)), source)
-        return _as_it_is(encoder, source)
+        return _from_body(model, source)
     except RuntimeError as error:  # torch's report of tensors that do not fit
         if isinstance(error, EcholessError):
             raise
@@ -46,15 +39,62 @@ def warm_start(model: nn.Module, source: Path) -> str:
 
 def require_source(source: Path) -> None:
     """Refuse early what cannot start a run."""
-    if not any((source / name).exists() for name in ("checkpoints", "encoder", "model.safetensors")):
-        found = "holds neither checkpoints nor an encoder" if source.is_dir() else "is no folder"
-        raise RunError(f"--init {source} {found}; allowed: a run, or an encoder folder")
+    if not any((source / name).exists() for name in ("checkpoints", "encoder", "model.safetensors", "MANIFEST.json")):
+        found = "holds no trained model" if source.is_dir() else "is no folder"
+        raise RunError(f"--init {source} {found}; allowed: {SOURCES}")
 
+
+def _from_body(model: Any, source: Path) -> str:
+    kind = model.body.config.kind
+    trained = load_body(source, kinds=(kind,), use="for --init of this run")
+    said = STARTS.get(kind, _start_unmoved)(model.body, trained)
+    model.share_encoder()
+    return said
+
+
+def _from_run(model: MAE, source: Path) -> str:
+    """Encoder and, where it is of the same kind, decoder."""
+    whole = load_model(source)
+    if whole.config.model.kind != "mae":
+        return _from_body(model, source)
+    old: MAE = whole.model
+    _require_same_sizes(old.encoder.config, model.encoder.config, str(source))
+    moved = _move(old.encoder, model.encoder)
+    _rescale_skips(old, model)
+    model.encoder.load_state_dict(_resized(moved.state_dict(), moved, model.encoder))
+    note = _moved_note(old.encoder, model.encoder)
+    if old.config.decoder != model.config.decoder:
+        return f"started from the encoder of {source}, {whole.origin}{note}"
+    decoder = {name: tensor for name, tensor in old.decoder.state_dict().items() if name != "positions"}
+    model.decoder.load_state_dict(decoder | {"positions": model.decoder.positions})
+    return f"started from {source}, {whole.origin}{note}"
+
+
+def _start_vit(encoder: ViT, trained: TrainedBody) -> str:
+    _require_same_sizes(trained.config, encoder.config, trained.name)
+    moved = _move(trained.model, encoder)
+    encoder.load_state_dict(_resized(moved.state_dict(), moved, encoder))
+    return f"started from the encoder {trained.title}{_moved_note(trained.model, encoder)}"
+
+
+def _start_unmoved(body: Any, trained: TrainedBody) -> str:
+    """Networks whose shortcuts cannot be moved: the same sizes and the same shortcuts, or nothing."""
+    names = ("this run", f"--init {trained.name}")
+    require_same_shortcuts(body.shortcut_record, trained.model.shortcut_record, names=names)
+    body.load_state_dict(trained.model.state_dict())
+    return f"started from {trained.title}"
+
+
+STARTS: dict[str, Callable[[Any, TrainedBody], str]] = {
+    "vit": _start_vit,
+    "uvit": start_denoiser,
+    "sit": start_denoiser,
+}
 
 _SAME = ("patch_size", "channels", "width", "depth", "heads", "mlp_ratio", "final_norm")
 
 
-def _require_same_sizes(old: ViTConfig, new: ViTConfig, source: Path) -> None:
+def _require_same_sizes(old: ViTConfig, new: ViTConfig, source: str) -> None:
     """By name, because torch would list every tensor, and would not notice another number of heads."""
     differing = [
         f"{name} is {getattr(old, name)} there and {getattr(new, name)} here"
@@ -63,57 +103,6 @@ def _require_same_sizes(old: ViTConfig, new: ViTConfig, source: Path) -> None:
     ]
     if differing:
         raise RunError(f"--init {source} does not fit this model: {', '.join(differing)}")
-
-
-def _from_run(model: MAE, source: Path) -> str:
-    found = find_latest_valid(source / "checkpoints")
-    if found is None:
-        raise RunError(f"--init {source} has no checkpoint; allowed: a run with one, or an encoder folder")
-    checkpoint = load_checkpoint(found.path)
-    config = from_dict(RunConfig, checkpoint.manifest["config"]).model
-    if not isinstance(config, MAEConfig):
-        return _from_encoder(model.encoder, source)
-    _require_same_sizes(config.encoder, model.encoder.config, source)
-    old = MAE(config)
-    require_same_shortcuts(old.shortcut_record, checkpoint.manifest["shortcuts"], names=("its config", "its weights"))
-    averaged = checkpoint.tensors.get("ema", {})  # where there are averaged weights, they are the result of the run
-    trained = {name.removeprefix("module."): value for name, value in averaged.items() if name != "n_averaged"}
-    old.load_state_dict(trained or checkpoint.tensors["model"])
-    moved = _move(old.encoder, model.encoder)
-    _rescale_skips(old, model)
-    model.encoder.load_state_dict(_resized(moved.state_dict(), moved, model.encoder))
-    if config.decoder == model.config.decoder:
-        decoder = {name: tensor for name, tensor in old.decoder.state_dict().items() if name != "positions"}
-        model.decoder.load_state_dict(decoder | {"positions": model.decoder.positions})
-        return f"started from {source}, step {checkpoint.step}{_moved_note(old.encoder, model.encoder)}"
-    return f"started from the encoder of {source}, step {checkpoint.step}{_moved_note(old.encoder, model.encoder)}"
-
-
-def _as_it_is(body: Any, source: Path) -> str:
-    """Bodies whose shortcuts cannot be moved: the same sizes and the same shortcuts, or nothing."""
-    folder = _encoder_folder(source)
-    weights = load_weights(folder)
-    if (found := weights.config.get("kind")) != body.config.kind:
-        raise RunError(f"--init {source} holds a body of kind {found!r}; allowed for this model: {body.config.kind}")
-    require_same_shortcuts(body.shortcut_record, weights.shortcuts, names=("this run", f"--init {source}"))
-    body.load_state_dict(weights.tensors)
-    return f"started from {folder}"
-
-
-def _encoder_folder(source: Path) -> Path:
-    return source if (source / "model.safetensors").exists() else source / "encoder"
-
-
-def _from_encoder(encoder: ViT, source: Path) -> str:
-    weights = load_weights(_encoder_folder(source))
-    config = from_dict(ViTConfig, weights.config.get("model", {}), "model")
-    _require_same_sizes(config, encoder.config, source)
-    old = ViT(config)
-    require_same_shortcuts(old.shortcut_record, weights.shortcuts, names=("its config", "its weights"))
-    old.load_state_dict(weights.tensors)
-    moved = _move(old, encoder)
-    encoder.load_state_dict(_resized(moved.state_dict(), moved, encoder))
-    return f"started from the encoder {source}{_moved_note(old, encoder)}"
 
 
 def _move(old: ViT, new: ViT) -> ViT:

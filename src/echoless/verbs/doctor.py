@@ -34,18 +34,19 @@ NEEDED = {
     "tyro": "",
     "rich": "",
     "scikit-learn": "",
+    "threadpoolctl": "",
     "scipy": "",
     "matplotlib": "",
     "jinja2": "",
+    "markupsafe": "",
     "pytorch-optimizer": "",
 }
 # Extra -> its distributions, and what they add.
 EXTRAS = {
     "fast": (("simplejpeg",), "small JPEGs decoded several times as fast, to the same pixels"),
-    "hf": (("transformers", "diffusers", "datasets"), "encoders to and from transformers, models of diffusers"),
+    "hf": (("transformers", "diffusers"), "encoders to and from transformers, models of diffusers"),
     "timm": (("timm",), "encoders to and from timm"),
     "science": (("tifffile", "pydicom"), "TIFF of any depth and number of channels, DICOM"),
-    "shards": (("webdataset",), "WebDataset's own tools for .tar shards; reading them needs nothing"),
     "ode": (("torchdiffeq",), "adaptive ODE solvers for samplers"),
     "onnx": (("onnx", "onnxruntime", "onnxscript"), "export to ONNX"),
     "tracking": (("tensorboard",), "--tensorboard"),

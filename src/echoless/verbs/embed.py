@@ -11,6 +11,7 @@ from echoless.verbs.signature import signature_of
 
 if TYPE_CHECKING:
     from echoless.data import Images
+    from echoless.evaluation.encoder import Encoder
 
 
 @signature_of(EmbedOptions)
@@ -19,16 +20,16 @@ def embed(options: EmbedOptions) -> int:
     require_data(options.data)
 
     from echoless.evaluation import embed as embedding
-    from echoless.evaluation.encoder import open_encoder
     from echoless.evaluation.extract import View
+    from echoless.evaluation.frozen import load
     from echoless.runtime import Progress, join_team, leave_team
 
     source, out, latent = str(options.run), Path(options.out), str(options.latent) if options.latent else None
     embedding.check_target(out, options.overwrite)
     team = join_team(options.device)
     try:
-        encoder = open_encoder(source, device=str(team.device), noise=options.noise, latent=latent)
-        images = _read(options, leads=team.leads)
+        encoder = load(source, device=str(team.device), noise=options.noise, latent=latent)
+        images = _read(options, encoder, leads=team.leads)
         layer = encoder.default_layer if options.layer == "last" else options.layer
         with Progress("embedding", images.usable, "images") as progress:
             return embedding.embed(
@@ -47,13 +48,14 @@ def embed(options: EmbedOptions) -> int:
         leave_team()
 
 
-def _read(options: EmbedOptions, *, leads: bool) -> Images:
+def _read(options: EmbedOptions, encoder: Encoder, *, leads: bool) -> Images:
     """Every process reads; one of them says how far it is."""
     from echoless.data import open_images
-    from echoless.runs.open import converted_channels
     from echoless.runtime import Progress
 
     with Progress("reading images", 1, "images") as reading:
+        if encoder.checkpoint is not None and leads:
+            reading.say(f"the run has not ended: embedding with {encoder.name}")
 
         def show(done: int, total: int) -> None:
             reading.total = total
@@ -62,7 +64,7 @@ def _read(options: EmbedOptions, *, leads: bool) -> Images:
         return open_images(
             options.data,
             labels=Path(options.labels) if options.labels else None,
-            channels=converted_channels(str(options.run)),
+            channels=encoder.converted_channels,
             progress=show if leads else None,
             say=reading.say if leads else None,
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from echoless.config.metrics import Metric
+from echoless.config.metrics import Metric, Metrics
 from echoless.config.options import EvaluateOptions
 from echoless.config.options.fields import AnyPath
 from echoless.data import Images, default_cache_dir
@@ -15,18 +15,18 @@ from echoless.data.overlap import overlap_warning
 from echoless.data.reading import align_classes, read_images
 from echoless.errors import RunError
 from echoless.evaluation import noise_grid as grid
-from echoless.evaluation.bench import Bench, Subject
 from echoless.evaluation.classify import check_labels, fold_count
-from echoless.evaluation.encoder import Encoder, open_encoder, raw_pixels
+from echoless.evaluation.context import Evaluation, FeatureSource
+from echoless.evaluation.encoder import Encoder, raw_pixels
 from echoless.evaluation.extract import check_channels
+from echoless.evaluation.frozen import load
 from echoless.evaluation.layer_scan import check_layers, scan, scan_features
 from echoless.evaluation.layer_scan import wanted as scan_wanted
-from echoless.evaluation.rank_against_accuracy import across, open_others
-from echoless.evaluation.registry import METRICS
+from echoless.evaluation.rank_against_accuracy import correlate_runs, open_others
+from echoless.evaluation.registry import MEASUREMENTS
 from echoless.evaluation.snapshots import check_snapshots, measure_snapshots
 from echoless.reports.datasheet import show_data
 from echoless.runs import RunFolder
-from echoless.runs.open import converted_channels
 from echoless.runtime import choose_device
 from echoless.verbs.early import require_data, require_test_of
 from echoless.verbs.signature import signature_of
@@ -35,63 +35,65 @@ Say = Callable[[str], None]
 
 
 @signature_of(EvaluateOptions)
-def evaluate(options: EvaluateOptions, say: Say = print) -> list[Metric]:
+def evaluate(options: EvaluateOptions, say: Say = print) -> Metrics:
     """Returns every number with its protocol; they are also added to RUN/results.json."""
     require_test_of(options.test_labels, options.test)
     require_data(options.train, options.test)
-    bench = _prepare(options, say)
-    measured = _allowed(bench)
-    _check(bench, measured)
-    metrics: list[Metric] = []
-    for part in _parts(bench, measured, open_others(bench, measured)):
+    evaluation = _prepare(options, say)
+    measured = _allowed(evaluation)
+    _check(evaluation, measured)
+    metrics = Metrics()
+    for part in _parts(evaluation, measured, open_others(evaluation, measured)):
         metrics += part
-        if bench.run is not None:  # part by part, so that little is lost when the rest is interrupted
-            RunFolder(bench.run).add_results([metric.to_json() for metric in part])
-    if bench.run is not None:
-        _show_own_images(RunFolder(bench.run), bench)
+        if evaluation.run is not None:  # part by part, so that little is lost when the rest is interrupted
+            RunFolder(evaluation.run).add_results([metric.to_json() for metric in part])
+    if evaluation.run is not None:
+        _show_own_images(RunFolder(evaluation.run), evaluation)
     return metrics
 
 
-def _parts(bench: Bench, measured: Sequence[str], others: Sequence[Bench]) -> Iterator[list[Metric]]:
-    """The grid that chooses a level of noise, every subject, then layers, then snapshots, then other runs."""
-    if grid.wanted(bench):
-        bench, searched = grid.search(bench, measured)
+def _parts(evaluation: Evaluation, measured: Sequence[str], others: Sequence[Evaluation]) -> Iterator[list[Metric]]:
+    """The grid that chooses a level of noise, every source, then layers, then snapshots, then other runs."""
+    if grid.wanted(evaluation):
+        evaluation, searched = grid.search(evaluation, measured)
         yield searched
-    layers = scan_features(bench) if scan_wanted(bench) else None
-    for subject in _subjects(bench):
-        wanted = [name for name in measured if subject.name == "trained" or METRICS[name].baselines]
-        yield [metric for name in wanted for metric in METRICS[name].of(subject)]
+    layers = scan_features(evaluation) if scan_wanted(evaluation) else None
+    for source in _sources(evaluation):
+        wanted = [name for name in measured if source.name == "trained" or MEASUREMENTS[name].baselines]
+        yield [metric for name in wanted for metric in MEASUREMENTS[name].measure(source)]
     if layers is not None:
-        yield scan(bench, measured, *layers)
-    if bench.options.snapshots:
-        over_training = measure_snapshots(bench, measured)
+        yield scan(evaluation, measured, *layers)
+    if evaluation.options.snapshots:
+        over_training = measure_snapshots(evaluation, measured)
         yield over_training
         if others:
-            yield across(bench, over_training, others, measured)
+            yield correlate_runs(evaluation, over_training, others, measured)
 
 
-def _show_own_images(run: RunFolder, bench: Bench) -> None:
+def _show_own_images(run: RunFolder, evaluation: Evaluation) -> None:
     """For the report of a run that was trained before runs kept a few of their images."""
     config = run.read_config() if (run.path / "config.json").exists() else {}
-    if config.get("data", {}).get("fingerprint") == bench.train.fingerprint:
-        show_data(run, bench.train, bench.encoder.image_size)
+    if config.get("data", {}).get("fingerprint") == evaluation.train.fingerprint:
+        show_data(run, evaluation.train, evaluation.encoder.image_size)
 
 
-def _prepare(options: EvaluateOptions, say: Say) -> Bench:
+def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
     source = str(options.run)
     latent = str(options.latent) if options.latent else None
-    encoder = open_encoder(source, device=str(choose_device(options.device)), latent=latent)
-    channels = converted_channels(source)
+    encoder = load(source, device=str(choose_device(options.device)), latent=latent)
+    if encoder.checkpoint is not None:
+        say(f"the run has not ended: measuring {encoder.name}")
+    channels = encoder.converted_channels
     run = Path(source) if (Path(source) / "checkpoints").is_dir() else None
     data = str(options.train) if options.train else _data_of(Path(source))
     train = _open(data, options.labels, channels, encoder)
     test = _open(str(options.test), options.test_labels, channels, encoder) if options.test else None
     if test is not None:
         align_classes(train, test)
-        if warning := overlap_warning(train, test, (data, str(options.test))):
+        if warning := overlap_warning(train, test):
             say(warning)
     cache = (run or default_cache_dir()) / "features" if options.cache else None
-    return Bench(encoder, train, test, options, run, cache, say)
+    return Evaluation(encoder, train, test, options, run, cache, say)
 
 
 def _data_of(run: Path) -> str:
@@ -107,30 +109,32 @@ def _open(data: str, labels: AnyPath | None, channels: int | None, encoder: Enco
     return images
 
 
-def _allowed(bench: Bench) -> tuple[str, ...]:
+def _allowed(evaluation: Evaluation) -> tuple[str, ...]:
     """The metrics that the data allows; says which need labels."""
-    names = bench.options.metrics
-    dropped = [name for name in names if METRICS[name].needs_labels and not bench.labelled]
+    names = evaluation.options.metrics
+    dropped = [name for name in names if MEASUREMENTS[name].needs_labels and not evaluation.labelled]
     if dropped:
-        which, give = ("--train", "--labels") if bench.train.labels is None else ("--test", "--test-labels")
-        bench.say(
+        which, give = ("--train", "--labels") if evaluation.train.labels is None else ("--test", "--test-labels")
+        evaluation.say(
             f"{which} has no labels, which {' and '.join(dropped)} need: measuring the others (or give {give} FILE.csv)"
         )
     return tuple(name for name in names if name not in dropped)
 
 
-def _check(bench: Bench, measured: Sequence[str]) -> None:
+def _check(evaluation: Evaluation, measured: Sequence[str]) -> None:
     """Everything that can be refused is refused here, before any feature is computed."""
-    check_layers(bench)
-    grid.check_noise(bench)
-    if bench.options.snapshots:
-        check_snapshots(bench)
-    if any(METRICS[name].needs_labels for name in measured):
-        check_labels(_usable_labels(bench.train), _usable_labels(bench.judged), bench.train.class_names)
-        if bench.test is None:
-            fold_count(_usable_labels(bench.train))
+    check_layers(evaluation)
+    grid.check_noise(evaluation)
+    if evaluation.options.snapshots:
+        check_snapshots(evaluation)
+    if any(MEASUREMENTS[name].needs_labels for name in measured):
+        check_labels(
+            _usable_labels(evaluation.train), _usable_labels(evaluation.test_or_train), evaluation.train.class_names
+        )
+        if evaluation.test is None:
+            fold_count(_usable_labels(evaluation.train))
     for name in measured:
-        METRICS[name].check(bench)
+        MEASUREMENTS[name].check(evaluation)
 
 
 def _usable_labels(images: Images) -> Tensor:
@@ -138,9 +142,9 @@ def _usable_labels(images: Images) -> Tensor:
     return images.labels[[index for index in range(len(images)) if index not in images.excluded]]
 
 
-def _subjects(bench: Bench) -> Iterator[Subject]:
-    yield Subject(bench, "trained", bench.encoder)
-    if bench.options.baselines:
-        yield Subject(bench, "raw pixels", raw_pixels(bench.encoder))
-        if bench.encoder.untrained is not None:
-            yield Subject(bench, "untrained", bench.encoder.untrained())
+def _sources(evaluation: Evaluation) -> Iterator[FeatureSource]:
+    yield FeatureSource(evaluation, "trained", evaluation.encoder)
+    if evaluation.options.baselines:
+        yield FeatureSource(evaluation, "raw pixels", raw_pixels(evaluation.encoder))
+        if evaluation.encoder.untrained is not None:
+            yield FeatureSource(evaluation, "untrained", evaluation.encoder.untrained())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from echoless.config import DataConfig, OptimConfig, RunConfig, RuntimeConfig, ViTConfig, from_dict
+from echoless.config import DataConfig, OptimConfig, RunConfig, RuntimeConfig, ViTConfig
 from echoless.config.checks import require, require_number
 from echoless.config.facts import steps_for
 from echoless.config.metrics import Metric
@@ -15,9 +15,8 @@ from echoless.config.options.remembered import Remembered
 from echoless.config.supervised import ClassifierConfig, SupervisedConfig
 from echoless.data import Images
 from echoless.data.reading import read_images
-from echoless.errors import RunError
 from echoless.reports.datasheet import show_data
-from echoless.runs import load_weights
+from echoless.runs.open import load_body
 from echoless.training.launch import Launch, launch, workplace
 from echoless.training.validation import Judge, require_labels
 from echoless.verbs.record import Record
@@ -71,12 +70,8 @@ class Source:
 
 
 def read_source(path: Path) -> Source:
-    folder = path if (path / "model.safetensors").exists() else path / "encoder"
-    if not folder.is_dir():
-        raise RunError(f"{path} has no encoder; allowed: a complete run, or an encoder folder")
-    config = load_weights(folder).config
-    encoder = from_dict(ViTConfig, config.get("model", {}), "model")
-    return Source(encoder, tuple(config["mean"]), tuple(config["std"]))
+    body = load_body(path, kinds=("vit",), use="for finetune")
+    return Source(body.config, body.mean, body.std)
 
 
 def configure(options: FinetuneOptions, source: Source, images: Images, record: RunConfig | None) -> RunConfig:

@@ -12,7 +12,7 @@ from echoless.verbs.early import require_data, require_test_of
 from echoless.verbs.signature import signature_of
 
 if TYPE_CHECKING:
-    from echoless.sweeps.run import Swept
+    from echoless.sweeps.run import SweepResult
 
 
 def _print(text: str) -> None:
@@ -23,7 +23,7 @@ OF_A_GRID = ("alpha_min", "over", "recipe", "epochs", "max_steps", "batch_size",
 
 
 @signature_of(SweepOptions)
-def sweep(options: SweepOptions, say: Callable[[str], None] = _print) -> Swept:
+def sweep(options: SweepOptions, say: Callable[[str], None] = _print) -> SweepResult:
     """Returns which runs failed, and whether a signal stopped the sweep."""
     _refuse_ignored(options)
     require_test_of(options.test_labels, options.test)

@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from echoless.config.checks import require_whole
+from echoless.config.metrics import require_measurements
 from echoless.config.options.fields import AnyPath
 
 
@@ -29,25 +30,10 @@ class EvaluateOptions:
     """A CSV file (path,label) for --train."""
     test_labels: AnyPath | None = None
     """A CSV file (path,label) for --test."""
-    metrics: tuple[
-        Literal[
-            "knn",
-            "linear",
-            "rank",
-            "spectral",
-            "tokencut",
-            "segprobe",
-            "tsne",
-            "reconstruct",
-            "frechet",
-            "precision",
-            "inception-score",
-        ],
-        ...,
-    ] = ("knn", "linear", "rank")
-    """What to measure. spectral: maps of eigenvectors and, of images with masks (shapes), miou and miou_object.
-    tokencut (object discovery) and segprobe need such images. frechet, precision (with recall) and inception-score
-    need --samples."""
+    metrics: tuple[str, ...] = ("knn", "linear", "rank")
+    """What to measure: knn, linear, rank, spectral (maps of eigenvectors; with masks also mIoU), tokencut (object
+    discovery), segprobe (segmentation probe), tsne, reconstruct, frechet, precision (with recall), inception-score.
+    tokencut and segprobe need images with masks; the last three need --samples or --draw."""
     k: tuple[int, ...] = (20,)
     """Neighbours of the kNN classifier."""
     probe: tuple[Literal["quick", "imagenet100", "mae"], ...] = ("quick",)
@@ -85,3 +71,4 @@ class EvaluateOptions:
 
     def __post_init__(self) -> None:
         require_whole("images", self.images, 1)
+        require_measurements(self.metrics)

@@ -94,7 +94,7 @@ class PretrainOptions:
     cutmix: float | None = None
     """Parameter of cutmix; 0 turns it off."""
     erase: float | None = None
-    """Probability that a rectangle of an image is erased."""
+    """Probability that a rectangle of an image is replaced by noise per pixel (random erasing)."""
     drop_path: float | None = None
     """Probability of dropping the deepest branches; 0 where there are no shortcuts."""
 

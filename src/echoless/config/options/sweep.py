@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
+from echoless.config.metrics import require_measurements
 from echoless.config.options.fields import AnyPath
 
 
@@ -48,8 +49,8 @@ class SweepOptions:
     """A CSV file (path,label) for DATA."""
     test_labels: AnyPath | None = None
     """A CSV file (path,label) for --test."""
-    metrics: tuple[Literal["knn", "linear", "rank", "spectral"], ...] = ("knn", "linear", "rank")
-    """What to measure of each run."""
+    metrics: tuple[str, ...] = ("knn", "linear", "rank")
+    """What to measure of each run: any of `evaluate --metrics` that needs no samples."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     jobs: int = 1
@@ -57,3 +58,6 @@ class SweepOptions:
     print: bool = False
     """Print the commands, one line for each run, for a cluster; run nothing. The same command without it then collects
     what the runs measured."""
+
+    def __post_init__(self) -> None:
+        require_measurements(self.metrics, of_samples=False)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from echoless.config.checks import require_one_of
 from echoless.config.options import SweepOptions
+from echoless.sweeps.commands import Inputs
 from echoless.sweeps.experiment import Experiment
 from echoless.sweeps.papers.decayed import DECAYED
 from echoless.sweeps.papers.diffusion import diffusion
 from echoless.sweeps.papers.generation import GENERATION
-from echoless.sweeps.papers.scale import SCALES, Build, Source
+from echoless.sweeps.papers.scale import SCALES, Build
 from echoless.sweeps.papers.selfsupervised import SELF_SUPERVISED
 from echoless.sweeps.papers.stability import STABILITY
 from echoless.sweeps.papers.supervised import SUPERVISED
 
-# The value of --paper -> function(source, scale) -> Experiment; the first line of its docstring says what it is.
+# The value of --paper -> function(inputs, scale) -> Experiment; the first line of its docstring says what it is.
 PAPERS: dict[str, Build] = DECAYED | STABILITY | SELF_SUPERVISED | GENERATION | {"diffusion": diffusion} | SUPERVISED
 
 
@@ -21,4 +22,4 @@ def paper(name: str, data: str, options: SweepOptions) -> Experiment:
     """The experiment of that name, at the scale asked for."""
     require_one_of("paper", name, tuple(PAPERS))
     require_one_of("scale", options.scale, tuple(SCALES))
-    return PAPERS[name](Source.of(data, options), SCALES[options.scale])
+    return PAPERS[name](Inputs.of(data, options), SCALES[options.scale])

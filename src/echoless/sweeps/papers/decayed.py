@@ -11,17 +11,25 @@ from typing import Any
 
 from echoless.errors import ConfigError
 from echoless.shortcuts import alphas, effective_alpha
-from echoless.sweeps.experiment import RUN, Experiment, Published, Quantity, command
-from echoless.sweeps.grid import KNN, LINEAR, MIOU, RANK
-from echoless.sweeps.papers.readings import final_loss, learned_alphas
-from echoless.sweeps.papers.scale import Build, Cell, Scale, Source, evaluation, masked_trials, vit
+from echoless.sweeps.commands import RUN, Inputs, command, evaluate_command
+from echoless.sweeps.experiment import Experiment, Published, Quantity
+from echoless.sweeps.papers.readings import LOSS, final_loss, learned_alphas
+from echoless.sweeps.papers.scale import (
+    KNN,
+    LINEAR,
+    RANK,
+    Build,
+    Cell,
+    Scale,
+    pretraining_trials,
+    vit,
+)
 
 _MAE, _CONTROL, _OURS = "MAE (He et al. 2022)", "long skips, alpha 1", "long skips, alpha 1 to 0.6"
-_LOSS = Quantity(metric="final_loss", title="masked loss", share=False)
 
 
-def _titled(what: str, source: Source, scale: Scale) -> str:
-    return f"{what}, arXiv:2404.10947, at scale {scale.name} on {source.data}"
+def _titled(what: str, inputs: Inputs, scale: Scale) -> str:
+    return f"{what}, arXiv:2404.10947, at scale {scale.name} on {inputs.data}"
 
 
 def _figures(metric: str, column: str, values: Mapping[Any, float]) -> tuple[Published, ...]:
@@ -38,29 +46,30 @@ def _methods(scale: Scale) -> tuple[Cell, Cell, Cell]:
     )
 
 
-def table1(source: Source, scale: Scale) -> Experiment:
+def table1(inputs: Inputs, scale: Scale) -> Experiment:
     """Fine-tuning, linear probing and kNN against the MAE of He et al."""
-    if source.test is None:
+    if inputs.test is None:
         raise ConfigError("--paper table1 fine-tunes, and test is None; allowed: --test with labelled images")
     tune = command(
         "finetune",
         RUN,
-        train=source.data,
-        test=source.test,
+        train=inputs.data,
+        test=inputs.test,
         out=f"{RUN}-tuned",
-        labels=source.labels,
-        test_labels=source.test_labels,
-        device=source.device,
+        labels=inputs.labels,
+        test_labels=inputs.test_labels,
+        device=inputs.device,
         **scale.finetuning,
         resume=True,
     )
-    measures = (evaluation(source, ("knn", "linear"), probe=scale.imagenet1k_probe), tune)
-    finetuned = Quantity(metric="finetune", title="fine-tuned %", protocol={})
+    measures = (evaluate_command(inputs, ("knn", "linear"), probe=scale.imagenet1k_probe), tune)
+    finetuned = Quantity(metric="finetune", protocol={})
     return Experiment(
         name="table1",
-        title=_titled("Table 1", source, scale),
-        trials=masked_trials(source, scale, _methods(scale), measures, results=(RUN, f"{RUN}-tuned")),
+        title=_titled("Table 1", inputs, scale),
+        trials=pretraining_trials(inputs, scale, _methods(scale), measures, results=(RUN, f"{RUN}-tuned")),
         quantities=(finetuned, LINEAR, KNN),
+        contrast=("method",),
         published=(
             *_figures("finetune", "method", {_MAE: 83.6, _OURS: 82.9}),
             *_figures("linear", "method", {_MAE: 67.8, _OURS: 72.7}),
@@ -82,7 +91,7 @@ _TABLE2 = {
 }
 
 
-def table2(source: Source, scale: Scale) -> Experiment:
+def table2(inputs: Inputs, scale: Scale) -> Experiment:
     """Linear probing over alpha_min, width and depth."""
     cells, figures = [], []
     for (width, depth), row in _TABLE2.items():
@@ -93,8 +102,8 @@ def table2(source: Source, scale: Scale) -> Experiment:
             figures.append(Published(metric="linear", value=figure / 100, settings=shown))
     return Experiment(
         name="table2",
-        title=_titled("Table 2", source, scale),
-        trials=masked_trials(source, scale, cells, _probed(source, scale)),
+        title=_titled("Table 2", inputs, scale),
+        trials=pretraining_trials(inputs, scale, cells, _probed(inputs, scale)),
         quantities=(LINEAR, KNN, RANK),
         published=tuple(figures),
         notes=(
@@ -107,11 +116,11 @@ def table2(source: Source, scale: Scale) -> Experiment:
     )
 
 
-def _probed(source: Source, scale: Scale) -> tuple[tuple[str, ...], ...]:
-    return (evaluation(source, ("knn", "linear", "rank"), probe=scale.imagenet100_probe),)
+def _probed(inputs: Inputs, scale: Scale) -> tuple[tuple[str, ...], ...]:
+    return (evaluate_command(inputs, ("knn", "linear", "rank"), probe=scale.imagenet100_probe),)
 
 
-def table3a(source: Source, scale: Scale) -> Experiment:
+def table3a(inputs: Inputs, scale: Scale) -> Experiment:
     """Skips, schedules and learned alphas."""
     linear06, linear07, no_skips = "linear, 0.6", "linear, 0.7", "linear, 0.6, no skips"
     cosine06, cosine07, learned = "cosine, 0.6", "cosine, 0.7", "learned"
@@ -126,9 +135,10 @@ def table3a(source: Source, scale: Scale) -> Experiment:
     figures = {linear06: 83.6, no_skips: 61.5, cosine06: 82.8, linear07: 81.8, cosine07: 82.9, learned: 79.5}
     return Experiment(
         name="table3a",
-        title=_titled("Table 3a", source, scale),
-        trials=masked_trials(source, scale, cells, _probed(source, scale)),
+        title=_titled("Table 3a", inputs, scale),
+        trials=pretraining_trials(inputs, scale, cells, _probed(inputs, scale)),
         quantities=(LINEAR, KNN, RANK),
+        contrast=("schedule",),
         published=_figures("linear", "schedule", figures),
         notes=(
             "Without skips is the plain decoder of He et al. 2022, with branches that start at zero as in the others.",
@@ -137,7 +147,7 @@ def table3a(source: Source, scale: Scale) -> Experiment:
     )
 
 
-def table3b(source: Source, scale: Scale) -> Experiment:
+def table3b(inputs: Inputs, scale: Scale) -> Experiment:
     """Other ways to weigh the shortcut and its branch."""
     plain, branch, both_scaled = "x + f", "x + sqrt(.5) f", "sqrt(.5) (x + f)"
     attention, mlp, both = "alpha x + f, attention", "alpha x + f, MLP", "alpha x + f, both"
@@ -152,9 +162,10 @@ def table3b(source: Source, scale: Scale) -> Experiment:
     figures = {plain: 76.5, branch: 76.9, both_scaled: 82.6, attention: 79.3, mlp: 80.6, both: 83.6}
     return Experiment(
         name="table3b",
-        title=_titled("Table 3b", source, scale),
-        trials=masked_trials(source, scale, cells, _probed(source, scale)),
+        title=_titled("Table 3b", inputs, scale),
+        trials=pretraining_trials(inputs, scale, cells, _probed(inputs, scale)),
         quantities=(LINEAR, KNN, RANK),
+        contrast=("shortcut",),
         published=_figures("linear", "shortcut", figures),
         notes=("alpha falls from 1 to 0.6 where it is faded.",),
     )
@@ -164,7 +175,7 @@ _ATTENTION = (0.993, 0.947, 0.982, 0.766, 0.992, 0.795, 0.988, 0.849, 0.998, 0.7
 _FFN = (0.989, 0.926, 0.961, 0.620, 0.961, 0.442, 0.711, 0.322, 0.810, 0.475, 0.637, 0.353)
 
 
-def table5(source: Source, scale: Scale) -> Experiment:
+def table5(inputs: Inputs, scale: Scale) -> Experiment:
     """The alphas that training finds where they are parameters."""
     figures = [Published(metric="linear", value=0.795, settings={"block": None})]
     for sublayer, row in (("attention", _ATTENTION), ("FFN", _FFN)):
@@ -172,14 +183,14 @@ def table5(source: Source, scale: Scale) -> Experiment:
             figures.append(Published(metric="alpha", value=value, settings={"block": block, "sublayer": sublayer}))
     return Experiment(
         name="table5",
-        title=_titled("Table 5", source, scale),
-        trials=masked_trials(
-            source,
+        title=_titled("Table 5", inputs, scale),
+        trials=pretraining_trials(
+            inputs,
             scale,
             [vit(scale, {"variant": "learnable"}, variant="learnable")],
-            [evaluation(source, ("linear",), probe=scale.imagenet100_probe)],
+            [evaluate_command(inputs, ("linear",), probe=scale.imagenet100_probe)],
         ),
-        quantities=(Quantity(metric="alpha", title="alpha", share=False), LINEAR),
+        quantities=(Quantity(metric="alpha"), LINEAR),
         published=tuple(figures),
         by=("block", "sublayer"),
         readings=(learned_alphas,),
@@ -189,14 +200,15 @@ def table5(source: Source, scale: Scale) -> Experiment:
     )
 
 
-def fig3(source: Source, scale: Scale) -> Experiment:
+def fig3(inputs: Inputs, scale: Scale) -> Experiment:
     """Spectral maps of the last layer, and segmentation by them."""
-    trials = masked_trials(source, scale, _methods(scale), [evaluation(source, ("spectral",))])
+    trials = pretraining_trials(inputs, scale, _methods(scale), [evaluate_command(inputs, ("spectral",))])
     return Experiment(
         name="fig3",
-        title=_titled("Figure 3", source, scale),
+        title=_titled("Figure 3", inputs, scale),
         trials=trials,
-        quantities=(MIOU,),
+        quantities=(Quantity(metric="miou"),),
+        contrast=("method",),
         published=_figures("miou", "method", {_MAE: 4.10, _OURS: 10.41}),
         notes=(
             "The maps are RUN/figures/spectral-trained.png. The paper's figures are of COCO-Stuff with 27 classes; "
@@ -205,19 +217,19 @@ def fig3(source: Source, scale: Scale) -> Experiment:
     )
 
 
-def fig4(source: Source, scale: Scale) -> Experiment:
+def fig4(inputs: Inputs, scale: Scale) -> Experiment:
     """Effective rank and linear probing over training, for alpha_min from 0.5 to 1."""
     swept = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
     cells = [vit(scale, {"alpha_min": a}, alpha_min=a, snapshot_every=scale.snapshot_every) for a in swept]
-    measure = evaluation(source, ("linear", "rank"), probe=scale.imagenet100_probe, snapshots=True)
+    measure = evaluate_command(inputs, ("linear", "rank"), probe=scale.imagenet100_probe, snapshots=True)
     final = [
         Published(metric="linear", value=value / 100, settings={"alpha_min": alpha_min, "step": None})
         for alpha_min, value in _TABLE2[768, 12].items()
     ]
     return Experiment(
         name="fig4",
-        title=_titled("Figure 4", source, scale),
-        trials=masked_trials(source, scale, cells, [measure]),
+        title=_titled("Figure 4", inputs, scale),
+        trials=pretraining_trials(inputs, scale, cells, [measure]),
         quantities=(LINEAR, RANK),
         published=tuple(final),
         by=("step",),
@@ -229,13 +241,14 @@ def fig4(source: Source, scale: Scale) -> Experiment:
     )
 
 
-def fig6(source: Source, scale: Scale) -> Experiment:
+def fig6(inputs: Inputs, scale: Scale) -> Experiment:
     """Reconstructions of hidden patches, with and without fading."""
     return Experiment(
         name="fig6",
-        title=_titled("Figure 6", source, scale),
-        trials=masked_trials(source, scale, _methods(scale), [evaluation(source, ("reconstruct", "rank"))]),
-        quantities=(_LOSS, RANK),
+        title=_titled("Figure 6", inputs, scale),
+        trials=pretraining_trials(inputs, scale, _methods(scale), [evaluate_command(inputs, ("reconstruct", "rank"))]),
+        quantities=(LOSS, RANK),
+        contrast=("method",),
         readings=(final_loss,),
         notes=("The pictures are RUN/figures/reconstructions.png. The paper shows pictures alone, and sees no loss.",),
     )

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from echoless.config.metrics import Metric
-from echoless.runs.journal import Metrics
-from echoless.sweeps.experiment import BESIDE, RUN, Experiment, Published, Quantity, Trial, command, trial_name
-from echoless.sweeps.papers.scale import Scale, Source
+from echoless.sweeps.commands import BESIDE, RUN, Inputs, command
+from echoless.sweeps.experiment import Experiment, Published, Quantity, Trial, trial_name
+from echoless.sweeps.papers.readings import LOSS, final_loss
+from echoless.sweeps.papers.scale import Scale
 
 EXTRACTOR = f"{BESIDE}extractor"
-LAST = 0.1  # share of a run that its final loss is the mean of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class DiffusionScale:
     """Networks and lengths at one scale.
 
-    `extractor` are options of the masked autoencoder that looks at samples, `classifier` those of a network that was
-    taught the classes and takes its place on the built-in set, which surely has labels.
+    `extractor` are options of the masked autoencoder whose features compare samples with images; on the built-in set,
+    which has labels, a classifier with the options `classifier` takes its place.
     """
 
     recipes: tuple[str, ...]
@@ -35,7 +32,7 @@ class Size:
 
 TINY = ("uvit-tiny", "sit-tiny")
 SIZES = {
-    "tiny": Size(
+    "tiny": DiffusionScale(
         recipes=TINY,
         training={
             "optimizer": "soap",
@@ -50,14 +47,14 @@ SIZES = {
         samples=512,
         alphas=dict.fromkeys(TINY, (1.0, 0.7)),
     ),
-    "cpu": Size(
+    "cpu": DiffusionScale(
         recipes=TINY,
         training={"optimizer": "soap"},
         extractor={"recipe": "cifar10", "max_steps": 2000},
         samples=2048,
         alphas=dict.fromkeys(TINY, (1.0, 0.7)),
     ),
-    "paper": Size(
+    "paper": DiffusionScale(
         recipes=("uvit-small", "sit-xl2"),
         training={},
         extractor={"recipe": "mae-base"},
@@ -73,12 +70,12 @@ PUBLISHED = tuple(
 )
 
 
-def diffusion(source: Source, scale: Scale) -> Experiment:
+def diffusion(inputs: Inputs, scale: Scale) -> Experiment:
     """Section 5: U-ViT and SiT, plain and faded; loss, samples, and the best probe over layers and noise levels."""
-    size, source = SIZES[scale.name], with_test(source)
+    size, inputs = SIZES[scale.name], with_test(inputs)
     trials = [
-        trial(source, size, recipe, alpha, seed)
-        for seed in range(source.seeds)
+        trial(inputs, size, recipe, alpha, seed)
+        for seed in range(inputs.seeds)
         for recipe in size.recipes
         for alpha in size.alphas[recipe]
     ]
@@ -87,53 +84,55 @@ def diffusion(source: Source, scale: Scale) -> Experiment:
         title=f"Diffusion transformers with faded shortcuts ({scale.name})",
         trials=tuple(trials),
         quantities=(
-            Quantity(metric="loss", title="loss", protocol={}, share=False),
-            Quantity(metric="frechet", title="Frechet", share=False),
-            Quantity(metric="precision", title="precision"),
-            Quantity(metric="recall", title="recall"),
-            Quantity(metric="linear", title="best linear probe"),
-            Quantity(metric="knn", title="kNN there"),
+            LOSS,
+            Quantity(metric="frechet"),
+            Quantity(metric="precision"),
+            Quantity(metric="recall"),
+            Quantity(metric="linear", title="best linear probe %"),
+            Quantity(metric="knn", title="kNN % at the same cell"),
         ),
         published=PUBLISHED,
         readings=(final_loss,),
         notes=(
-            f"loss: mean over the last {100 * LAST:.0f} % of training; of networks of one kind only",
+            "loss: mean over the last tenth of training; comparable between networks of one kind only",
             f"Frechet distance, precision, recall: {size.samples} samples of 20 steps against "
-            f"{source.test or source.data}, through OUT/extractor ({looking(source, size)['recipe']}); they compare "
-            "rows of this table and nothing else",
-            "probe: at the layer and noise level that folds of the training set chose; interval over images in the CSV",
+            f"{inputs.test or inputs.data}, in the features of OUT/extractor "
+            f"({extractor_options(inputs, size)['recipe']}); comparable between rows of this table only",
+            "probe: at the layer and noise level chosen by cross-validation on the training set",
             "samples: OUT/NAME/samples/grid.png; heat maps: OUT/NAME/figures/grid.png",
         ),
     )
 
 
-def looking(source: Source, size: Size) -> Mapping[str, Any]:
-    """Options of the network that looks at samples."""
-    return size.classifier if size.classifier is not None and source.drawn else size.extractor
+def extractor_options(inputs: Inputs, size: DiffusionScale) -> Mapping[str, Any]:
+    """Options of the network whose features compare samples with images."""
+    return size.classifier if size.classifier is not None and inputs.built_in else size.extractor
 
 
-def with_test(source: Source) -> Source:
+def with_test(inputs: Inputs) -> Inputs:
     """Held-out images, where the data can make its own."""
-    if source.test is None and source.drawn:
-        return replace(source, test="shapes:2000@test")
-    return source
+    if inputs.test is None and inputs.built_in:
+        return replace(inputs, test="shapes:2000@test")
+    return inputs
 
 
-def trial(source: Source, size: Size, recipe: str, alpha: float, seed: int, conditional: bool | None = None) -> Trial:
-    """Train, draw samples, look at both. `conditional` is said where a table compares the two."""
+def trial(
+    inputs: Inputs, size: DiffusionScale, recipe: str, alpha: float, seed: int, conditional: bool | None = None
+) -> Trial:
+    """Train, draw samples, measure both. `conditional` is said where a table compares the two."""
     task = {} if conditional is None else {"task": "class-conditional" if conditional else "unconditional"}
     settings = {"recipe": recipe, **task, "alpha_min": alpha, "seed": seed}
-    shared = {"labels": source.labels, "device": source.device}
+    shared = {"labels": inputs.labels, "device": inputs.device}
     options = {"recipe": recipe, "alpha_min": alpha, "conditional": conditional, **size.training}
-    train = command("pretrain", source.data, out=RUN, seed=seed, **options, **shared)
-    extractor = command("pretrain", source.data, out=EXTRACTOR, seed=0, **looking(source, size), **shared)
-    draw = command("sample", RUN, out=f"{RUN}/samples", n=size.samples, seed=seed, device=source.device)
+    train = command("pretrain", inputs.data, out=RUN, seed=seed, **options, **shared)
+    extractor = command("pretrain", inputs.data, out=EXTRACTOR, seed=0, **extractor_options(inputs, size), **shared)
+    draw = command("sample", RUN, out=f"{RUN}/samples", n=size.samples, seed=seed, device=inputs.device)
     measure = command(
         "evaluate",
         RUN,
-        train=source.data,
-        test=source.test,
-        test_labels=source.test_labels,
+        train=inputs.data,
+        test=inputs.test,
+        test_labels=inputs.test_labels,
         metrics=("linear", "knn", "rank", "frechet", "precision"),
         samples=f"{RUN}/samples",
         extractor=EXTRACTOR,
@@ -142,12 +141,3 @@ def trial(source: Source, size: Size, recipe: str, alpha: float, seed: int, cond
     )
     commands = ((*train, "--resume"), (*extractor, "--resume"), (*draw, "--resume"), measure)
     return Trial(name=trial_name(settings), settings=settings, commands=commands)
-
-
-def final_loss(run: Path) -> list[Metric]:
-    """The mean training loss of the last steps."""
-    losses = [line["loss"] for line in Metrics(run / "metrics.jsonl").read() if "loss" in line]
-    if not losses:
-        return []
-    last = losses[-max(1, round(LAST * len(losses))) :]
-    return [Metric(metric="loss", value=statistics.fmean(last), n=len(last), protocol={"part": f"last {LAST:g}"})]

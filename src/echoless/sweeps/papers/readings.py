@@ -9,30 +9,36 @@ from typing import Any
 
 from echoless.config.metrics import Metric
 from echoless.runs import RunFolder, load_weights
+from echoless.sweeps.experiment import Quantity
+
+LOSS = Quantity(metric="final_loss")
 
 
 def final_loss(run: Path) -> list[Metric]:
     """The mean training loss over the last tenth of the lines that were logged."""
     losses = [line["loss"] for line in RunFolder(run).read_metrics() if "loss" in line]
     last = losses[-max(1, len(losses) // 10) :]
-    return [_metric("final_loss", statistics.fmean(last), len(last))] if losses else []
+    return [_reading("final_loss", statistics.fmean(last), len(last))] if losses else []
 
 
 def norm_growth(run: Path) -> list[Metric]:
     """Mean token norm of the last block's output: at the first step, at its largest, and at the end."""
-    looks = [line["feature_norm"] for line in RunFolder(run).read_metrics() if "feature_norm" in line]
-    if not looks:
+    recorded = [line["feature_norm"] for line in RunFolder(run).read_metrics() if "feature_norm" in line]
+    if not recorded:
         return []
-    block = max(looks[0])
-    norms = [look[block] for look in looks]
-    values = {"norm_first": norms[0], "norm_largest": max(norms), "norm_last": norms[-1]}
-    return [_metric(name, value, len(norms), block=block) for name, value in values.items()]
+    block = max(recorded[0])
+    norms = [norm_of[block] for norm_of in recorded]
+    return [
+        _reading("norm_first", norms[0], len(norms), block=block),
+        _reading("norm_largest", max(norms), len(norms), block=block),
+        _reading("norm_last", norms[-1], len(norms), block=block),
+    ]
 
 
 def stability(run: Path) -> list[Metric]:
-    """How far training came, its worst setback, and its worst gradient.
+    """How far training came, its largest rise of the loss above the lowest value so far, and its largest gradient.
 
-    A setback is how far the loss rose above the lowest value before it; the gradient is compared with the median.
+    The gradient norm is compared with its median.
     """
     folder = RunFolder(run)
     lines = [line for line in folder.read_metrics() if "loss" in line]
@@ -44,15 +50,15 @@ def stability(run: Path) -> list[Metric]:
         setback = max(setback, line["loss"] - lowest)
     gradients = [line["gradient_norm"] for line in lines]
     typical = statistics.median(gradients)
-    values = {
-        "completed": lines[-1]["step"] / folder.read_config()["steps"],
-        "setback": setback,
-        "gradient_peak": max(gradients) / typical if typical else 0.0,
-    }
-    return [_metric(name, value, len(lines)) for name, value in values.items()]
+    return [
+        _reading("completed", lines[-1]["step"] / folder.read_config()["steps"], len(lines)),
+        _reading("setback", setback, len(lines)),
+        _reading("gradient_peak", max(gradients) / typical if typical else 0.0, len(lines)),
+    ]
 
 
-_ALPHA = re.compile(r"blocks\.(\d+)\.(attn|mlp)_shortcut\.alpha")
+# The name of a parameter, as ViT has it.
+_ALPHA_NAME = re.compile(r"blocks\.(\d+)\.(attn|mlp)_shortcut\.alpha")
 
 
 def learned_alphas(run: Path) -> list[Metric]:
@@ -61,11 +67,11 @@ def learned_alphas(run: Path) -> list[Metric]:
         return []
     found = []
     for name, tensor in load_weights(run / "encoder").tensors.items():
-        if match := _ALPHA.fullmatch(name):
+        if match := _ALPHA_NAME.fullmatch(name):
             sublayer = {"attn": "attention", "mlp": "FFN"}[match[2]]
-            found.append(_metric("alpha", float(tensor), 1, block=int(match[1]) + 1, sublayer=sublayer))
+            found.append(_reading("alpha", float(tensor), 1, block=int(match[1]) + 1, sublayer=sublayer))
     return found
 
 
-def _metric(name: str, value: float, n: int, **protocol: Any) -> Metric:
+def _reading(name: str, value: float, n: int, **protocol: Any) -> Metric:
     return Metric(metric=name, value=value, n=n, protocol={"features": "trained", **protocol})

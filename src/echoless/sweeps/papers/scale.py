@@ -6,34 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from echoless.config.checks import require_whole
-from echoless.config.options import SweepOptions
-from echoless.data.synthetic import parse_shapes
-from echoless.sweeps.experiment import RUN, Experiment, Trial, Words, command, trial_name
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """What the user gave: the images to learn from and to be judged on, and how often."""
-
-    data: str
-    test: str | None = None
-    labels: str | None = None
-    test_labels: str | None = None
-    seeds: int = 3
-    device: str | None = None
-
-    @property
-    def drawn(self) -> bool:
-        """Whether it is the built-in set, which has labels and masks, and can hold images out."""
-        return parse_shapes(self.data) is not None
-
-    @staticmethod
-    def of(data: str, options: SweepOptions) -> Source:
-        require_whole("seeds", options.seeds, 1, 100)
-        device = None if options.device == "auto" else options.device
-        given = {name: getattr(options, name) for name in ("test", "labels", "test_labels", "seeds")}
-        return Source(data=data, device=device, **given)
+from echoless.sweeps.commands import RUN, Inputs, Words, command
+from echoless.sweeps.experiment import Experiment, Quantity, Trial, trial_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,14 +17,15 @@ class Scale:
     name: str
     training: Mapping[str, Any]  # options of `pretrain`
     widths: Mapping[int, int]  # of the paper -> here
-    snapshot_every: int  # steps between looks at a run, where it is followed over training
-    look_every: int  # steps between lines of the log, where the beginning of training matters
+    snapshot_every: int  # steps between snapshots, for experiments over training
+    log_every: int  # steps between lines of metrics.jsonl, for experiments on the first steps
     imagenet100_probe: str = "quick"  # what stands for the linear probe of Tables 2 and 3
     imagenet1k_probe: str = "quick"  # and of Table 1
     finetuning: Mapping[str, Any] = field(default_factory=dict)
 
 
-Build = Callable[[Source, Scale], Experiment]
+Build = Callable[[Inputs, Scale], Experiment]
+KNN, LINEAR, RANK = (Quantity(metric=metric) for metric in ("knn", "linear", "rank_paper"))
 
 SCALES = {
     "tiny": Scale(
@@ -58,7 +33,7 @@ SCALES = {
         training={"recipe": "demo", "optimizer": "soap", "max_steps": 200, "batch_size": 64},
         widths={384: 32, 768: 64, 1024: 96},
         snapshot_every=40,
-        look_every=1,
+        log_every=1,
         finetuning={"max_steps": 100, "batch_size": 64},
     ),
     "cpu": Scale(
@@ -66,7 +41,7 @@ SCALES = {
         training={"recipe": "cifar10", "optimizer": "soap", "max_steps": 4000},
         widths={384: 64, 768: 128, 1024: 192},
         snapshot_every=400,
-        look_every=2,
+        log_every=2,
         finetuning={"max_steps": 2000, "batch_size": 128},
     ),
     # Snapshots every 50 epochs of ImageNet-100, whose 800 epochs are 98,976 steps of 1024 images.
@@ -75,7 +50,7 @@ SCALES = {
         training={"recipe": "mae-base"},
         widths={384: 384, 768: 768, 1024: 1024},
         snapshot_every=6186,
-        look_every=10,
+        log_every=10,
         imagenet100_probe="imagenet100",
         imagenet1k_probe="mae",
     ),
@@ -98,30 +73,24 @@ def vit(scale: Scale, shown: Mapping[str, Any], *, width: int = 768, depth: int 
     return Cell(shown, {"width": scale.widths[width], "depth": depth, **options})
 
 
-def masked_trials(
-    source: Source, scale: Scale, cells: Sequence[Cell], measures: Sequence[Words], **rest: Any
+def pretraining_trials(
+    inputs: Inputs, scale: Scale, cells: Sequence[Cell], measures: Sequence[Words], **rest: Any
 ) -> tuple[Trial, ...]:
     """One trial for each cell and seed; `rest` are further fields of Trial."""
     return tuple(
         Trial(
             name=trial_name({key: value for key, value in settings.items() if key != "effective"}),
             settings=settings,
-            commands=(_training(source, {**scale.training, **cell.options}, settings["seed"]), *measures),
+            commands=(_training(inputs, {**scale.training, **cell.options}, settings["seed"]), *measures),
             cost=float(cell.options.get("depth", 12)) * float(cell.options.get("width", 1)) ** 2,
             **rest,
         )
-        for seed in range(source.seeds)
+        for seed in range(inputs.seeds)
         for cell in cells
         for settings in [{**cell.shown, "seed": seed}]
     )
 
 
-def _training(source: Source, options: Mapping[str, Any], seed: int) -> Words:
-    given = {"labels": source.labels, "seed": seed, "device": source.device}
-    return command("pretrain", source.data, out=RUN, **options, **given, resume=True)
-
-
-def evaluation(source: Source, metrics: Sequence[str], **more: Any) -> Words:
-    """`echoless evaluate` of the trial's run."""
-    data = {"train": source.data, "test": source.test, "labels": source.labels, "test_labels": source.test_labels}
-    return command("evaluate", RUN, **data, metrics=tuple(metrics), device=source.device, baselines=False, **more)
+def _training(inputs: Inputs, options: Mapping[str, Any], seed: int) -> Words:
+    given = {"labels": inputs.labels, "seed": seed, "device": inputs.device}
+    return command("pretrain", inputs.data, out=RUN, **options, **given, resume=True)

@@ -6,15 +6,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from echoless.config.metrics import YIELDS
+from echoless.sweeps.commands import Inputs, evaluate_command
 from echoless.sweeps.experiment import Experiment, Published, Quantity
-from echoless.sweeps.papers.scale import NARROW_START, Build, Cell, Scale, Source, evaluation, masked_trials
-
-KNN = Quantity(metric="knn", title="kNN %")
-LINEAR = Quantity(metric="linear", title="linear %")
-RANK = Quantity(metric="rank_paper", title="rank", share=False)
-RANKME = Quantity(metric="rankme", title="RankMe", share=False)
-FOUND = Quantity(metric="tokencut-corloc", title="CorLoc %")
-SEGMENTED = Quantity(metric="segprobe-miou", title="probe mIoU %")
+from echoless.sweeps.papers.scale import (
+    KNN,
+    LINEAR,
+    NARROW_START,
+    RANK,
+    Build,
+    Cell,
+    Scale,
+    pretraining_trials,
+)
 
 # Large patches at the smallest scale: the cost of a step is that of its tokens.
 TRAINING: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
@@ -32,19 +36,19 @@ TRAINING: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 PUBLISHED_START = (1.8, 1.0, 3.0)  # for a ViT-S
 
 
-def infonce(source: Source, scale: Scale) -> Experiment:
+def infonce(inputs: Inputs, scale: Scale) -> Experiment:
     """Contrastive learning, plain and faded: the counter-example of arXiv:2404.10947, where low rank should hurt."""
     cells = [Cell({"alpha_min": alpha_min}, {"alpha_min": alpha_min}) for alpha_min in (1.0, 0.7)]
     return Experiment(
         name="infonce",
         title=f"InfoNCE of MoCo-v3 with fading shortcuts, scale {scale.name}, class tokens",
-        trials=masked_trials(
-            source,
+        trials=pretraining_trials(
+            inputs,
             replace(scale, training=TRAINING["infonce"][scale.name]),
             cells,
-            measures=[evaluation(source, ("knn", "linear", "rank"), pooling="cls")],
+            measures=[evaluate_command(inputs, ("knn", "linear", "rank"), pooling="cls")],
         ),
-        quantities=(KNN, LINEAR, RANK, RANKME),
+        quantities=(KNN, LINEAR, RANK, Quantity(metric="rankme")),
         published=(
             Published(metric="knn", value=0.666, settings={"alpha_min": 1.0}),
             Published(metric="linear", value=0.767, settings={"alpha_min": 1.0}),
@@ -56,7 +60,7 @@ def infonce(source: Source, scale: Scale) -> Experiment:
     )
 
 
-def dino(source: Source, scale: Scale) -> Experiment:
+def dino(inputs: Inputs, scale: Scale) -> Experiment:
     """DINO with ordinary, faded and no shortcuts: the self-supervised setting of arXiv:2510.00345."""
     start = PUBLISHED_START if scale.name == "paper" else NARROW_START
     cells = [
@@ -64,20 +68,20 @@ def dino(source: Source, scale: Scale) -> Experiment:
         Cell({"shortcuts": "faded-0.7"}, {"alpha_min": 0.7}),
         Cell({"shortcuts": "none"}, {"variant": "none", "init_scheme": "skipless", "init_constants": start}),
     ]
-    masked = source.drawn
-    dense = (FOUND, SEGMENTED) if masked else ()
-    metrics = ("knn", "linear", "rank", *(("tokencut", "segprobe") if masked else ()))
+    dense = ("tokencut", "segprobe") if inputs.built_in else ()
+    metrics = ("knn", "linear", "rank", *dense)
     return Experiment(
         name="dino",
         title=f"DINO with and without shortcuts, scale {scale.name}, class tokens",
-        trials=masked_trials(
-            source,
+        trials=pretraining_trials(
+            inputs,
             replace(scale, training=TRAINING["dino"][scale.name]),
             cells,
-            measures=[evaluation(source, metrics, pooling="cls")],
+            measures=[evaluate_command(inputs, metrics, pooling="cls")],
             may_diverge=True,
         ),
-        quantities=(KNN, LINEAR, RANK, *dense),
+        quantities=tuple(Quantity(metric=YIELDS[name][0]) for name in metrics),
+        contrast=("shortcuts",),
         published=(
             Published(metric="tokencut-corloc", value=0.494, settings={"shortcuts": "residual"}),
             Published(metric="tokencut-corloc", value=0.632, settings={"shortcuts": "none"}),

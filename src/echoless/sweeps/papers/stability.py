@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from echoless.sweeps.commands import Inputs, evaluate_command
 from echoless.sweeps.experiment import Experiment, Quantity
-from echoless.sweeps.grid import KNN, LINEAR, RANK
-from echoless.sweeps.papers.readings import final_loss, norm_growth, stability
-from echoless.sweeps.papers.scale import Build, Scale, Source, evaluation, masked_trials, vit
+from echoless.sweeps.papers.readings import LOSS, final_loss, norm_growth, stability
+from echoless.sweeps.papers.scale import KNN, LINEAR, RANK, Build, Scale, pretraining_trials, vit
 
-_FIRST = Quantity(metric="norm_first", title="norm, step 1", share=False)
-_LARGEST = Quantity(metric="norm_largest", title="largest norm", share=False)
-_LAST = Quantity(metric="norm_last", title="norm, end", share=False)
-_LOSS = Quantity(metric="final_loss", title="masked loss", share=False)
-_COMPLETED = Quantity(metric="completed", title="completed %")
-_SETBACK = Quantity(metric="setback", title="worst rise of the loss", share=False)
-_GRADIENT = Quantity(metric="gradient_peak", title="largest / median gradient", share=False)
+NORMS = tuple(Quantity(metric=metric) for metric in ("norm_first", "norm_largest", "norm_last"))
+COMPLETED, SETBACK, GRADIENT = (Quantity(metric=metric) for metric in ("completed", "setback", "gradient_peak"))
 
 
-def zero_init(source: Source, scale: Scale) -> Experiment:
+def zero_init(inputs: Inputs, scale: Scale) -> Experiment:
     """Growth of feature norms with and without branches that start at zero."""
     cells = [
         vit(
@@ -24,16 +19,17 @@ def zero_init(source: Source, scale: Scale) -> Experiment:
             {"alpha_min": alpha_min, "zero_init": "yes" if zero else "no"},
             alpha_min=alpha_min,
             zero_init=zero,
-            log_every=scale.look_every,
+            log_every=scale.log_every,
         )
         for alpha_min in (1.0, 0.8, 0.7, 0.6, 0.5)
         for zero in (True, False)
     ]
     return Experiment(
         name="zero-init",
-        title=f"Growth of feature norms, arXiv:2404.10947 section 3.2, at scale {scale.name} on {source.data}",
-        trials=masked_trials(source, scale, cells, [evaluation(source, ("linear",))], may_diverge=True),
-        quantities=(_FIRST, _LARGEST, _LAST, _GRADIENT, _LOSS, LINEAR),
+        title=f"Growth of feature norms, arXiv:2404.10947 section 3.2, at scale {scale.name} on {inputs.data}",
+        trials=pretraining_trials(inputs, scale, cells, [evaluate_command(inputs, ("linear",))], may_diverge=True),
+        quantities=(*NORMS, GRADIENT, LOSS, LINEAR),
+        contrast=("zero_init",),
         readings=(norm_growth, stability, final_loss),
         notes=(
             "Norms are means over tokens of the last block's output. The paper gives no figures: it reports rapid "
@@ -42,17 +38,19 @@ def zero_init(source: Source, scale: Scale) -> Experiment:
     )
 
 
-def unstable(source: Source, scale: Scale) -> Experiment:
+def unstable(inputs: Inputs, scale: Scale) -> Experiment:
     """Training at alpha_min of 0.4 and less."""
     cells = [
-        vit(scale, {"alpha_min": alpha_min}, alpha_min=alpha_min, log_every=scale.look_every)
+        vit(scale, {"alpha_min": alpha_min}, alpha_min=alpha_min, log_every=scale.log_every)
         for alpha_min in (0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
     ]
     return Experiment(
         name="unstable",
-        title=f"Stability at small alpha_min, arXiv:2404.10947 section 4.2, at scale {scale.name} on {source.data}",
-        trials=masked_trials(source, scale, cells, [evaluation(source, ("knn", "linear", "rank"))], may_diverge=True),
-        quantities=(_COMPLETED, _SETBACK, _GRADIENT, _LOSS, LINEAR, KNN, RANK),
+        title=f"Stability at small alpha_min, arXiv:2404.10947 section 4.2, at scale {scale.name} on {inputs.data}",
+        trials=pretraining_trials(
+            inputs, scale, cells, [evaluate_command(inputs, ("knn", "linear", "rank"))], may_diverge=True
+        ),
+        quantities=(COMPLETED, SETBACK, GRADIENT, LOSS, LINEAR, KNN, RANK),
         readings=(stability, final_loss),
         notes=(
             "A run that stops because a value is no longer finite is completed in part, and is not measured. The paper "

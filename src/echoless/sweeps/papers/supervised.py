@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from echoless.config.checks import require
-from echoless.sweeps.experiment import RUN, Experiment, Published, Quantity, Trial, Words, command, trial_name
-from echoless.sweeps.papers.scale import NARROW_START, Scale, Source, evaluation
+from echoless.sweeps.commands import RUN, Inputs, Words, command, evaluate_command
+from echoless.sweeps.experiment import Experiment, Published, Quantity, Trial, trial_name
+from echoless.sweeps.papers.scale import NARROW_START, RANK, Scale
 
-ACCURACY = Quantity(metric="accuracy", title="accuracy %", protocol={})
-RANK = Quantity(metric="rank_paper", title="rank", share=False)
+ACCURACY = Quantity(metric="accuracy", protocol={})
 
 PUBLISHED_START = (2.0, 0.6, 3.0)  # for a ViT-B
 
@@ -34,7 +34,7 @@ RESNET_LENGTH: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def skipless(source: Source, scale: Scale) -> Experiment:
+def skipless(inputs: Inputs, scale: Scale) -> Experiment:
     """ViTs with identity, faded and no shortcuts, the last by two starts, under one recipe (arXiv:2510.00345)."""
     start = PUBLISHED_START if scale.name == "paper" else NARROW_START
     kinds: dict[str, dict[str, Any]] = {
@@ -59,9 +59,10 @@ def skipless(source: Source, scale: Scale) -> Experiment:
     }
     return Experiment(
         name="skipless",
-        title=f"supervised ViTs on {source.data}, with and without shortcuts",
-        trials=_trials(source, VIT_LENGTH[scale.name], cells, (), may_diverge=True),
+        title=f"supervised ViTs on {inputs.data}, with and without shortcuts",
+        trials=_trials(inputs, VIT_LENGTH[scale.name], cells, (), may_diverge=True),
         quantities=(ACCURACY,),
+        contrast=("shortcuts",),
         published=tuple(
             Published(metric="accuracy", value=value, settings={"shortcuts": kind, "optimizer": optimizer})
             for (kind, optimizer), value in published.items()
@@ -74,7 +75,7 @@ def skipless(source: Source, scale: Scale) -> Experiment:
 
 
 # Figure 7 and section B.2 of arXiv:2404.10947.
-def fig7(source: Source, scale: Scale) -> Experiment:
+def fig7(inputs: Inputs, scale: Scale) -> Experiment:
     """Effective rank and accuracy of ResNets against depth and alpha_min (Figure 7, section B.2)."""
     cells = [
         ({"blocks": 6 + third_stage, "alpha_min": alpha_min}, {"third_stage": third_stage, "alpha_min": alpha_min})
@@ -86,8 +87,8 @@ def fig7(source: Source, scale: Scale) -> Experiment:
         length["snapshot_every"] = max(1, length["max_steps"] // 4)
     return Experiment(
         name="fig7",
-        title=f"supervised ResNets on {source.data}: rank of the final features",
-        trials=_trials(source, length, cells, (evaluation(source, ("rank",), snapshots="max_steps" in length),)),
+        title=f"supervised ResNets on {inputs.data}: rank of the final features",
+        trials=_trials(inputs, length, cells, (evaluate_command(inputs, ("rank",), snapshots="max_steps" in length),)),
         quantities=(ACCURACY, RANK),
         published=tuple(
             Published(metric="accuracy", value=value, settings={"blocks": 8, "alpha_min": alpha_min})
@@ -101,28 +102,28 @@ def fig7(source: Source, scale: Scale) -> Experiment:
 
 
 def _trials(
-    source: Source,
+    inputs: Inputs,
     length: Mapping[str, Any],
     cells: list[tuple[dict[str, Any], dict[str, Any]]],
     measures: tuple[Words, ...],
     may_diverge: bool = False,
 ) -> tuple[Trial, ...]:
     """One trial for each cell and seed; the accuracy is measured by the training itself, on --test."""
-    require(source.test is not None, "test", source.test, "labelled images that are held out, such as shapes:2000@test")
+    require(inputs.test is not None, "test", inputs.test, "labelled images that are held out, such as shapes:2000@test")
     trials = []
-    for seed in range(source.seeds):
+    for seed in range(inputs.seeds):
         for shown, options in cells:
             train = command(
                 "pretrain",
-                source.data,
+                inputs.data,
                 out=RUN,
                 **length,
                 **options,
-                test=source.test,
-                labels=source.labels,
-                test_labels=source.test_labels,
+                test=inputs.test,
+                labels=inputs.labels,
+                test_labels=inputs.test_labels,
                 seed=seed,
-                device=source.device,
+                device=inputs.device,
                 resume=True,
             )
             settings = {**shown, "seed": seed}

@@ -1,7 +1,8 @@
-"""How are the shortcuts of a model that somebody else wrote faded, and how is that undone?
+"""How are the residual shortcuts of any PyTorch model faded, and how are they restored?
 
-`decay_shortcuts` traces one forward of an example (trace.py), tells shortcuts from other additions (find.py), rewrites
-them in place (rewrite.py) and proves on the example that it changed what it meant to and nothing else (check.py).
+`fade` traces one forward on an example (trace.py), separates shortcuts from other additions (find.py), rewrites the
+shortcuts in place (rewrite.py) and checks the outputs on the example: unchanged at alpha 1, and equal to an independent
+computation at the alphas asked for (check.py).
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from typing import Literal, get_args
 
 from torch import Tensor, nn
 
-from echoless.shortcuts.check import Probe, close, equal_bits
+from echoless.shortcuts.check import ExampleRunner, close, equal_bits
 from echoless.shortcuts.find import Extra, FoundShortcut, Other, find_shortcuts
-from echoless.shortcuts.report import FadedShortcut, LeftAlone, PatchReport, read_saved
+from echoless.shortcuts.report import FadedShortcut, FadeReport, LeftAlone, read_saved
 from echoless.shortcuts.rewrite import ALPHAS, operand_source, source_of
 from echoless.shortcuts.schedule import Fade, Schedule, alphas, choose_alpha_min
 from echoless.shortcuts.sites import (
     Changes,
     Site,
-    leave_fused_paths,
+    disable_fused_paths,
     ones_like,
     rewrite_sites,
     site_key,
@@ -31,44 +32,72 @@ from echoless.shortcuts.sites import (
 from echoless.shortcuts.trace import FadedOperand
 from echoless.shortcuts.zero import zero_last_layers
 
-_RECORD = "faded_shortcuts"  # the attribute of a patched model that holds what `undo` needs
+_RECORD = "faded_shortcuts"  # attribute of a faded model: the changes that `unfade` reverts
 
 
-def decay_shortcuts(
+def fade(
     model: nn.Module,
     alpha_min: float | Literal["auto"] = "auto",
     *,
     example: object,
     schedule: Schedule = "linear",
-    fade: Fade = "both",
+    around: Fade = "both",
     within: str | Sequence[str] | None = None,
     zero_init: bool = False,
     include: Extra | Collection[Extra] = (),
-) -> PatchReport:
-    """Fades the residual shortcuts of any PyTorch model, in place: x + f(x) becomes alpha * x + f(x).
+) -> FadeReport:
+    """Fades the residual shortcuts of a model in place: x + f(x) becomes alpha * x + f(x).
 
-    example: what one forward needs; a tensor, a tuple of arguments, or a dict of keyword arguments.
-    within: only shortcuts in these modules: a name ("encoder.layer") or a pattern ("blocks.1?").
-    fade: with "attention" or "mlp", only shortcuts around such a branch fade; the others keep alpha 1 and their place.
-    zero_init: the last linear or convolution of every faded branch starts at zero.
-    include: also fade "projections" (a ResNet's downsampling shortcuts) and "long skips" (around other shortcuts).
+    alpha_min: coefficient of the last shortcut; "auto" derives it from the number of shortcuts (`choose_alpha_min`).
+    example: input of one forward: a tensor, a tuple of positional arguments, or a dict of keyword arguments.
+    schedule: how alpha falls from 1 at the first shortcut to alpha_min at the last.
+    around: fade shortcuts around "attention", around "mlp", or "both"; the others keep alpha 1 and their position.
+    within: restrict to these modules, by name ("encoder.layer") or pattern ("blocks.1?").
+    zero_init: set the last linear or convolution of every faded branch to zero.
+    include: also fade "projections" (a ResNet's downsampling shortcuts) or "long skips" (around other shortcuts).
 
-    Parameters, buffers and the state dict are untouched (but for zero_init); pass the model before `torch.compile`.
-    Each call proves on the example, in eval mode, that the rewritten model with every alpha at 1 gives the same bits,
-    and with its alphas the numbers of an independent computation; otherwise it undoes itself and raises.
+    Parameters, buffers and the state dict do not change (except by zero_init). Fade before `torch.compile`.
+    Every call checks the model on the example: with every alpha at 1 its output is equal bit for bit, and with its
+    alphas it agrees with an independent computation; otherwise the model is restored and ValueError is raised.
+
+    >>> from torch import nn, ones
+    >>> class Block(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.mlp = nn.Linear(8, 8)
+    ...     def forward(self, x):
+    ...         return x + self.mlp(x)
+    >>> model = nn.Sequential(Block(), Block(), Block())
+    >>> report = fade(model, alpha_min=0.5, example=ones(1, 8))
+    >>> report.alphas
+    (1.0, 0.75, 0.5)
+    >>> report.shortcuts[1]
+    FadedShortcut(where='1', add='x + self.mlp(x)', identity='x (left)', kind='mlp', alpha=0.75)
     """
     extras = _checked_include(include)
     _refuse_unfit(model)
-    alphas(shortcuts=2, alpha_min=alpha_min, schedule=schedule)  # bad values, before any work
-    if fade not in get_args(Fade):
-        raise ValueError(f"fade is {fade!r}; allowed: {', '.join(get_args(Fade))}")
+    alphas(shortcuts=2, alpha_min=alpha_min, schedule=schedule)  # refuses bad values before any work
+    if around not in get_args(Fade):
+        raise ValueError(f"around is {around!r}; allowed: {', '.join(get_args(Fade))}")
     found = _Found(model, example, within, extras)
-    values, rule = _assign([s.kind for s in found.shortcuts], alpha_min, schedule, fade)
-    return _patch(model, found, values, rule, zero_init)
+    values, rule = _assign([s.kind for s in found.shortcuts], alpha_min, schedule, around)
+    return _apply(model, found, values, rule, zero_init)
 
 
-def apply_saved(model: nn.Module, path: str | os.PathLike[str], *, example: object) -> PatchReport:
-    """Fades a fresh model with the alphas that `PatchReport.save` wrote; its shortcuts must be the same ones."""
+def fade_saved(model: nn.Module, path: str | os.PathLike[str], *, example: object) -> FadeReport:
+    """Fades a model with the alphas that `FadeReport.save` wrote for a model with the same shortcuts.
+
+    >>> from tempfile import mkdtemp
+    >>> from torch import nn, ones
+    >>> class Block(nn.Linear):
+    ...     def forward(self, x):
+    ...         return x + super().forward(x)
+    >>> first, second = (nn.Sequential(Block(8, 8), Block(8, 8)) for _ in range(2))
+    >>> path = mkdtemp() + "/alphas.json"
+    >>> fade(first, alpha_min=0.6, example=ones(1, 8)).save(path)
+    >>> fade_saved(second, path, example=ones(1, 8)).alphas
+    (1.0, 0.6)
+    """
     saved = read_saved(path)
     _refuse_unfit(model)
     found = _Found(model, example, saved.within, _checked_include(saved.include))
@@ -76,36 +105,50 @@ def apply_saved(model: nn.Module, path: str | os.PathLike[str], *, example: obje
     if here != there:
         raise ValueError(
             f"{os.fspath(path)} holds alphas for {len(there)} shortcuts ({_span(there)}), but the model has "
-            f"{len(here)} ({_span(here)}); allowed: a model of the kind that it was made for"
+            f"{len(here)} ({_span(here)}); the model must have the same shortcuts"
         )
     values = [shortcut.alpha for shortcut in saved.shortcuts]
-    return _patch(model, found, values, f"Alphas from {os.fspath(path)}.", zero_init=False)
+    return _apply(model, found, values, f"Alphas from {os.fspath(path)}.", zero_init=False)
 
 
-def undo(model: nn.Module) -> None:
-    """Makes a patched model what it was before. Weights keep their values."""
+def unfade(model: nn.Module) -> None:
+    """Reverts `fade`: classes and attributes are restored, weights keep their values.
+
+    >>> from torch import equal, nn, ones
+    >>> class Block(nn.Linear):
+    ...     def forward(self, x):
+    ...         return x + super().forward(x)
+    >>> model, x = Block(8, 8), ones(1, 8)
+    >>> before = model(x)
+    >>> report = fade(model, alpha_min=0.5, example=x)
+    >>> equal(model(x), before)
+    False
+    >>> unfade(model)
+    >>> equal(model(x), before)
+    True
+    """
     holders = [module for module in model.modules() if _RECORD in vars(module)]
     if not holders:
-        raise ValueError(f"{type(model).__name__} has no faded shortcuts to undo")
+        raise ValueError(f"{type(model).__name__} has no faded shortcuts")
     for holder in holders:
         vars(holder).pop(_RECORD).undo()
 
 
 class _Found:
-    """The shortcuts to fade, in the order in which they run, and the additions to leave alone."""
+    """The shortcuts to fade, in order of execution, and the additions that are left alone."""
 
     def __init__(
         self, model: nn.Module, example: object, within: str | Sequence[str] | None, include: frozenset[str]
     ) -> None:
         patterns = _checked_within(model, within)
         self.within, self.include = None if within is None else patterns, tuple(sorted(include))
-        self.probe = Probe(model, example)
-        self.plain = self.probe.run()
-        self.tracer, traced = self.probe.trace()
+        self.runner = ExampleRunner(model, example)
+        self.plain = self.runner.run()
+        self.tracer, traced = self.runner.trace()
         if not close(traced, self.plain):
             raise ValueError(
-                f"{type(model).__name__} gives two different outputs for one example and one random seed, so that "
-                "nothing could be checked; allowed: a model that is deterministic in eval mode"
+                f"{type(model).__name__} gives two different outputs for the same example and random seed; fade needs "
+                "a model that is deterministic in eval mode"
             )
         everything, self.others = find_shortcuts(self.tracer.nodes, self.tracer.additions, include)
         self.shortcuts = [s for s in everything if _is_within(s.addition.module, patterns)]
@@ -119,30 +162,30 @@ class _Found:
             return
         if everywhere:
             raise ValueError(
-                f"within is {within!r}, where there is no shortcut; {everywhere} are elsewhere in the model"
+                f"within is {within!r}, which contains no shortcut; the rest of the model has {everywhere}"
             )
         reasons = sorted({other.reason for other in self.others})
         why = f": {'; '.join(reasons)}" if reasons else " because no two tensors are added in it"
         raise ValueError(f"no shortcut was found in {type(model).__name__}{why}")
 
     def _in_training(self, patterns: Sequence[str], include: frozenset[str]) -> list[FoundShortcut]:
-        """The same shortcuts as training mode computes them, perhaps on other lines; none where they differ."""
+        """The same shortcuts as executed in training mode, possibly by other source lines; none where they differ."""
         try:
-            tracer, traced = self.probe.trace(training=True)
-            self.training_repeats = close(self.probe.run(training=True), traced)
-        except ValueError:  # batch norm refuses some examples; eval mode is then all there is to see
+            tracer, traced = self.runner.trace(training=True)
+            self.training_repeats = close(self.runner.run(training=True), traced)
+        except ValueError:  # batch norm in training mode refuses some examples; only eval mode is then traced
             return []
         everything, _ = find_shortcuts(tracer.nodes, tracer.additions, include)
         shortcuts = [s for s in everything if _is_within(s.addition.module, patterns)]
         if [s.addition.module for s in shortcuts] == [s.addition.module for s in self.shortcuts]:
             return shortcuts
         known = {site_key(s.addition) for s in self.shortcuts}
-        reason = "runs in training only, and its place among the shortcuts of eval mode is unclear"
+        reason = "runs in training mode only, and has no counterpart among the shortcuts of eval mode"
         self.others += [Other(s.addition, reason) for s in shortcuts if site_key(s.addition) not in known]
         return []
 
     def sites(self, values: Sequence[float]) -> list[Site]:
-        """The places to rewrite: those of eval mode, and those that only training mode runs."""
+        """The source locations to rewrite: those of eval mode, and those that only training mode runs."""
         known = {site_key(s.addition) for s in self.shortcuts}
         new = [(s, alpha) for s, alpha in zip(self.training, values) if site_key(s.addition) not in known]
         additions = [*self.tracer.additions, *(s.addition for s, _ in new)]
@@ -152,10 +195,10 @@ class _Found:
         return sites_of(additions, faded)
 
     def faded_outputs(self, values: Sequence[float]) -> dict[bool, list[Tensor]]:
-        """What the faded model must give in eval mode and, where it can be known, in training mode."""
+        """The outputs expected of the faded model, in eval mode and, where it is reproducible, in training mode."""
         modes = {False: self.shortcuts, True: self.training}
         return {
-            training: self.probe.trace(training=training, fades=_operands(shortcuts, values))[1]
+            training: self.runner.trace(training=training, fades=_operands(shortcuts, values))[1]
             for training, shortcuts in modes.items()
             if shortcuts and (self.training_repeats or not training)
         }
@@ -165,7 +208,7 @@ def _operands(shortcuts: Sequence[FoundShortcut], values: Sequence[float]) -> di
     return {s.addition.order: FadedOperand(s.identity, alpha) for s, alpha in zip(shortcuts, values)}
 
 
-def _patch(model: nn.Module, found: _Found, values: Sequence[float], rule: str, zero_init: bool) -> PatchReport:
+def _apply(model: nn.Module, found: _Found, values: Sequence[float], rule: str, zero_init: bool) -> FadeReport:
     changes = Changes()
     try:
         _rewrite_and_check(model, found, values, changes)
@@ -175,7 +218,7 @@ def _patch(model: nn.Module, found: _Found, values: Sequence[float], rule: str, 
     setattr(model, _RECORD, changes)
     zeroed, not_zeroed = zero_last_layers(model, found.tracer, found.shortcuts) if zero_init else ((), ())
     faded = tuple(_describe(s, alpha) for s, alpha in zip(found.shortcuts, values))
-    return PatchReport(
+    return FadeReport(
         model=type(model).__name__,
         shortcuts=faded,
         left_alone=_grouped(found.others),
@@ -192,20 +235,20 @@ def _rewrite_and_check(model: nn.Module, found: _Found, values: Sequence[float],
     targets = rewrite_sites(model, found.sites(values), changes)
     for target, coefficients in targets:
         changes.set(target, ALPHAS, tuple(ones_like(c) for c in coefficients))
-    if not equal_bits(found.probe.run(), found.plain):
+    if not equal_bits(found.runner.run(), found.plain):
         raise ValueError(
-            f"{type(model).__name__} rewritten with every alpha at 1 does not give the bits it gave before (is it "
-            "deterministic?); the model is unchanged"
+            f"{type(model).__name__} rewritten with every alpha at 1 does not reproduce its output bit for bit (is it "
+            "deterministic?); the model is restored"
         )
     for target, coefficients in targets:
         setattr(target, ALPHAS, tuple(coefficients))
-    leave_fused_paths(model, changes)
+    disable_fused_paths(model, changes)
     for training, outputs in expected.items():
-        if not close(found.probe.run(training=training), outputs):
+        if not close(found.runner.run(training=training), outputs):
             raise ValueError(
-                f"{type(model).__name__} rewritten does not give what its faded additions should in "
+                f"{type(model).__name__} rewritten does not give the output of the faded additions in "
                 f"{'training' if training else 'eval'} mode (does it run other code when it is not traced?); the "
-                "model is unchanged"
+                "model is restored"
             )
 
 
@@ -213,34 +256,34 @@ def _rewrite_and_check(model: nn.Module, found: _Found, values: Sequence[float],
 
 
 def _assign(
-    kinds: Sequence[str], alpha_min: float | Literal["auto"], schedule: Schedule, fade: Fade
+    kinds: Sequence[str], alpha_min: float | Literal["auto"], schedule: Schedule, around: Fade
 ) -> tuple[tuple[float, ...], str]:
     count = len(kinds)
-    if fade == "both":
+    if around == "both":
         rule = choose_alpha_min(shortcuts=count, schedule=schedule).rule + "." if alpha_min == "auto" else ""
         return alphas(shortcuts=count, alpha_min=alpha_min, schedule=schedule), rule
-    if fade not in kinds:
-        raise ValueError(f"fade is {fade!r}, but none of the {count} shortcuts found is around such a branch")
+    if around not in kinds:
+        raise ValueError(f"around is {around!r}, but none of the {count} shortcuts found has such a branch")
     if list(kinds) == ["attention", "mlp"] * (count // 2):
         depth = count // 2
-        rule = choose_alpha_min(depth, schedule=schedule, fade=fade).rule + "." if alpha_min == "auto" else ""
-        return alphas(depth, alpha_min=alpha_min, schedule=schedule, fade=fade), rule
+        rule = choose_alpha_min(depth, schedule=schedule, fade=around).rule + "." if alpha_min == "auto" else ""
+        return alphas(depth, alpha_min=alpha_min, schedule=schedule, fade=around), rule
     if alpha_min == "auto":
         raise ValueError(
-            f"alpha_min is 'auto' with fade={fade!r}, but attention and MLP do not alternate in this model; allowed: "
-            "a number in [0, 1]"
+            f"alpha_min is 'auto' with around={around!r}, but attention and MLP do not alternate in this model; give "
+            "alpha_min a number in [0, 1]"
         )
     values = alphas(shortcuts=count, alpha_min=alpha_min, schedule=schedule)
-    return tuple(value if kind == fade else 1.0 for value, kind in zip(values, kinds)), ""
+    return tuple(value if kind == around else 1.0 for value, kind in zip(values, kinds)), ""
 
 
 def _refuse_unfit(model: nn.Module) -> None:
     if not isinstance(model, nn.Module):
         raise ValueError(f"model is a {type(model).__name__}; allowed: a torch.nn.Module")
     if hasattr(model, "_orig_mod"):
-        raise ValueError("model is compiled already; allowed: fade its shortcuts first, then call torch.compile")
+        raise ValueError("model is compiled already; call fade first, then torch.compile")
     if any(_RECORD in vars(module) for module in model.modules()):
-        raise ValueError(f"the shortcuts of {type(model).__name__} are faded already; allowed: undo(model) first")
+        raise ValueError(f"the shortcuts of {type(model).__name__} are faded already; call unfade(model) first")
 
 
 def _checked_include(include: str | Collection[str]) -> frozenset[str]:
@@ -267,7 +310,7 @@ def _is_within(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(part, pattern) for part in outer for pattern in patterns)
 
 
-# --- words ---
+# --- what the report says ---
 
 
 def _describe(shortcut: FoundShortcut, alpha: float) -> FadedShortcut:

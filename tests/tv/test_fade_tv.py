@@ -1,29 +1,14 @@
-"""Faded timm and torchvision models compute what faded forwards written here by hand compute.
-
-Each reference replaces the forward of a library's block by one written in this file, with `next(alpha)` wherever the
-stream is multiplied; it uses nothing of `echoless`. The alphas come from numpy's linspace. Weights are drawn anew so
-that every branch matters.
-"""
+"""Faded timm and torchvision models compute what faded forwards written here by hand compute (shortcuts/by_hand.py)."""
 
 from __future__ import annotations
 
-import copy
-import math
-from collections.abc import Callable, Iterator
-from types import MethodType
+from collections.abc import Callable
 from typing import Any
 
-import numpy
 import pytest
 import torch
+from by_hand import Alphas, Reference, check_against_reference, replace_forwards
 from torch import Tensor, nn
-
-from echoless.shortcuts import decay_shortcuts, undo
-
-Alphas = Iterator[float]
-Reference = Callable[[nn.Module, Alphas], None]
-ALPHA_MIN = 0.6
-ROWS: list[str] = []
 
 
 def timm_model(name: str, **options: Any) -> nn.Module:
@@ -36,12 +21,6 @@ def torchvision_model(name: str, **options: Any) -> nn.Module:
     import torchvision
 
     return torchvision.models.get_model(name, weights=None, **options)
-
-
-def replace_forwards(model: nn.Module, class_name: str, forward: Callable[..., Any]) -> None:
-    for module in model.modules():
-        if type(module).__name__ == class_name:
-            module.forward = MethodType(forward, module)
 
 
 def faded_vit(model: nn.Module, alpha: Alphas) -> None:
@@ -129,49 +108,4 @@ CASES: list[tuple[str, Callable[[], nn.Module], Reference, int, int]] = [
 def test_a_faded_model_equals_a_forward_written_by_hand(
     name: str, make: Callable[[], nn.Module], reference: Reference, size: int, count: int
 ) -> None:
-    errors = {}
-    for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-10)):
-        torch.manual_seed(0)
-        model, example = make_alive(make(), dtype), torch.randn(2, 3, size, size, dtype=dtype)
-        keys = {key: value.shape for key, value in model.state_dict().items()}
-        with torch.no_grad():
-            plain = model(example)
-            by_hand = copy.deepcopy(model)
-            report = decay_shortcuts(model, ALPHA_MIN, example=example)
-            assert {key: value.shape for key, value in model.state_dict().items()} == keys
-
-            alpha = iter([float(a) for a in numpy.linspace(1, ALPHA_MIN, count)])
-            reference(by_hand, alpha)
-            expected = by_hand(example)
-            assert next(alpha, None) is None, "the model has fewer shortcuts than this test believes"
-            assert len(report.shortcuts) == count
-
-            errors[dtype] = relative_error(model(example), expected)
-            assert errors[dtype] < tolerance
-            assert relative_error(plain, expected) > 1e-2  # or the comparison would prove nothing
-            undo(model)
-            assert torch.equal(model(example), plain)
-    left = sum(other.count for other in report.left_alone)
-    ROWS.append(
-        f"{name:28}{count + left:6}{count:7}{left:11}{errors[torch.float32]:11.1e}{errors[torch.float64]:11.1e}"
-    )
-
-
-def test_the_table_of_models() -> None:
-    print(f"\n{'model':28}{'found':>6}{'faded':>7}{'left alone':>11}{'error fp32':>11}{'error fp64':>11}")
-    print("\n".join(ROWS))
-
-
-def make_alive(model: nn.Module, dtype: torch.dtype) -> nn.Module:
-    with torch.no_grad():
-        for parameter in model.parameters():
-            noise = torch.randn_like(parameter)
-            if parameter.ndim > 1:
-                parameter.copy_(noise / math.sqrt(parameter[0].numel()))
-            else:
-                parameter.add_(0.5 * noise)
-    return model.to(dtype).eval()
-
-
-def relative_error(value: Tensor, expected: Tensor) -> float:
-    return ((value - expected).abs().max() / expected.abs().max()).item()
+    check_against_reference(name, lambda: (make(), torch.randn(2, 3, size, size)), reference, count)

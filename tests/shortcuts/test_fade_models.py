@@ -1,42 +1,22 @@
-"""Faded models of other libraries compute what faded forwards written here by hand compute.
-
-Each reference replaces the forward of a library's block by one written in this file, with `next(alpha)` wherever the
-stream is multiplied; it uses nothing of `echoless`. The alphas come from numpy's linspace. Weights are drawn anew so
-that every branch matters (layer scales of 1e-6 would hide errors).
-"""
+"""Faded models of transformers and diffusers compute what faded forwards written here by hand compute (by_hand.py)."""
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Callable, Iterator
-from types import MethodType
+from collections.abc import Callable
 from typing import Any
 
-import numpy
 import pytest
 import torch
+from by_hand import Alphas, Reference, check_against_reference, replace_forwards
 from torch import Tensor, nn
-
-from echoless.shortcuts import decay_shortcuts, undo
 
 transformers = pytest.importorskip("transformers")
 diffusers = pytest.importorskip("diffusers")
 transformers.logging.set_verbosity_error()
 
-Alphas = Iterator[float]
-Reference = Callable[[nn.Module, Alphas], None]
-ALPHA_MIN = 0.6
-
 SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
 VISION = {**SMALL, "image_size": 32, "patch_size": 8}
-ROWS: list[str] = []
-
-
-def replace_forwards(model: nn.Module, class_name: str, forward: Callable[..., Any]) -> None:
-    for module in model.modules():
-        if type(module).__name__ == class_name:
-            module.forward = MethodType(forward, module)
 
 
 def images(size: int = 32, channels: int = 3) -> Tensor:
@@ -297,71 +277,4 @@ CASES: list[tuple[str, Callable[[], tuple[nn.Module, Any]], Reference, int]] = [
 def test_a_faded_model_equals_a_forward_written_by_hand(
     name: str, make: Callable[[], tuple[nn.Module, Any]], reference: Reference, count: int
 ) -> None:
-    errors = {}
-    for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-10)):
-        model, example = make_alive(make, dtype)
-        keys = {key: value.shape for key, value in model.state_dict().items()}
-        plain = output(model, example)
-        by_hand = copy.deepcopy(model)
-
-        report = decay_shortcuts(model, ALPHA_MIN, example=example)
-        faded = output(model, example)
-        assert {key: value.shape for key, value in model.state_dict().items()} == keys
-
-        alpha = iter([float(a) for a in numpy.linspace(1, ALPHA_MIN, count)])
-        reference(by_hand, alpha)
-        expected = output(by_hand, example)
-        assert next(alpha, None) is None, "the model has fewer shortcuts than this test believes"
-        assert len(report.shortcuts) == count
-
-        errors[dtype] = relative_error(faded, expected)
-        assert errors[dtype] < tolerance
-        assert relative_error(plain, expected) > 1e-2  # or the comparison would prove nothing
-        undo(model)
-        assert torch.equal(output(model, example), plain)
-    left = sum(other.count for other in report.left_alone)
-    ROWS.append(
-        f"{name:28}{count + left:6}{count:7}{left:11}{errors[torch.float32]:11.1e}{errors[torch.float64]:11.1e}"
-    )
-
-
-def test_the_table_of_models() -> None:
-    print(f"\n{'model':28}{'found':>6}{'faded':>7}{'left alone':>11}{'error fp32':>11}{'error fp64':>11}")
-    print("\n".join(ROWS))
-
-
-def make_alive(make: Callable[[], tuple[nn.Module, Any]], dtype: torch.dtype) -> tuple[nn.Module, Any]:
-    torch.manual_seed(0)
-    model, example = make()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            noise = torch.randn_like(parameter)
-            if parameter.ndim > 1:
-                parameter.copy_(noise / math.sqrt(parameter[0].numel()))
-            else:
-                parameter.add_(0.5 * noise)
-    return model.to(dtype).eval(), in_dtype(example, dtype)
-
-
-def in_dtype(value: Any, dtype: torch.dtype) -> Any:
-    if isinstance(value, dict):
-        return {key: in_dtype(item, dtype) for key, item in value.items()}
-    if isinstance(value, tuple):
-        return tuple(in_dtype(item, dtype) for item in value)
-    return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
-
-
-@torch.no_grad()
-def output(model: nn.Module, example: Any) -> Tensor:
-    out = (
-        model(**example)
-        if isinstance(example, dict)
-        else model(*example)
-        if isinstance(example, tuple)
-        else model(example)
-    )
-    return out[0]
-
-
-def relative_error(value: Tensor, expected: Tensor) -> float:
-    return ((value - expected).abs().max() / expected.abs().max()).item()
+    check_against_reference(name, make, reference, count)

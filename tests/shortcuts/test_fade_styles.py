@@ -1,4 +1,4 @@
-"""`decay_shortcuts` fades shortcuts however they are written, finds no others, and leaves everything else as it was.
+"""`fade` fades shortcuts however they are written, finds no others, and leaves everything else as it was.
 
 The networks are small and written here, in the styles people use; what a faded one must compute is written out by hand
 beside them.
@@ -13,14 +13,12 @@ from typing import Any
 
 import pytest
 import torch
+from stacks import A4, WIDTH, Loop, Stack, Wrapped, mlp
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from echoless.shortcuts import decay_shortcuts, undo
-
-WIDTH = 8
-A4 = (1.0, 0.8, 0.6, 0.4)  # four shortcuts, alpha_min 0.4
+from echoless.shortcuts import fade, unfade
 
 
 @pytest.fixture(autouse=True)
@@ -28,29 +26,10 @@ def one_seed() -> None:
     torch.manual_seed(0)
 
 
-def mlp() -> nn.Module:
-    return nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH))
-
-
-class Stack(nn.Module):
-    """Four branches; subclasses say how they are added."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.branches = nn.ModuleList(mlp() for _ in range(4))
-
-
 def faded_stack(model: Any, x: Tensor, coefficients: tuple[float, ...] = A4) -> Tensor:
     for alpha, branch in zip(coefficients, model.branches):
         x = alpha * x + branch(x)
     return x
-
-
-class Loop(Stack):
-    def forward(self, x: Tensor) -> Tensor:
-        for branch in self.branches:
-            x = x + branch(x)
-        return x
 
 
 class LoopOfTwo(Stack):
@@ -141,24 +120,6 @@ class Inherited(Parent):
         return self.join(x, start=self.__private)
 
 
-class Residual(nn.Module):
-    def __init__(self, branch: nn.Module) -> None:
-        super().__init__()
-        self.branch = branch
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.branch(x) + x
-
-
-class Wrapped(Stack):
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocks = nn.Sequential(*(Residual(branch) for branch in self.branches))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.blocks(x)
-
-
 class Gated(Stack):
     def forward(self, x: Tensor) -> Tensor:
         gate = torch.sigmoid(x.mean(-1, keepdim=True))
@@ -183,7 +144,7 @@ STYLES = [
 @pytest.mark.parametrize("style", STYLES)
 def test_every_way_of_writing_a_shortcut_is_faded(style: type[nn.Module]) -> None:
     model, x = style().double(), torch.randn(2, 3, WIDTH, dtype=torch.double)
-    report = decay_shortcuts(model, 0.4, example=x)
+    report = fade(model, 0.4, example=x)
     assert len(report.shortcuts) == 4
     assert report.alphas == pytest.approx(A4, abs=1e-12)
     for mode in (True, False):
@@ -192,13 +153,13 @@ def test_every_way_of_writing_a_shortcut_is_faded(style: type[nn.Module]) -> Non
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_alpha_one_changes_no_bit_and_undo_restores_the_class(style: type[nn.Module]) -> None:
+def test_alpha_one_changes_no_bit_and_unfade_restores_the_class(style: type[nn.Module]) -> None:
     model, x = style(), torch.randn(2, 3, WIDTH)
     keys, before, classes = list(model.state_dict()), model(x), [type(m) for m in model.modules()]
-    decay_shortcuts(model, 1.0, example=x)
+    fade(model, 1.0, example=x)
     assert torch.equal(model(x), before)
     assert list(model.state_dict()) == keys
-    undo(model)
+    unfade(model)
     assert torch.equal(model(x), before)
     assert [type(m) for m in model.modules()] == classes
     assert not any(name.startswith("faded") for m in model.modules() for name in vars(m))
@@ -208,14 +169,14 @@ def test_alpha_one_changes_no_bit_and_undo_restores_the_class(style: type[nn.Mod
 def test_a_faded_model_compiles_as_one_graph(style: type[nn.Module]) -> None:
     torch._dynamo.reset()
     model, x = style(), torch.randn(2, 3, WIDTH)
-    decay_shortcuts(model, 0.4, example=x)
+    fade(model, 0.4, example=x)
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(x), faded_stack(model, x), rtol=1e-5, atol=1e-5)
 
 
 def test_gradients_are_those_of_the_formula() -> None:
     model, x = TorchAdd().double(), torch.randn(2, 3, WIDTH, dtype=torch.double, requires_grad=True)
-    decay_shortcuts(model, 0.4, example=x)
+    fade(model, 0.4, example=x)
     ours = torch.autograd.grad(model(x).square().sum(), [x, *model.parameters()])
     theirs = torch.autograd.grad(faded_stack(model, x).square().sum(), [x, *model.parameters()])
     for a, b in zip(ours, theirs):
@@ -225,7 +186,7 @@ def test_gradients_are_those_of_the_formula() -> None:
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_gradient_checkpointing_recomputes_the_faded_branch(reentrant: bool) -> None:
     model, x = Wrapped().double(), torch.randn(2, 3, WIDTH, dtype=torch.double, requires_grad=True)
-    decay_shortcuts(model, 0.4, example=x)
+    fade(model, 0.4, example=x)
     y = x
     for block in model.blocks:
         y = checkpoint(block, y, use_reentrant=reentrant)
@@ -237,13 +198,13 @@ def test_gradient_checkpointing_recomputes_the_faded_branch(reentrant: bool) -> 
         torch.testing.assert_close(gradient, parameter.grad, rtol=1e-10, atol=1e-10)
 
 
-def test_a_deep_copy_is_faded_too_and_undone_by_itself() -> None:
+def test_a_deep_copy_is_faded_too_and_unfaded_by_itself() -> None:
     model, x = Wrapped(), torch.randn(2, 3, WIDTH)
     plain = model(x)
-    decay_shortcuts(model, 0.4, example=x)
+    fade(model, 0.4, example=x)
     faded, twin = model(x), copy.deepcopy(model)
     assert torch.equal(twin(x), faded)
-    undo(twin)
+    unfade(twin)
     assert torch.equal(twin(x), plain)
     assert torch.equal(model(x), faded)
 
@@ -263,7 +224,7 @@ def test_the_state_of_the_model_the_example_and_torch_is_left_as_it_was() -> Non
     model, x = Busy(), torch.randn(5, WIDTH)
     model.branch.eval()
     buffers, example, random = copy.deepcopy(dict(model.named_buffers())), x.clone(), torch.get_rng_state()
-    decay_shortcuts(model, 0.4, example=x)
+    fade(model, 0.4, example=x)
     assert all(torch.equal(buffers[name], buffer) for name, buffer in model.named_buffers())
     assert torch.equal(x, example)
     assert torch.equal(torch.get_rng_state(), random)
@@ -273,7 +234,7 @@ def test_the_state_of_the_model_the_example_and_torch_is_left_as_it_was() -> Non
 
 def test_half_precision_and_frozen_models_are_faded() -> None:
     model, x = Loop().bfloat16().requires_grad_(False), torch.randn(2, 3, WIDTH, dtype=torch.bfloat16)
-    assert len(decay_shortcuts(model, 0.4, example=x).shortcuts) == 4
+    assert len(fade(model, 0.4, example=x).shortcuts) == 4
 
 
 # --- what is no shortcut ---
@@ -299,7 +260,7 @@ class Distractions(nn.Module):
 
 def test_embeddings_polynomials_merges_modulation_and_straight_through_are_left_alone() -> None:
     model, example = Distractions(), (torch.randn(2, 3, WIDTH), torch.randn(2, 3, WIDTH))
-    report = decay_shortcuts(model, 0.4, example=example)
+    report = fade(model, 0.4, example=example)
     assert [(s.add, s.identity) for s in report.shortcuts] == [("x + self.branch(x)", "x (left)")]
     reasons = {other.add: other.reason for other in report.left_alone}
     assert len(reasons) == 5
@@ -339,13 +300,13 @@ class UNet(nn.Module):
 def test_projections_and_long_skips_fade_only_when_asked_for() -> None:
     x = torch.randn(2, 3, 8, 8)
     model = UNet()
-    plain = decay_shortcuts(model, 0.5, example=x)
+    plain = fade(model, 0.5, example=x)
     assert [s.where for s in plain.shortcuts] == ["middle.0", "middle.1"]
-    undo(model)
-    report = decay_shortcuts(model, 0.5, example=x, include="projections")
+    unfade(model)
+    report = fade(model, 0.5, example=x, include="projections")
     assert [s.where for s in report.shortcuts] == ["down", "middle.0", "middle.1", "up"]
-    undo(model)
-    report = decay_shortcuts(model, 0.7, example=x, include=("projections", "long skips"))
+    unfade(model)
+    report = fade(model, 0.7, example=x, include=("projections", "long skips"))
     assert [s.where for s in report.shortcuts] == ["down", "middle.0", "middle.1", "up", ""]
     a, b, c, d, e = report.alphas
     stem = model.stem(x)
@@ -376,7 +337,7 @@ def test_a_sum_keeps_the_memory_layout_it_had() -> None:
 
     for model in (Mixed().eval(), Swapped().eval()):
         x = torch.randn(2, 4, 6, 6)
-        decay_shortcuts(model, 0.4, example=x, schedule="constant", within=None)
+        fade(model, 0.4, example=x, schedule="constant", within=None)
         assert model(x).isfinite().all()
 
 
@@ -390,5 +351,5 @@ def test_parallel_branches_share_one_shortcut() -> None:
             return x + self.first(x) + self.second(x)
 
     model, x = Parallel(), torch.randn(2, 3, WIDTH)
-    assert [s.add for s in decay_shortcuts(model, 0.4, example=x).shortcuts] == ["x + self.first(x)"]
+    assert [s.add for s in fade(model, 0.4, example=x).shortcuts] == ["x + self.first(x)"]
     torch.testing.assert_close(model(x), 0.4 * x + model.first(x) + model.second(x))

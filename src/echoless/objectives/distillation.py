@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from echoless.config.selfsupervised import DistillationConfig
 from echoless.models.dino import DINO
-from echoless.objectives.contrastive import rising_momentum
+from echoless.objectives.infonce import rising_momentum
 from echoless.objectives.objective import Draws
 
 LARGE_VIEWS = 2  # those that the teacher sees

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from echoless.shortcuts import decay_shortcuts, undo
+from echoless.shortcuts import fade, unfade
 
 transformers = pytest.importorskip("transformers")
 diffusers = pytest.importorskip("diffusers")
@@ -78,23 +78,23 @@ def test_models_never_seen_before_are_faded(
 ) -> None:
     torch.manual_seed(0)
     model, inputs = model_of(name, options), example()
-    report = decay_shortcuts(model, 0.6, example=inputs)
+    report = fade(model, 0.6, example=inputs)
     assert len(report.shortcuts) == count
-    undo(model)
+    unfade(model)
 
 
 def test_shared_layers_are_refused_unless_all_alphas_are_equal() -> None:
     model = model_of("AlbertModel", {**TEXT, "embedding_size": 16})
     with pytest.raises(ValueError, match="runs in 3 calls of one module"):
-        decay_shortcuts(model, 0.6, example=ids())
-    assert len(decay_shortcuts(model, 0.6, example=ids(), schedule="constant").shortcuts) == 6
+        fade(model, 0.6, example=ids())
+    assert len(fade(model, 0.6, example=ids(), schedule="constant").shortcuts) == 6
 
 
 def test_gradient_checkpointing_of_transformers_gives_the_same_gradients() -> None:
     torch.manual_seed(0)
     model, x = model_of("ViTModel", {**VISION, "hidden_dropout_prob": 0.0}).double().train(), images().double()
     model.gradient_checkpointing_enable()
-    decay_shortcuts(model, 0.6, example=x)
+    fade(model, 0.6, example=x)
     model(x)[0].square().sum().backward()
     found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad()
@@ -109,7 +109,7 @@ def test_gradient_checkpointing_of_transformers_gives_the_same_gradients() -> No
 def test_a_faded_model_is_saved_and_loaded_by_its_library(tmp_path: Path) -> None:
     model, x = model_of("ViTModel", VISION).eval(), images()
     plain = model(x)[0]
-    decay_shortcuts(model, 0.6, example=x)
+    fade(model, 0.6, example=x)
     model.save_pretrained(tmp_path)
     again = transformers.AutoModel.from_pretrained(tmp_path).eval()
     assert type(again).__name__ == "ViTModel"
@@ -133,9 +133,9 @@ def test_an_attention_processor_shared_by_many_modules_gets_each_its_own_alpha()
     for attention in attentions:
         attention.set_processor(shared)
     for each in (model, apart):
-        decay_shortcuts(each, 0.6, example=example)
+        fade(each, 0.6, example=example)
     assert torch.equal(model(*example).sample, apart(*example).sample)
-    undo(model)
+    unfade(model)
     assert len(attentions) > 2
     assert all(attention.processor is shared for attention in attentions)
 
@@ -145,7 +145,7 @@ def test_an_attention_processor_shared_by_many_modules_gets_each_its_own_alpha()
 def test_faded_library_models_compile_as_one_graph(which: str) -> None:
     torch._dynamo.reset()
     model, example = (model_of("ViTModel", VISION).eval(), (images(),)) if which == "vit" else unet()
-    decay_shortcuts(model, 0.6, example=example)
+    fade(model, 0.6, example=example)
     with torch.no_grad():
         out = torch.compile(model, fullgraph=True, backend="aot_eager")(*example)[0]
         torch.testing.assert_close(out, model(*example)[0], rtol=1e-5, atol=1e-5)

@@ -1,4 +1,4 @@
-"""What is exported? The encoder of a run or of an encoder folder, and what is known about how it came to be."""
+"""What is exported? A trained ViT and what its model card says about it: data, length, recipe, measurements."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from echoless.config import ViTConfig, from_dict
-from echoless.errors import EcholessError, RunError
+from echoless.errors import EcholessError
 from echoless.models import ViT
-from echoless.runs import RunFolder, load_weights, require_same_shortcuts
+from echoless.runs import RunFolder
+from echoless.runs.open import load_body
 from echoless.shortcuts import effective_alpha
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
-    """An encoder in memory and the facts for its card. Nothing in it names a folder of this machine."""
+class ExportedEncoder:
+    """An encoder in memory and the facts for its card. Nothing in it names a local folder."""
 
     encoder: ViT
+    origin: str  # which weights: "encoder", "snapshot of step 40", "checkpoint of step 120, averaged"
     mean: tuple[float, ...]
     std: tuple[float, ...]
     facts: dict[str, str]  # what the run was: data, length, recipe
@@ -40,31 +41,21 @@ class Source:
         return f"{variant}: {ends}" if ends else variant
 
 
-def open_source(path: str | Path) -> Source:
-    """A run with an encoder, or an encoder folder."""
+def open_encoder(path: str | Path) -> ExportedEncoder:
+    """A run, a checkpoint, a snapshot or an encoder folder, which holds a ViT."""
     path = Path(path)
+    body = load_body(path, kinds=("vit",), use="for export")
     run = (path / "encoder").is_dir() or (path / "checkpoints").is_dir()
-    if not path.is_dir():
-        raise RunError(f"{path} is not a folder; allowed: a run, or an encoder folder")
-    if run and not (path / "encoder" / "config.json").is_file():
-        raise RunError(f"{path} has no encoder yet: the run is not complete; finish it with --resume")
-    folder = path / "encoder" if run else path
-    weights = load_weights(folder)
-    encoder = ViT(from_dict(ViTConfig, weights.config.get("model", {}), "model"))
-    require_same_shortcuts(encoder.shortcut_record, weights.shortcuts, names=("its config", "its weights"))
-    try:
-        encoder.load_state_dict(weights.tensors)
-    except RuntimeError as error:
-        raise RunError(f"{folder} does not fit its config: {' '.join(str(error).split())[:300]}") from None
-    if bad := [name for name, tensor in encoder.state_dict().items() if not tensor.isfinite().all()]:
-        raise RunError(f"{folder} holds {bad[0]} with numbers that are not finite; allowed: finite weights")
-    channels = encoder.config.channels
-    return Source(
-        encoder=encoder.eval(),
-        mean=tuple(weights.config.get("mean") or (0.0,) * channels),
-        std=tuple(weights.config.get("std") or (1.0,) * channels),
-        facts=_facts(path) if run else {},
-        results=_results(path) if run else [],
+    facts = _facts(path) if run else {}
+    if body.is_checkpoint:
+        facts["weights"] = f"{body.origin}; the run has not ended"
+    return ExportedEncoder(
+        encoder=body.model,
+        origin=body.origin,
+        mean=body.mean,
+        std=body.std,
+        facts=facts,
+        results=_results(path) if run and not body.is_checkpoint else [],
     )
 
 

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from echoless.config.selfsupervised import InfoNCEConfig
-from echoless.models.contrastive import MoCo
 from echoless.models.global_batch import all_rows
+from echoless.models.moco import MoCo
 from echoless.objectives.objective import Draws
 
 

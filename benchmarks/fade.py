@@ -1,11 +1,11 @@
 """A training step of a transformers ViT with faded shortcuts against the same model as it came, eager and compiled.
 
-    python benchmarks/patch.py [--rounds 60] [--no-compile]
+    python benchmarks/fade.py [--rounds 60] [--no-compile]
 
 ViT of width 192 and depth 12, images 64 x 64 in patches of 8, batch 8, AdamW (fused), one thread. One step = zero the
 gradients, forward, backward, update. All sides take turns in one process, each with its own copy of the same weights.
 Processor time is counted, not time on the wall, because other work on the machine disturbs it less; the figure is the
-median over rounds of faded / plain. "Plain again" is a second copy of the unpatched model: it says how far two equal
+median over rounds of faded / plain. "Plain again" is a second copy of the plain model: it says how far two equal
 sides differ on this machine. The goal is an overhead of at most 2 %.
 """
 
@@ -20,7 +20,7 @@ import torch
 from interleave import ratio, write
 from transformers import ViTConfig, ViTModel
 
-from echoless.shortcuts import decay_shortcuts
+from echoless.shortcuts import fade
 
 BATCH, SIZE = 8, 64
 ALPHA_MIN = 0.6
@@ -69,14 +69,14 @@ def processor_seconds(sides: Mapping[str, Callable[[], None]], rounds: int) -> d
 def measure(images: torch.Tensor, compiled: bool, rounds: int) -> dict[str, object]:
     plain = vit()
     faded = copy.deepcopy(plain)
-    decay_shortcuts(faded, ALPHA_MIN, example=images[:2])
+    fade(faded, ALPHA_MIN, example=images[:2])
     sides = {"plain": plain, "faded": faded, "plain again": copy.deepcopy(plain)}
     seconds = processor_seconds({name: step_of(model, images, compiled) for name, model in sides.items()}, rounds)
     cost, low, high = ratio(seconds, ours="plain", theirs="faded")
     noise, noise_low, noise_high = ratio(seconds, ours="plain", theirs="plain again")
     mode = "compiled" if compiled else "eager"
-    print(f"patch {mode}: faded / plain = {cost:.4f} (quartiles {low:.4f} to {high:.4f}), goal at most {GOAL}")
-    print(f"patch {mode}: plain again / plain = {noise:.4f} (quartiles {noise_low:.4f} to {noise_high:.4f})")
+    print(f"fade {mode}: faded / plain = {cost:.4f} (quartiles {low:.4f} to {high:.4f}), goal at most {GOAL}")
+    print(f"fade {mode}: plain again / plain = {noise:.4f} (quartiles {noise_low:.4f} to {noise_high:.4f})")
     return {
         "faded_over_plain": cost,
         "quartiles": [low, high],
@@ -96,7 +96,7 @@ def main() -> None:
     results: dict[str, object] = {"goal": GOAL, "eager": measure(images, compiled=False, rounds=options.rounds)}
     if not options.no_compile:
         results["compiled"] = measure(images, compiled=True, rounds=options.rounds)
-    write("patch", results)
+    write("fade", results)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""`decay_shortcuts` follows its arguments, reports and saves what it did, can be undone, and refuses what it cannot do.
+"""`fade` follows its arguments, reports and saves what it did, is reverted by `unfade`, and refuses what it cannot do.
 
-The ways to write a shortcut: test_patch_styles.py. Models of other libraries: test_patch_models.py.
+The ways to write a shortcut: test_fade_styles.py. Models of other libraries: test_fade_models.py.
 """
 
 from __future__ import annotations
@@ -14,54 +14,15 @@ from typing import Any
 
 import pytest
 import torch
+from stacks import A4, WIDTH, Loop, Residual, Stack, Wrapped, mlp
 from torch import Tensor, nn
 
-from echoless.shortcuts import alphas, apply_saved, decay_shortcuts, undo
-
-WIDTH = 8
-A4 = (1.0, 0.8, 0.6, 0.4)  # four shortcuts, alpha_min 0.4
+from echoless.shortcuts import alphas, fade, fade_saved, unfade
 
 
 @pytest.fixture(autouse=True)
 def one_seed() -> None:
     torch.manual_seed(0)
-
-
-def mlp() -> nn.Module:
-    return nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH))
-
-
-class Stack(nn.Module):
-    """Four branches; subclasses say how they are added."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.branches = nn.ModuleList(mlp() for _ in range(4))
-
-
-class Loop(Stack):
-    def forward(self, x: Tensor) -> Tensor:
-        for branch in self.branches:
-            x = x + branch(x)
-        return x
-
-
-class Residual(nn.Module):
-    def __init__(self, branch: nn.Module) -> None:
-        super().__init__()
-        self.branch = branch
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.branch(x) + x
-
-
-class Wrapped(Stack):
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocks = nn.Sequential(*(Residual(branch) for branch in self.branches))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.blocks(x)
 
 
 # --- torch's own encoder, whose eval mode hides the shortcuts in one kernel ---
@@ -74,11 +35,11 @@ def test_torchs_transformer_encoder_is_faded_in_its_fused_eval_path_too(norm_fir
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=not norm_first).eval()
     x, mask = torch.randn(2, 3, WIDTH), torch.tensor([[False] * 3, [False, False, True]])
     plain = model(x)
-    decay_shortcuts(model, 1.0, example=x)
+    fade(model, 1.0, example=x)
     with torch.no_grad():
         assert torch.equal(model(x), undone(model)(x))
-    undo(model)
-    report = decay_shortcuts(model, 0.4, example=x)
+    unfade(model)
+    report = fade(model, 0.4, example=x)
     assert [s.kind for s in report.shortcuts] == ["attention", "mlp"] * 2
 
     expected = x
@@ -93,13 +54,13 @@ def test_torchs_transformer_encoder_is_faded_in_its_fused_eval_path_too(norm_fir
     with torch.no_grad():
         torch.testing.assert_close(model(x), expected, rtol=1e-5, atol=1e-5)
         assert model(x, src_key_padding_mask=mask).isfinite().all()
-    undo(model)
+    unfade(model)
     torch.testing.assert_close(model(x), plain)
 
 
 def undone(model: nn.Module) -> nn.Module:
     twin = copy.deepcopy(model)
-    undo(twin)
+    unfade(twin)
     return twin
 
 
@@ -120,32 +81,32 @@ class Transformer(nn.Module):
 def test_the_alphas_are_those_of_the_schedule() -> None:
     x = torch.randn(2, 3, WIDTH)
     for schedule in ("linear", "cosine", "constant"):
-        report = decay_shortcuts(Transformer(), 0.5, example=x, schedule=schedule)
+        report = fade(Transformer(), 0.5, example=x, schedule=schedule)
         assert report.alphas == alphas(shortcuts=7, alpha_min=0.5, schedule=schedule)
         assert report.effective_alpha == pytest.approx(math.prod(report.alphas))
-    report = decay_shortcuts(Transformer(), example=x)
+    report = fade(Transformer(), example=x)
     assert report.alphas == alphas(shortcuts=7)
     assert "floor" in str(report)
 
 
-def test_within_limits_the_fading_and_fade_chooses_attention_or_mlp() -> None:
+def test_within_limits_the_fading_and_around_chooses_attention_or_mlp() -> None:
     x = torch.randn(2, 3, WIDTH)
-    report = decay_shortcuts(Transformer(), 0.5, example=x, within="encoder.layers.[12]", fade="mlp")
+    report = fade(Transformer(), 0.5, example=x, within="encoder.layers.[12]", around="mlp")
     assert report.alphas == alphas(2, alpha_min=0.5, fade="mlp")
     assert {s.where for s in report.shortcuts} == {"encoder.layers.1", "encoder.layers.2"}
     assert {o.where for o in report.left_alone if "outside" in o.reason} == {"encoder.layers.0", "head"}
-    report = decay_shortcuts(Transformer(), 0.4, example=x, fade="attention")
+    report = fade(Transformer(), 0.4, example=x, around="attention")
     assert report.alphas == pytest.approx((1, 1, 0.8, 1, 0.6, 1, 1))
 
 
 def test_zero_init_makes_every_branch_start_at_zero_and_says_where_it_could_not() -> None:
     model, x = Transformer(), torch.randn(2, 3, WIDTH)
-    report = decay_shortcuts(model, 0.5, example=x, zero_init=True)
+    report = fade(model, 0.5, example=x, zero_init=True)
     assert "encoder.layers.0.self_attn.out_proj.weight" in report.zeroed
     assert "head.branch.3.bias" in report.zeroed
     assert len(report.zeroed) == 14
     torch.testing.assert_close(model(x), report.effective_alpha * x)
-    assert "not found" in decay_shortcuts(Fourier(), 0.5, example=x, zero_init=True).not_zeroed[0]
+    assert "not found" in fade(Fourier(), 0.5, example=x, zero_init=True).not_zeroed[0]
 
 
 class Fourier(nn.Module):
@@ -155,15 +116,15 @@ class Fourier(nn.Module):
 
 def test_alphas_are_saved_beside_the_weights_and_restored(tmp_path: Path) -> None:
     model, x, file = Transformer(), torch.randn(2, 3, WIDTH), tmp_path / "shortcuts.json"
-    report = decay_shortcuts(model, 0.4, example=x, within="encoder")
+    report = fade(model, 0.4, example=x, within="encoder")
     report.save(file)
     fresh = Transformer()
     fresh.load_state_dict(model.state_dict())
-    again = apply_saved(fresh, file, example=x)
+    again = fade_saved(fresh, file, example=x)
     assert again.alphas == report.alphas
     assert torch.equal(fresh(x), model(x))
     with pytest.raises(ValueError, match="holds alphas for 6 shortcuts"):
-        apply_saved(Transformer(4), file, example=x)
+        fade_saved(Transformer(4), file, example=x)
 
 
 @pytest.mark.parametrize("change", [
@@ -172,20 +133,20 @@ def test_alphas_are_saved_beside_the_weights_and_restored(tmp_path: Path) -> Non
 ])  # fmt: skip
 def test_a_file_of_another_kind_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     x, file = torch.randn(2, 3, WIDTH), tmp_path / "shortcuts.json"
-    decay_shortcuts(Loop(), 0.4, example=x).save(file)
+    fade(Loop(), 0.4, example=x).save(file)
     record = json.loads(file.read_text())
     file.write_text(json.dumps({**record, **change}))
-    with pytest.raises(ValueError, match=r"is not a file written by PatchReport\.save"):
-        apply_saved(Loop(), file, example=x)
+    with pytest.raises(ValueError, match=r"is not a file written by FadeReport\.save"):
+        fade_saved(Loop(), file, example=x)
     record["shortcuts"][0]["alpha"] = 1.5
     file.write_text(json.dumps(record))
     with pytest.raises(ValueError, match=r"alpha is 1\.5"):
-        apply_saved(Loop(), file, example=x)
+        fade_saved(Loop(), file, example=x)
 
 
 def test_distributed_data_parallel_runs_a_faded_model(tmp_path: Path) -> None:
     model, x = Wrapped(), torch.randn(2, 3, WIDTH)
-    decay_shortcuts(model, 0.4, example=x)
+    fade(model, 0.4, example=x)
     expected = model(x)
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
@@ -194,7 +155,7 @@ def test_distributed_data_parallel_runs_a_faded_model(tmp_path: Path) -> None:
         out.sum().backward()
         assert torch.equal(out, expected)
         with pytest.raises(ValueError, match="faded already"):
-            decay_shortcuts(parallel, 0.5, example=x)
+            fade(parallel, 0.5, example=x)
     finally:
         # The wrapper goes first: a group that dies with it, under the interpreter's lock, can wait for its own threads.
         parallel = out = None
@@ -203,7 +164,7 @@ def test_distributed_data_parallel_runs_a_faded_model(tmp_path: Path) -> None:
 
 def test_the_source_that_runs_can_be_read() -> None:
     model = Wrapped()
-    decay_shortcuts(model, 0.4, example=torch.randn(2, 3, WIDTH))
+    fade(model, 0.4, example=torch.randn(2, 3, WIDTH))
     assert "alpha=self.faded_alphas[0]" in inspect.getsource(model.blocks[0].forward)
     assert type(model.blocks[0]).__name__ == "Residual"
 
@@ -224,9 +185,9 @@ def test_a_shared_module_can_have_one_alpha_only() -> None:
     model, x = Shared(), torch.randn(2, 3, WIDTH)
     plain = model(x)
     with pytest.raises(ValueError, match="runs in 3 calls of one module"):
-        decay_shortcuts(model, 0.4, example=x)
+        fade(model, 0.4, example=x)
     assert torch.equal(model(x), plain)
-    decay_shortcuts(model, 0.4, example=x, schedule="constant")
+    fade(model, 0.4, example=x, schedule="constant")
     expected = x
     for _ in range(3):
         expected = 0.4 * expected + model.block.branch(expected)
@@ -276,40 +237,44 @@ def test_what_cannot_be_done_is_refused_in_one_sentence_and_leaves_the_model_as_
             {"within": "branchs"},
             "within is 'branchs', which matches no module of Loop; the nearest are branches",
         ),
-        (Wrapped(), {"within": "branches"}, "within is 'branches', where there is no shortcut; 4 are elsewhere"),
+        (
+            Wrapped(),
+            {"within": "branches"},
+            "within is 'branches', which contains no shortcut; the rest of the model has 4",
+        ),
         (Loop(), {"alpha_min": 1.5}, "alpha_min is 1.5"),
         (Loop(), {"schedule": "linar"}, "did you mean 'linear'"),
-        (Loop(), {"fade": "all"}, "fade is 'all'"),
-        (Loop(), {"fade": "attention"}, "none of the 4 shortcuts found is around such a branch"),
+        (Loop(), {"around": "all"}, "around is 'all'"),
+        (Loop(), {"around": "attention"}, "none of the 4 shortcuts found has such a branch"),
         (Loop(), {"include": "everything"}, "include has 'everything'; allowed: projections, long skips"),
         (Loop(), {"example": "image.png"}, "example is a str"),
         (Loop(), {"example": torch.randn(2, 5)}, "the example does not run through Loop: RuntimeError"),
         (torch.compile(Loop()), {}, "model is compiled already"),
         (Summed(), {"include": "projections"}, "is not a plain sum of two expressions"),
         (Lambda(), {}, "its addition cannot be rewritten"),
-        (Sly(), {}, "rewritten does not give what its faded additions should"),
-        (Restless(), {}, "gives two different outputs"),
+        (Sly(), {}, "rewritten does not give the output of the faded additions"),
+        (Restless(), {}, "gives two different outputs for the same example"),
     ]
     for model, options, message in cases:
         classes = [type(m) for m in model.modules()]
         with pytest.raises(ValueError) as error:
-            decay_shortcuts(model, **{"alpha_min": 0.4, "example": x, **options})
+            fade(model, **{"alpha_min": 0.4, "example": x, **options})
         assert message in str(error.value)
         assert [type(m) for m in model.modules()] == classes
         assert not any(name.startswith("faded") for m in model.modules() for name in vars(m))
 
 
-def test_a_second_patch_and_an_undo_of_nothing_are_refused() -> None:
+def test_fading_twice_and_unfading_a_plain_model_are_refused() -> None:
     model, x = Loop(), torch.randn(2, 3, WIDTH)
-    with pytest.raises(ValueError, match="Loop has no faded shortcuts to undo"):
-        undo(model)
-    decay_shortcuts(model, 0.4, example=x)
+    with pytest.raises(ValueError, match="Loop has no faded shortcuts"):
+        unfade(model)
+    fade(model, 0.4, example=x)
     with pytest.raises(ValueError, match="are faded already"):
-        decay_shortcuts(model, 0.4, example=x)
+        fade(model, 0.4, example=x)
     with pytest.raises(ValueError, match="are faded already"):
-        decay_shortcuts(nn.Sequential(model), 0.4, example=x)
-    undo(model)
-    decay_shortcuts(model, 0.4, example=x)
+        fade(nn.Sequential(model), 0.4, example=x)
+    unfade(model)
+    fade(model, 0.4, example=x)
 
 
 def test_code_without_source_is_refused() -> None:
@@ -319,4 +284,4 @@ def test_code_without_source_is_refused() -> None:
         namespace,
     )
     with pytest.raises(ValueError, match="source of forward is not available"):
-        decay_shortcuts(namespace["Hidden"](mlp()), 0.4, example=torch.randn(2, 3, WIDTH))
+        fade(namespace["Hidden"](mlp()), 0.4, example=torch.randn(2, 3, WIDTH))

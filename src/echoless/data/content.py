@@ -1,0 +1,128 @@
+"""Are these the same images? Every image's bytes are hashed once; names, sizes and times never stand for content.
+
+The hashes are taken while the decoded cache is built, from the bytes that are read anyway. They are then remembered
+under the stamps of the files (place, size, times of change, inode), so that opening the same files again reads nothing.
+
+A file that is written again within the resolution of its time of change keeps its stamp. So hashes are trusted only if
+every file was last changed well before they were taken; until then they are taken again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from echoless.data.resample import Array
+from echoless.errors import RunError
+from echoless.storage import write_bytes
+
+DIGEST_BYTES = 16
+_SEAL_BYTES = 32
+_SETTLED_NS = 2 * 10**9  # the coarsest time of change in use, that of FAT, counts in two seconds
+
+Chunk = tuple[int, list[bytes | OSError]]  # the number of the first image, and the encoded bytes of a few
+
+
+class Stamp(NamedTuple):
+    """What a file system says of a file; it changes whenever the file is replaced, renamed over or written later."""
+
+    place: str
+    size: int
+    modified_ns: int
+    changed_ns: int
+    inode: int
+
+
+def stamp(path: Path | str, status: os.stat_result | None = None) -> Stamp:
+    status = status or os.stat(path)  # noqa: PTH116 (as below)
+    place = os.path.abspath(path)  # noqa: PTH100 (a Path is several times as slow, and there may be millions of files)
+    return Stamp(place, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+
+class Content(NamedTuple):
+    """`digests_ND`: one hash per image, (N, 16) bytes. `fingerprint`: of all of them with their relative paths."""
+
+    fingerprint: str
+    digests_ND: Array
+
+
+def digest(lines: Iterable[str]) -> str:
+    """SHA-256 of the lines; each ends where the next begins."""
+    whole = hashlib.sha256()
+    for line in lines:
+        encoded = line.encode(errors="surrogateescape")
+        whole.update(f"{len(encoded)}:".encode() + encoded)
+    return whole.hexdigest()
+
+
+def make_content(paths: Sequence[str], digests: Sequence[bytes]) -> Content:
+    lines = (f"{path}/{each.hex()}" for path, each in zip(paths, digests, strict=True))
+    return Content(digest(lines), np.frombuffer(b"".join(digests), np.uint8).reshape(-1, DIGEST_BYTES))
+
+
+class Hasher:
+    """Hashes images as they are read: `for first, blobs in hasher.passing(source.chunks())`."""
+
+    def __init__(self) -> None:
+        self.digests: list[bytes] = []
+        self.complete = True  # whether every image could be read
+        self.began_ns = time.time_ns()
+
+    def passing(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+        for first, blobs in chunks:
+            for blob in blobs:
+                self.add(blob)
+            yield first, blobs
+
+    def add(self, blob: bytes | memoryview | OSError) -> None:
+        if isinstance(blob, OSError):
+            self.complete = False
+            blob = b"unreadable"
+        self.digests.append(hashlib.sha256(blob).digest()[:DIGEST_BYTES])
+
+
+class Memory:
+    """The hashes that were taken of exactly these files, kept below the folder of the caches."""
+
+    def __init__(self, root: Path, stamps: Sequence[Stamp]) -> None:
+        self._stamps = stamps
+        self._file = root / "content" / digest("/".join(map(str, each)) for each in stamps)[:32]
+
+    @property
+    def exists(self) -> bool:
+        """Whether hashes were ever taken: then the pixels are likely cached, and hashing again comes first."""
+        return self._file.exists()
+
+    def recall(self, paths: Sequence[str]) -> Content | None:
+        """The hashes, if they can be trusted."""
+        try:
+            data = self._file.read_bytes()
+        except OSError:
+            return None
+        seal, body = data[:_SEAL_BYTES], data[_SEAL_BYTES:]
+        if hashlib.sha256(body).digest() != seal or len(body) != 8 + len(paths) * DIGEST_BYTES:
+            return None
+        began_ns = int.from_bytes(body[:8], "big")
+        if max(max(each.modified_ns, each.changed_ns) for each in self._stamps) + _SETTLED_NS > began_ns:
+            return None
+        return make_content(paths, [body[i : i + DIGEST_BYTES] for i in range(8, len(body), DIGEST_BYTES)])
+
+    def keep(self, hasher: Hasher) -> None:
+        """Unless a file changed or could not be read meanwhile. A full or read-only disk is no error."""
+        try:
+            unchanged = all(stamp(each.place) == each for each in self._stamps)
+        except OSError:
+            return
+        if not unchanged or not hasher.complete:
+            return
+        body = hasher.began_ns.to_bytes(8, "big") + b"".join(hasher.digests)
+        with suppress(OSError, RunError):
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(self._file, hashlib.sha256(body).digest() + body)

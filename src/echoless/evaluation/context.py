@@ -1,0 +1,120 @@
+"""What does a measurement work with? One evaluation, and the features of one of its encoders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from echoless.config.metrics import Metric
+from echoless.config.options import EvaluateOptions
+from echoless.data import Images
+from echoless.evaluation.encoder import Encoder
+from echoless.evaluation.extract import FeatureSet, View, extract
+from echoless.runtime import Progress
+
+Say = Callable[[str], None]
+Views = dict[View, FeatureSet]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """An encoder, the images and the options; `run` is None where the encoder is not one of our runs."""
+
+    encoder: Encoder
+    train: Images
+    test: Images | None
+    options: EvaluateOptions
+    run: Path | None
+    cache: Path | None
+    say: Say
+    noise_protocol: dict[str, Any] = field(default_factory=dict)  # how the noise level of a diffusion model was chosen
+
+    @property
+    def test_or_train(self) -> Images:
+        """The images that are predicted: those of --test, or without it those of --train, in folds."""
+        return self.test or self.train
+
+    @property
+    def labelled(self) -> bool:
+        return self.train.labels is not None and self.test_or_train.labels is not None
+
+    @property
+    def figures(self) -> Path:
+        """Where pictures go."""
+        return self.run / "figures" if self.run else Path.cwd() / "echoless-figures"
+
+    def features(self, encoder: Encoder, views: list[View], images: Images, what: str) -> Views:
+        with Progress(f"features of {what}", images.usable, "images") as progress:
+            return extract(encoder, images, views, cache=self.cache, report=lambda done, total: progress.show(done))
+
+
+@dataclass(frozen=True)
+class FeatureSource:
+    """An encoder at one layer and pooling: a row of the table. Its features are computed when first asked for.
+
+    `name` is "trained", "raw pixels" or "untrained"; `extra` is what else the protocol of its numbers says.
+    """
+
+    evaluation: Evaluation
+    name: str
+    encoder: Encoder
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def protocol(self) -> dict[str, Any]:
+        """What every number of this source says of itself."""
+        # Noise levels belong to diffusion models; raw pixels have none.
+        noise = {} if self.encoder.noise is None else {**self.evaluation.noise_protocol, "noise": self.encoder.noise}
+        # The run has not ended: another number than its result.
+        early = {} if self.encoder.checkpoint is None else {"checkpoint": self.encoder.checkpoint}
+        return {"features": self.name, **noise, **early, **self.extra}
+
+    @property
+    def view(self) -> View:
+        """The layer asked for, or the last; the pooling asked for, or the mean where there is no class token."""
+        options = self.evaluation.options
+        named = [name for name in options.layers if name not in ("last", "all")]
+        one = len(options.layers) == 1 and named and named[0] in self.encoder.layers
+        return View(
+            named[0] if one else self.encoder.default_layer,
+            options.pooling if self.encoder.has_class_token or options.pooling != "cls" else "mean",
+        )
+
+    @property
+    def token_view(self) -> View:
+        """The class tokens, of which the paper's rank is taken; the mean where there are none."""
+        return View(self.view.layer, "cls" if self.encoder.has_class_token else "mean")
+
+    @cached_property
+    def train(self) -> Views:
+        return self._features(self.evaluation.train, "train")
+
+    @cached_property
+    def test(self) -> Views | None:
+        return None if self.evaluation.test is None else self._features(self.evaluation.test, "test")
+
+    @property
+    def test_or_train(self) -> Views:
+        return self.test or self.train
+
+    def _features(self, images: Images, part: str) -> Views:
+        views = list(dict.fromkeys([self.view, self.token_view]))
+        return self.evaluation.features(self.encoder, views, images, f"{self.name}, {part}")
+
+
+def _accept(evaluation: Evaluation) -> None:
+    """Nothing to refuse."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """How one name of `--metrics` is measured. `check` refuses bad options before any feature is computed."""
+
+    measure: Callable[[FeatureSource], list[Metric]]
+    check: Callable[[Evaluation], None] = _accept
+    needs_labels: bool = False
+    baselines: bool = True  # raw pixels and the untrained encoder are measured too
+    snapshots: bool = False  # --snapshots measures it at every snapshot

@@ -1,0 +1,45 @@
+"""What is kept of a model? Its body: the network whose features are used; all else serves the objective.
+
+A model is its own body (a diffusion transformer), or is built around one, its `encoder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from torch import Tensor, nn
+
+from echoless.models.features import Features
+
+
+class Body(nn.Module):
+    """A network that is kept as it is."""
+
+    @property
+    def body(self) -> Any:
+        return self
+
+    def share_encoder(self) -> None:
+        """After weights were loaded into the body: it has no copies that would have to follow."""
+
+
+class EncoderModel(nn.Module):
+    """A model around `encoder`, with a decoder, projector or head that `RUN/encoder` does not hold."""
+
+    encoder: Any
+
+    @property
+    def body(self) -> Any:
+        return self.encoder
+
+    def share_encoder(self) -> None:
+        """After weights were loaded into `encoder`: copies of it, where a model has any, take them over."""
+
+    def features(self, images_BCHW: Tensor, only: Collection[str] | None = None) -> Features:
+        """The encoder's features of whole images: see `ViT.features`."""
+        return self.encoder.features(images_BCHW, only)
+
+    @property
+    def shortcut_record(self) -> dict[str, Any]:
+        return self.encoder.shortcut_record

@@ -1,0 +1,68 @@
+"""What is recorded about a run besides its settings? The facts in about.json, and the sentences made of them.
+
+data        images, height, width, channels, bits
+model       title, parameters
+parameters  all, encoder
+shortcuts   variant, first_alpha, last_alpha, effective_alpha (of fixed alphas)
+run         steps, batch_size, epochs, optimizer, precision, compiled, seed
+speed       images_per_second, after the first steps of the latest session
+sessions, ended, seconds, started      over all sessions; a killed one has begun and not ended
+command, machine, versions             of the latest session
+history     command, started, seconds, machine, versions, images_per_second of every session, in order
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Facts = Mapping[str, Any]
+
+
+def sentences(facts: Facts) -> dict[str, str]:
+    """One sentence for each part that is known and whole, for the log and for the page."""
+    parts: dict[str, Callable[[Facts], str]] = {"data": _data, "model": _model, "shortcuts": _shortcuts, "run": _run}
+    found = {}
+    for name, compose in parts.items():
+        try:
+            found[name] = compose(facts[name])
+        except (KeyError, TypeError, ValueError):  # missing, or of the wrong kind: a file that somebody else wrote
+            continue
+    return found
+
+
+def _data(data: Facts) -> str:
+    return (
+        f"{data['images']} images of about {data['height']} x {data['width']}, {data['channels']} channel(s), "
+        f"{data['bits']} bit"
+    )
+
+
+def _model(model: Facts) -> str:
+    return f"{model['title']}, {model['parameters'] / 1e6:.1f} M parameters"
+
+
+def _shortcuts(shortcuts: Facts) -> str:
+    if shortcuts.get("effective_alpha") is None:
+        return f"{shortcuts['variant']}, one learned alpha each"
+    first, last, effective = (shortcuts[f"{name}_alpha"] for name in ("first", "last", "effective"))
+    return f"{shortcuts['variant']}, alpha from {first:.3g} to {last:.4g}, effective {effective:.1e}"
+
+
+def _run(run: Facts) -> str:
+    return (
+        f"{run['steps']} steps of {run['batch_size']} images ({run['epochs']:.1f} epochs), {run['optimizer']}, "
+        f"{run['precision']}, {'compiled' if run['compiled'] else 'not compiled'}, seed {run['seed']}"
+    )
+
+
+def session_count(about: Facts) -> int:
+    count = about.get("sessions", 0)
+    return count if isinstance(count, int) else 0
+
+
+def speed_of(about: Facts) -> float | None:
+    """Images per second of the latest session, once it knows them."""
+    speed = about.get("speed")
+    value = speed.get("images_per_second") if isinstance(speed, dict) else None
+    return value if isinstance(value, int | float) and value > 0 else None

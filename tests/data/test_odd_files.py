@@ -1,0 +1,86 @@
+"""What is no image file is passed over or refused in one sentence; it never blocks or fills the memory.
+
+Run alone: pytest tests/data/test_odd_files.py
+"""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from echoless.data import open_images
+from echoless.errors import DataError
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("ECHOLESS_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for number in range(4):
+        pixels = np.random.default_rng(number).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+    return tmp_path
+
+
+def test_links_to_nowhere_and_to_themselves_pipes_and_sockets_are_passed_over(folder):
+    (folder / "loop.png").symlink_to("loop.png")
+    (folder / "gone.png").symlink_to("nowhere.png")
+    os.mkfifo(folder / "pipe.png")
+    assert open_images(folder).paths == [f"{number}.png" for number in range(4)]
+
+
+def test_a_sparse_file_of_200_gigabytes_is_one_bad_image(folder):
+    with (folder / "huge.png").open("wb") as file:
+        file.truncate(200 * 10**9)
+    (bad,) = open_images(folder, max_bad_fraction=0.5).bad
+    assert bad.path == "huge.png" and "200,000,000,000 bytes" in bad.reason
+
+
+def test_a_folder_of_images_and_shards_is_ambiguous(folder):
+    """One of the two would be left out in silence."""
+    with tarfile.open(folder / "more.tar", "w") as tar:
+        tar.add(folder / "0.png", "0.png")
+    with pytest.raises(DataError, match=r"holds 1 \*.tar and 4 image files; name one kind, such as '.*/\*.tar'"):
+        open_images(folder)
+    assert open_images(f"{folder}/*.tar").paths == ["0.png"]
+
+
+@pytest.mark.parametrize("name", ["data.parquet", "data.tar", "data.npz"])
+def test_a_pipe_as_data_is_refused_and_does_not_block(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(DataError, match="a pipe or a device; allowed: regular files"):
+        open_images(tmp_path / name)
+
+
+def labelled(folder: Path, text: str):
+    file = folder / "labels.csv"
+    file.write_text(text)
+    return open_images(folder, labels=file)
+
+
+def test_a_label_of_5000_digits_is_text(folder):
+    many = "7" * 5000
+    images = labelled(folder, "".join(f"{number}.png,{many if number else 1}\n" for number in range(4)))
+    assert images.class_names == ("1", many)
+
+
+def test_rows_that_contradict_each_other_are_refused(folder):
+    rows = "".join(f"{number}.png,a\n" for number in range(4))
+    assert labelled(folder, rows + "0.png,a\n").class_names == ("a",)
+    with pytest.raises(DataError, match=r"calls '0.png' both 'a' and 'b'; allowed: one label"):
+        labelled(folder, rows + "0.png,b\n")
+
+
+def test_a_pipe_a_folder_and_nothing_as_label_file_are_refused(folder):
+    os.mkfifo(folder / "pipe.csv")
+    for name, found in (("pipe.csv", "is no regular file"), (".", "is no regular file"), ("x.csv", "does not exist")):
+        with pytest.raises(DataError, match=found):
+            open_images(folder, labels=folder / name)
