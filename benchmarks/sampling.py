@@ -145,7 +145,7 @@ def main() -> None:
         generator = trained(options.steps) if options.run is None else open_generator(options.run)
         extractor = options.extractor or folder / "extractor"
         if options.extractor is None:
-            pretrain(TRAIN, extractor, recipe="demo", max_steps=200, compile=False)
+            pretrain(TRAIN, out=extractor, recipe="demo", max_steps=200, compile=False)
         samples, seconds = draw(generator, options.samples)
         found = distances(samples, load(extractor), folder)
     what = "a masked autoencoder (demo, 200 steps)" if options.extractor is None else str(options.extractor)

@@ -18,11 +18,12 @@ WIDTH = "100"
 
 def verbs() -> str:
     """The real `--help` of every verb."""
-    from echoless.cli.main import VERBS
+    from echoless.verbs.table import VERBS
 
-    parts = ["# Every verb", "", "What `echoless VERB --help` prints.", ""]
-    for verb, (_, about) in VERBS.items():
-        parts += [f"## {verb}", "", f"{about[0].upper()}{about[1:]}.", "", "```text", help_of(verb).strip(), "```", ""]
+    lead = "What `echoless VERB --help` prints. In Python, `echoless.VERB(...)` takes the same arguments."
+    parts = ["# Every verb", "", lead, ""]
+    for name, verb in VERBS.items():
+        parts += [f"## {name}", "", f"{verb.summary}.", "", "```text", help_of(name).strip(), "```", ""]
     return "\n".join(parts)
 
 

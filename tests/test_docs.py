@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from echoless.cli.main import VERBS
 from echoless.recipes.table import RECIPES
 from echoless.sweeps.papers import PAPERS
+from echoless.verbs.table import VERBS
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMED_FILE = re.compile(r"\b(?:tests|benchmarks|src|scripts|docs)/[\w/*]+\.(?:py|md|png)\b")

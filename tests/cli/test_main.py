@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import types
+from dataclasses import KW_ONLY, dataclass
 
 import pytest
 
-from echoless.cli.main import VERBS
+from echoless.verbs.signature import signature_of
+from echoless.verbs.table import VERBS, Verb
 
 
 @pytest.mark.parametrize("words", [["--help"], ["doctor", "--help"], ["pretrain", "--help"], ["recipes", "--help"]])
@@ -31,18 +34,26 @@ def test_the_overview_names_every_verb(typed):
 
 def test_an_unknown_verb_is_answered_with_the_nearest(typed):
     done = typed("pretrian")
-    assert done.code == 2 and "verb is 'pretrian'; allowed: " in done.said and "did you mean 'pretrain'?" in done.said
+    assert (
+        done.code == 2 and "unknown verb 'pretrian'; allowed: " in done.said and "did you mean 'pretrain'?" in done.said
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("pretrain", "data", "--out", "run", "--epochs", "ten"), "--epochs is 'ten'; allowed: FLOAT"),
-        (("pretrain", "data", "--out", "run", "--precision", "fp8"), "--precision is 'fp8'; allowed: auto, bf16, fp32"),
-        (("pretrain", "data", "--out", "run", "--crop-scale", "1"), "--crop-scale is '1'; allowed: FLOAT FLOAT"),
+        (("pretrain", "data", "--out", "run", "--epochs", "ten"), "--epochs is 'ten'; allowed: a number"),
+        (
+            ("pretrain", "data", "--out", "run", "--precision", "fp8"),
+            "--precision is 'fp8'; allowed: auto, fp32, bf16",
+        ),
+        (
+            ("pretrain", "data", "--out", "run", "--crop-scale", "1"),
+            "--crop-scale is '1'; allowed: 2 values, each a number",
+        ),
         (("pretrain", "data", "--out"), "--out has no value"),
-        (("pretrain", "data"), "--out RUN is missing"),
-        (("pretrain",), "DATA and --out RUN are missing"),
+        (("pretrain", "data"), "--out is missing"),
+        (("pretrain",), "DATA and --out are missing"),
     ],
 )
 def test_a_word_that_cannot_be_read_is_answered_in_one_sentence(words, sentence, typed):
@@ -66,3 +77,47 @@ def test_every_recipe_is_listed_with_its_command(typed):
 
 def test_the_version_is_printed(typed):
     assert typed("--version").printed.startswith("echoless ")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_verb_is_verb_help(verb, typed):
+    asked, flagged = typed("help", verb), typed(verb, "--help")
+    assert asked == flagged and asked.code == 0 and "(default: None)" not in asked.printed
+
+
+def test_help_of_an_unknown_verb_names_the_nearest(typed):
+    assert "did you mean 'sample'?" in typed("help", "smaple").said
+
+
+def test_the_overview_has_every_verb_once_in_its_group(typed):
+    done = typed("help")
+    assert done == typed("--help")
+    assert re.findall(r"^  (\S+)  ", done.printed, re.M) == list(VERBS)
+    assert re.findall(r"^(\S.*):$", done.printed, re.M) == list(dict.fromkeys(v.group for v in VERBS.values()))
+    assert max(map(len, done.printed.splitlines())) <= 120
+
+
+@dataclass(frozen=True)
+class GreetOptions:
+    """Greet somebody."""
+
+    name: str
+    """Whom."""
+    _: KW_ONLY
+    times: int = 1
+    """How often."""
+
+
+def test_a_verb_is_a_row_an_options_class_and_a_function(typed, monkeypatch):
+    """Added from outside: command line, overview and help know it."""
+
+    @signature_of(GreetOptions)
+    def greet(options: GreetOptions) -> str:
+        return f"hello {options.name} " * options.times
+
+    monkeypatch.setitem(sys.modules, "echoless.verbs.greet", types.SimpleNamespace(greet=greet))
+    monkeypatch.setitem(VERBS, "greet", Verb("manners", GreetOptions, lambda options, result: result))
+    assert typed("greet", "you", "--times", 2).printed.strip() == "hello you hello you"
+    assert "manners:" in typed().printed and "How often." in typed("help", "greet").printed
+    assert greet("you") == "hello you "
+    assert typed("greet").said == "echoless greet: NAME is missing; see echoless greet --help\n"

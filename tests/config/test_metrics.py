@@ -104,9 +104,9 @@ def test_the_help_of_metrics_names_every_measurement():
 
 def test_a_name_that_cannot_be_measured_is_refused_with_the_nearest():
     with pytest.raises(ConfigError, match=r"metrics is 'lineer'; allowed: knn, .*; did you mean 'linear'\?"):
-        EvaluateOptions(metrics=("knn", "lineer"))
+        EvaluateOptions("RUN", metrics=("knn", "lineer"))
     with pytest.raises(ConfigError, match="metrics is 'frechet'; allowed: knn, linear, rank, spectral, tokencut"):
-        SweepOptions(metrics=("frechet",))
+        SweepOptions("DATA", out="OUT", metrics=("frechet",))
 
 
 def measured() -> Metrics:

@@ -54,8 +54,8 @@ def test_tokens_that_know_the_object_score_as_high_as_the_patch_grid_allows(run,
 
 def test_every_dense_number_has_its_protocol_interval_and_baselines(run):
     wanted = {"train": "shapes:80", "test": "shapes:40@test", "images": 40, "metrics": ("tokencut", "segprobe")}
-    metrics = evaluate(run, say=lambda _: None, **wanted)
-    again = evaluate(run, say=lambda _: None, **wanted)
+    metrics = evaluate(run, **wanted)
+    again = evaluate(run, **wanted)
     assert metrics == again, "two looks must give the same digits"
     named = {(metric.metric, metric.protocol["features"]) for metric in metrics}
     names, rows = ("tokencut-corloc", "tokencut-iou", "segprobe-miou"), ("trained", "raw pixels", "untrained")

@@ -49,7 +49,7 @@ def test_without_a_test_set_five_folds_judge_every_image_once():
 
 
 def test_every_number_carries_its_protocol_and_goes_to_results_json(run):
-    metrics = evaluate(run, train="shapes:200", test="shapes:100@test", k=(5, 20), say=lambda _: None)
+    metrics = evaluate(run, train="shapes:200", test="shapes:100@test", k=(5, 20))
     recorded = [Metric.from_json(record) for record in json.loads((run / "results.json").read_text())]
     assert all(metric in recorded for metric in metrics)
     subjects = {metric.protocol["features"] for metric in metrics}
@@ -63,19 +63,15 @@ def test_every_number_carries_its_protocol_and_goes_to_results_json(run):
 
 
 def test_a_second_run_gives_the_same_digits(run):
-    once, twice = (
-        evaluate(run, train="shapes:200", test="shapes:100@test", say=lambda _: None, cache=cache)
-        for cache in (True, False)
-    )
+    once, twice = (evaluate(run, train="shapes:200", test="shapes:100@test", cache=cache) for cache in (True, False))
     assert once == twice
     print("R20 evaluate: from the cache and without it, identical digits")
 
 
 def test_layers_all_says_which_is_best_without_looking_at_the_test_set(run):
     said = []
-    metrics = evaluate(
-        run, train="shapes:200", test="shapes:100@test", layers=("all",), baselines=False, say=said.append
-    )
+    wanted = EvaluateOptions(run, train="shapes:200", test="shapes:100@test", layers=("all",), baselines=False)
+    metrics = evaluate.run(wanted, said.append)
     scanned = [m for m in metrics if m.metric == "knn" and m.protocol.get("scan") == "layers"]
     assert len(scanned) == 6 * 3
     assert any(
@@ -84,9 +80,7 @@ def test_layers_all_says_which_is_best_without_looking_at_the_test_set(run):
 
 
 def test_snapshots_are_measured_with_their_step(run):
-    metrics = evaluate(
-        run, train="shapes:200", snapshots=True, baselines=False, metrics=("knn", "rank"), say=lambda _: 0
-    )
+    metrics = evaluate(run, train="shapes:200", snapshots=True, baselines=False, metrics=("knn", "rank"))
     assert sorted({m.protocol["step"] for m in metrics if "step" in m.protocol}) == [10, 20, 30]
 
 
@@ -100,7 +94,7 @@ def test_rank_and_accuracy_are_correlated_across_runs_at_each_snapshot(run, tmp_
         for folder in (copy / "snapshots").iterdir():
             folder.rename(folder.with_name(folder.name.replace("turned", "step")))
     asked = {"train": "shapes:100", "snapshots": True, "baselines": False, "metrics": ("knn", "rank")}
-    metrics = evaluate(runs[0], against=tuple(map(str, runs[1:])), say=lambda _: 0, **asked)
+    metrics = evaluate(runs[0], against=tuple(map(str, runs[1:])), **asked)
     correlations = {m.protocol["step"]: m for m in metrics if m.metric == "pearson"}
     assert sorted(correlations) == [10, 20, 30]
     recorded = [[Metric.from_json(r) for r in json.loads((each / "results.json").read_text())] for each in runs]
@@ -123,7 +117,7 @@ def test_rank_and_accuracy_are_correlated_across_runs_at_each_snapshot(run, tmp_
 )
 def test_a_correlation_that_cannot_be_is_refused_before_any_work(run, asked, sentence):
     with pytest.raises(ConfigError, match=sentence):
-        evaluate(run, train="shapes:50", say=lambda _: 0, **asked)
+        evaluate(run, train="shapes:50", **asked)
 
 
 def test_small_classes_have_fewer_folds_and_single_images_are_refused():
@@ -136,7 +130,7 @@ def test_small_classes_have_fewer_folds_and_single_images_are_refused():
 
 def test_the_map_of_an_encoder_without_class_token_pools_by_the_mean(run):
     encoder = raw_pixels(load(run))
-    evaluation = Evaluation(encoder, None, None, EvaluateOptions(pooling="cls"), None, None, print)
+    evaluation = Evaluation(encoder, None, None, EvaluateOptions("run", pooling="cls"), None, None, print)
     assert FeatureSource(evaluation, "trained", encoder).view == View("output", "mean")
 
 
@@ -153,14 +147,12 @@ def test_the_probe_of_mae_trains_on_augmented_images_and_says_how(run):
 
 
 def test_pictures_and_segmentation(run):
-    said = []
     metrics = evaluate(
         run,
         train="shapes:60",
         metrics=("spectral", "reconstruct", "tsne"),
         images=30,
         baselines=False,
-        say=said.append,
     )
     assert [m.metric for m in metrics] == ["miou", "miou_object"]
     assert [m.protocol["classes"] for m in metrics] == [11, 2]
@@ -176,7 +168,7 @@ def test_unlabelled_images_are_measured_by_what_needs_no_labels(run, tmp_path):
     for index in range(30):
         Image.fromarray(images.get([index]).pixels[0].transpose(1, 2, 0)).save(tmp_path / f"{index}.png")
     said = []
-    metrics = evaluate(run, train=str(tmp_path), baselines=False, say=said.append)
+    metrics = evaluate.run(EvaluateOptions(run, train=tmp_path, baselines=False), said.append)
     assert {m.metric for m in metrics} == {"rank_paper", "rank_centered", "rankme"}
     assert "--train has no labels, which knn and linear need" in said[0]
 
@@ -193,7 +185,7 @@ def test_unlabelled_images_are_measured_by_what_needs_no_labels(run, tmp_path):
 def test_bad_options_are_refused_before_any_feature_is_computed(run, tmp_path, asked, sentence):
     copytree(run, tmp_path / "run", ignore=lambda *_: {"features"})
     with pytest.raises(ConfigError, match=sentence):
-        evaluate(tmp_path / "run", train="shapes:50", say=lambda _: None, **asked)
+        evaluate(tmp_path / "run", train="shapes:50", **asked)
     assert not (tmp_path / "run" / "features").exists()
 
 
@@ -212,15 +204,15 @@ def test_a_measurement_added_from_outside_is_accepted_measured_and_shown(run, mo
     monkeypatch.setitem(METRICS, "spread", MetricInfo("Spread", "spread", "number", 0, "Standard deviation."))
     monkeypatch.setitem(YIELDS, "spread", ("spread",))
     monkeypatch.setitem(MEASUREMENTS, "spread", Measurement(measure=measure_spread))
-    metrics = evaluate(run, train="shapes:60", metrics=("spread",), say=lambda _: None)
+    metrics = evaluate(run, train="shapes:60", metrics=("spread",))
     assert [(m.metric, m.protocol["features"]) for m in metrics] == [
         ("spread", "trained"),
         ("spread", "raw pixels"),
         ("spread", "untrained"),
     ]
-    assert grid("shapes", SweepOptions(metrics=("spread",))).quantities[0].heading == "spread"
+    assert grid("shapes", SweepOptions("DATA", out="OUT", metrics=("spread",))).quantities[0].heading == "spread"
     with pytest.raises(ConfigError, match=r"metrics is 'sprade'; allowed: knn, .*spread; did you mean 'spread'"):
-        EvaluateOptions(metrics=("sprade",))
+        EvaluateOptions("RUN", metrics=("sprade",))
 
 
 def test_bad_input_is_refused_in_one_sentence(run, tmp_path, capsys):
@@ -228,7 +220,7 @@ def test_bad_input_is_refused_in_one_sentence(run, tmp_path, capsys):
         check_labels(torch.arange(5), torch.arange(10))
     with pytest.raises(RunError, match="no snapshots to measure"):
         copytree(run, tmp_path / "bare", ignore=lambda *_: {"snapshots"})
-        evaluate(tmp_path / "bare", train="shapes:50", snapshots=True, metrics=("rank",), say=lambda _: None)
+        evaluate(tmp_path / "bare", train="shapes:50", snapshots=True, metrics=("rank",))
     assert main(["evaluate", str(run), "--train", str(tmp_path / "nowhere")]) == 2
     assert main(["evaluate", str(tmp_path / "nothing")]) == 2
     assert "Traceback" not in capsys.readouterr().err

@@ -48,7 +48,7 @@ def test_lanczos_stops_where_its_space_is_complete():
 
 def small(name: str, **changes: object) -> torch.nn.Module:
     options = {"width": 32, "depth": 2, "heads": 2, "alpha": 0.7, "beta": 4.0, **changes}
-    return build(name, ConditioningOptions(**options), channels=3)
+    return build(name, ConditioningOptions(out="out", **options), channels=3)
 
 
 def test_the_jacobian_is_torchs_own_on_the_directions_that_the_norm_passes():
@@ -117,7 +117,7 @@ def test_the_published_constants_do_the_same_for_a_vit_s():
 def test_the_command_writes_the_table_and_the_figure(tmp_path):
     said: list[str] = []
     options = {"width": 16, "depth": 2, "heads": 1, "images": 1}
-    records = conditioning("shapes:4", tmp_path / "out", say=said.append, **options)
+    records = conditioning.run(ConditioningOptions("shapes:4", out=tmp_path / "out", **options), said.append)
     assert json.loads((tmp_path / "out" / "conditioning.json").read_text()) == records
     assert len(records) == 6 and (tmp_path / "out" / "conditioning.png").read_bytes().startswith(b"\x89PNG")
     assert any("blocks.1" in line for line in said)

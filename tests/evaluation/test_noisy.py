@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 from echoless.config import DiffusionConfig, FlowConfig, ShortcutConfig, SiTConfig, UViTConfig, to_dict
+from echoless.config.options import EvaluateOptions
 from echoless.data import evaluation_batches, open_images
 from echoless.errors import ConfigError
 from echoless.evaluation.extract import View, _noise_offset, extract
@@ -93,15 +94,14 @@ def test_noise_is_refused_where_it_means_nothing(uvit, run):
     with pytest.raises(ConfigError, match=r"noise is 1.5; allowed: a number in \[0, 1\]"):
         load(uvit, noise=1.5)
     with pytest.raises(ConfigError, match=r"noise is 0\.1, but"):
-        evaluate(run, train="shapes:50", noise=(0.1,), say=lambda _: None)
+        evaluate(run, train="shapes:50", noise=(0.1,))
 
 
 def test_the_best_cell_is_chosen_by_folds_and_judged_once_on_the_test_set(uvit, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said: list[str] = []
-    metrics = evaluate(
-        uvit, train="shapes:120", test="shapes:60@test", noise=(0.05, 0.4), k=(5,), baselines=False, say=said.append
-    )
+    wanted = {"test": "shapes:60@test", "noise": (0.05, 0.4), "k": (5,), "baselines": False}
+    metrics = evaluate.run(EvaluateOptions(uvit, train="shapes:120", **wanted), said.append)
     cells = [m for m in metrics if m.protocol.get("scan") == "grid" and m.metric == "linear"]
     assert len(cells) == 5 * 2 and all(m.protocol["folds"] == 5 for m in cells)
     best = max(cells, key=lambda m: m.value)
@@ -120,7 +120,7 @@ def test_the_best_cell_is_chosen_by_folds_and_judged_once_on_the_test_set(uvit, 
 
 def test_one_cell_needs_no_search_and_every_number_says_where_it_looked(uvit, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    arguments = {"train": "shapes:80", "metrics": ("knn", "rank"), "k": (5,), "say": lambda _: None}
+    arguments = {"train": "shapes:80", "metrics": ("knn", "rank"), "k": (5,)}
     metrics = evaluate(uvit, layers=("block01/+mlp",), noise=(0.2,), **arguments)
     assert {m.protocol["features"] for m in metrics if m.protocol.get("cell") == "given"} == {"trained", "untrained"}
     named = [m for m in metrics if m.protocol["features"] != "raw pixels"]

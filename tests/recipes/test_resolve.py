@@ -10,7 +10,7 @@ from echoless.config.facts import DataFacts, natural_patch
 from echoless.config.options import PretrainOptions
 from echoless.config.training import RunConfig
 from echoless.errors import ConfigError
-from echoless.recipes.resolve import settle
+from echoless.recipes.resolve import resolve
 from echoless.recipes.table import RECIPES
 from echoless.training import learning_rate
 
@@ -19,7 +19,7 @@ SMALL = DataFacts(3, 32, 32, 50_000)
 
 
 def settled(facts: DataFacts = SMALL, **options) -> RunConfig:
-    return settle(PretrainOptions(**options), facts, DataConfig(count=facts.count))
+    return resolve(PretrainOptions("DATA", out="RUN", **options), facts, DataConfig(count=facts.count))
 
 
 def test_mae_base_has_the_settings_of_the_paper():
@@ -99,7 +99,7 @@ def test_sit_xl2_has_the_published_settings():
 @pytest.mark.parametrize("recipe", ["uvit-tiny", "sit-tiny"])
 def test_diffusion_sees_pixels_from_minus_one_to_one_flipped_and_never_cropped(recipe):
     measured = DataConfig(count=9, mean=(0.1,) * 3, std=(0.2,) * 3)
-    config = settle(PretrainOptions(recipe=recipe), SMALL, measured)
+    config = resolve(PretrainOptions("DATA", out="RUN", recipe=recipe), SMALL, measured)
     assert (config.data.mean, config.data.std) == ((0.5,) * 3, (0.5,) * 3)
     assert (config.data.crop_scale, config.data.flip, config.data.count) == (None, 0.5, 9)
 

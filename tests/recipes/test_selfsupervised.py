@@ -20,7 +20,7 @@ from echoless.config.facts import DataFacts
 from echoless.config.options import PretrainOptions
 from echoless.errors import ConfigError
 from echoless.randomness import generator_for
-from echoless.recipes.resolve import settle
+from echoless.recipes.resolve import resolve
 from echoless.runs import find_latest_valid, load_checkpoint, load_weights
 from echoless.training import build_task, warm_start
 
@@ -29,7 +29,7 @@ RECIPES = ("infonce-tiny", "dino-tiny")
 
 
 def settled(recipe: str, **options) -> RunConfig:
-    return settle(PretrainOptions(recipe=recipe, **options), FACTS, DataConfig())
+    return resolve(PretrainOptions("DATA", out="RUN", recipe=recipe, **options), FACTS, DataConfig())
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

@@ -19,7 +19,7 @@ from echoless.config.supervised import ClassifierConfig, SupervisedConfig
 from echoless.errors import ConfigError, DataError
 from echoless.evaluation.frozen import load
 from echoless.models import ViT
-from echoless.recipes.resolve import settle
+from echoless.recipes.resolve import resolve
 from echoless.shortcuts import find_blocks
 from echoless.training import build_task
 
@@ -28,7 +28,7 @@ FACTS = DataFacts(3, 32, 32, 1000, classes=10)
 
 
 def settled(recipe: str, **options: object) -> RunConfig:
-    return settle(PretrainOptions(recipe=recipe, **options), FACTS, DataConfig())
+    return resolve(PretrainOptions("DATA", out="RUN", recipe=recipe, **options), FACTS, DataConfig())
 
 
 def lines(run: Path) -> list[dict[str, object]]:
@@ -37,7 +37,7 @@ def lines(run: Path) -> list[dict[str, object]]:
 
 def test_a_residual_free_vit_is_trained_and_judged_after_every_epoch(tmp_path):
     options = {"variant": "none", "init_scheme": "skipless", "test": "shapes:24@test", "snapshot_every": 2}
-    assert echoless.pretrain("shapes:32", tmp_path / "run", recipe="vit-tiny-supervised", **options, **SMALL)
+    assert echoless.pretrain("shapes:32", out=tmp_path / "run", recipe="vit-tiny-supervised", **options, **SMALL)
     judged = [line for line in lines(tmp_path / "run") if "test_accuracy" in line]
     assert [line["step"] for line in judged] == [2, 4], "32 images in batches of 16: an epoch is two steps"
     (result,) = json.loads((tmp_path / "run" / "results.json").read_text())
@@ -50,10 +50,10 @@ def test_a_residual_free_vit_is_trained_and_judged_after_every_epoch(tmp_path):
 def test_a_faded_resnet_is_trained_and_its_rank_measured_over_depth_and_training(tmp_path):
     options = {**SMALL, "alpha_min": 0.7, "third_stage": 3, "test": "shapes:24@test", "snapshot_every": 2}
     options.pop("patch_size")
-    assert echoless.pretrain("shapes:32", tmp_path / "run", recipe="resnet-tiny-supervised", **options)
+    assert echoless.pretrain("shapes:32", out=tmp_path / "run", recipe="resnet-tiny-supervised", **options)
     encoder = load(tmp_path / "run")
     assert encoder.layers == tuple(f"block{i:02d}/+conv" for i in range(9)) and not encoder.has_class_token
-    quiet = {"baselines": False, "say": lambda line: None, "train": "shapes:32"}
+    quiet = {"baselines": False, "train": "shapes:32"}
     over_depth = echoless.evaluate(tmp_path / "run", metrics=("rank",), layers=("all",), **quiet)
     ranks = [metric for metric in over_depth if metric.metric == "rank_paper"]
     assert len({metric.protocol["layer"] for metric in ranks}) == 9
@@ -125,15 +125,15 @@ def test_options_that_make_no_sense_are_refused(recipe, options, sentence):
 
 
 def test_unlabelled_images_and_tests_of_other_recipes_are_refused_before_any_work(tmp_path):
-    with pytest.raises(ConfigError, match="test is 'shapes'; allowed: with a supervised recipe, which mae-tiny is not"):
-        echoless.pretrain("shapes:8", tmp_path / "a", recipe="mae-tiny", test="shapes")
+    with pytest.raises(ConfigError, match="test is 'shapes', and recipe mae-tiny is not a supervised one"):
+        echoless.pretrain("shapes:8", out=tmp_path / "a", recipe="mae-tiny", test="shapes")
     from PIL import Image
 
     (tmp_path / "flat").mkdir()
     for index in range(2):
         Image.new("RGB", (32, 32), (index, 9, 9)).save(tmp_path / "flat" / f"{index}.png")
     with pytest.raises(DataError, match="DATA has no labels; allowed"):
-        echoless.pretrain(tmp_path / "flat", tmp_path / "b", recipe="vit-tiny-supervised")
+        echoless.pretrain(tmp_path / "flat", out=tmp_path / "b", recipe="vit-tiny-supervised")
 
 
 def test_a_classifier_with_a_resnet_survives_json():
@@ -148,10 +148,10 @@ def test_soap_resumes_bitwise_after_its_bases_were_renewed(tmp_path):
     """Twice ten steps: SOAP renews its bases after every ten, so the second half starts from renewed ones."""
     options = {**SMALL, "max_steps": 24, "checkpoint_every": 12, "optimizer": "soap", "recipe": "vit-tiny-supervised"}
     options |= {"variant": "none", "init_scheme": "skipless", "test": "shapes:8@test"}
-    echoless.pretrain("shapes:32", tmp_path / "whole", **options)
+    echoless.pretrain("shapes:32", out=tmp_path / "whole", **options)
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")
     shutil.rmtree(tmp_path / "cut" / "checkpoints" / "step-00000024")
-    echoless.pretrain("shapes:32", tmp_path / "cut", resume=True, **options)
+    echoless.pretrain("shapes:32", out=tmp_path / "cut", resume=True, **options)
     files = ("model.safetensors", "optim.safetensors")
     for file in files:
         whole, cut = (tmp_path / run / "checkpoints" / "step-00000024" / file for run in ("whole", "cut"))
@@ -160,8 +160,8 @@ def test_soap_resumes_bitwise_after_its_bases_were_renewed(tmp_path):
 
 def test_the_verdict_is_written_even_where_the_process_ended_before_it_could_be(tmp_path):
     options = {**SMALL, "recipe": "vit-tiny-supervised", "test": "shapes:24@test"}
-    echoless.pretrain("shapes:32", tmp_path / "run", **options)
+    echoless.pretrain("shapes:32", out=tmp_path / "run", **options)
     before = (tmp_path / "run" / "results.json").read_bytes()
     (tmp_path / "run" / "results.json").unlink()
-    echoless.pretrain("shapes:32", tmp_path / "run", resume=True, **options)
+    echoless.pretrain("shapes:32", out=tmp_path / "run", resume=True, **options)
     assert (tmp_path / "run" / "results.json").read_bytes() == before

@@ -94,7 +94,7 @@ def main(folder: Path, kills: int) -> None:
 def _usable(folder: Path, payload) -> bool:
     from echoless.errors import EcholessError
     from echoless.runs import find_latest_valid
-    from echoless.storage import read_tensors
+    from echoless.storage.tensorfile import read_tensors
 
     try:
         found = find_latest_valid(folder)

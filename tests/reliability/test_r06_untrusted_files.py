@@ -36,7 +36,8 @@ from echoless.runs import (
     verify_checkpoint,
 )
 from echoless.runs.checkpoint import _sealed
-from echoless.storage import read_json_object, read_tensors
+from echoless.storage import read_json_object
+from echoless.storage.tensorfile import read_tensors
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "echoless"
 STEP = "checkpoints/step-00000001"

@@ -79,7 +79,7 @@ def test_the_command_line_exits_with_3(monkeypatch, tmp_path, capsys):
     def explode(*_, **__):
         raise NonFiniteError("step 1 is not finite")
 
-    monkeypatch.setattr("echoless.verbs.pretrain.train", explode)
+    monkeypatch.setattr("echoless.training.launch.train", explode)
     code = main(["pretrain", "shapes:64", "--out", str(tmp_path / "run"), "--max-steps", "1", "--batch-size", "4"])
     assert code == 3
     assert "echoless pretrain: step 1 is not finite" in capsys.readouterr().err

@@ -67,9 +67,9 @@ def weights(out: Path) -> torch.Tensor:
 
 
 DOUBLE = """
-import echoless.training.step as step, echoless.verbs.pretrain as recipe
+import echoless.training.step as step, echoless.training.launch as launch
 make, backward = step.make_trainee, step._backward
-recipe.make_trainee = lambda config, model, objective, team: make(config, model.double(), objective, team)
+launch.make_trainee = lambda config, model, objective, team: make(config, model.double(), objective, team)
 def double_backward(trainee, batch, draws, **weighted):
     return backward(trainee, replace(batch, images_BCHW=batch.images_BCHW.double()), draws, **weighted)
 step._backward = double_backward

@@ -11,7 +11,7 @@ from echoless.config import DataConfig, RunConfig, from_dict, to_dict
 from echoless.config.facts import DataFacts
 from echoless.config.options import PretrainOptions
 from echoless.errors import ConfigError, EcholessError
-from echoless.recipes.resolve import settle
+from echoless.recipes.resolve import resolve
 from echoless.recipes.table import RECIPES
 
 ODD = [
@@ -97,7 +97,7 @@ def random_options(draw: random.Random) -> dict:
 
 
 def test_fifty_random_settings_train_one_step_or_are_refused(tmp_path):
-    from echoless.verbs.pretrain import pretrain_with
+    from echoless.verbs.pretrain import pretrain
 
     draw, trained, refused = random.Random(1), 0, 0
     while trained + refused < 50:
@@ -106,7 +106,7 @@ def test_fifty_random_settings_train_one_step_or_are_refused(tmp_path):
             wanted["recipe"] = "shapes"  # the smaller model, to be quick
         out = tmp_path / f"run{trained + refused}"
         try:
-            assert pretrain_with("shapes:16", out, PretrainOptions(**wanted))
+            assert pretrain("shapes:16", out=out, **wanted)
             trained += 1
         except EcholessError as error:
             assert "\n" not in str(error)
@@ -125,12 +125,14 @@ def test_options_that_contradict_each_other_are_refused_before_any_work():
         ({"max_steps": 0}, "steps is 0"),
     ):
         with pytest.raises(ConfigError, match=sentence):
-            settle(PretrainOptions(**options), facts, data)
+            resolve(PretrainOptions("DATA", out="RUN", **options), facts, data)
 
 
 def test_the_number_of_images_seen_does_not_depend_on_the_batch_size():
     facts, data = DataFacts(3, 32, 32, 50_000), DataConfig()
-    runs = [settle(PretrainOptions(recipe="cifar10", batch_size=b), facts, data) for b in (64, 128, 512)]
+    runs = [
+        resolve(PretrainOptions("DATA", out="RUN", recipe="cifar10", batch_size=b), facts, data) for b in (64, 128, 512)
+    ]
     seen = [run.steps * run.batch_size for run in runs]
     assert max(seen) - min(seen) <= 512
     assert replace(runs[0], batch_size=1, steps=1) == replace(runs[1], batch_size=1, steps=1)

@@ -28,9 +28,10 @@ from echoless.config import (
     mae_preset,
 )
 from echoless.data import Images, measure_statistics, open_images
+from echoless.reports.datasheet import show_data
 from echoless.runs import open_run
 from echoless.runtime import StopRequest, join_team, leave_team
-from echoless.verbs.pretrain import carry_out
+from echoless.training.launch import Launch, Workplace, launch
 
 
 def tiny_images(count: int = 96) -> Images:
@@ -105,9 +106,11 @@ def tiny_run(
         with StopRequest() as stop:
             run = open_run(out, resume=resume, overwrite=overwrite) if team.leads else None
             team.wait()
-            return carry_out(
-                config, RuntimeConfig(**options), images=images, out=out, run=run, stop=stop, team=team, resume=resume
-            )
+            if run is not None:
+                show_data(run, images, config.model.image_size)
+            place = Workplace(out=out, run=run, stop=stop, team=team)
+            runtime = RuntimeConfig(**options)
+            return launch(Launch(config=config, runtime=runtime, images=images, place=place, resume=resume))
     finally:
         if run is not None:
             run.close()

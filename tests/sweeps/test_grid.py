@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-
 import pytest
 
 from echoless.cli.parsing import parse
@@ -11,32 +9,33 @@ from echoless.config.options import SweepOptions
 from echoless.errors import ConfigError
 from echoless.sweeps.experiment import Experiment, Trial
 from echoless.sweeps.grid import grid
+from echoless.verbs.table import VERBS
 
 
 def parsed(words):
     """What the verb's own parser makes of a planned command."""
-    verb = words[0]
-    command = getattr(importlib.import_module(f"echoless.cli.{verb}"), verb.capitalize())
-    return parse(command, words[1:], f"echoless {verb}")
+    return parse(VERBS[words[0]].options, words[1:], f"echoless {words[0]}")
 
 
 def test_the_grid_of_the_front_page_has_fifteen_runs_each_trained_and_measured(tmp_path):
-    plan = grid("shapes", SweepOptions())
+    plan = grid("shapes", SweepOptions("DATA", out="OUT"))
     assert len(plan.trials) == 15 and len({trial.name for trial in plan.trials}) == 15
     assert {trial.settings["alpha_min"] for trial in plan.trials} == {1.0, 0.9, 0.8, 0.7, 0.6}
     for trial in plan.trials:
         train, measure = (parsed(words) for words in trial.commands_in(tmp_path))
-        assert train.run.alpha_min == trial.settings["alpha_min"] and train.run.seed == trial.settings["seed"]
-        assert train.run.resume and train.out == tmp_path / trial.name and measure.run == str(train.out)
+        assert train.alpha_min == trial.settings["alpha_min"] and train.seed == trial.settings["seed"]
+        assert train.resume and train.out == str(tmp_path / trial.name) and measure.run == train.out
 
 
 def test_every_setting_reaches_its_run():
     over = ("schedule=linear,cosine", "normalize_pixels=false", "base_lr=1e-3", "mask-ratio=0.5,0.75")
-    plan = grid("shapes", SweepOptions(alpha_min=(0.7,), seeds=2, over=over, max_steps=7, batch_size=16))
+    plan = grid(
+        "shapes", SweepOptions("DATA", out="OUT", alpha_min=(0.7,), seeds=2, over=over, max_steps=7, batch_size=16)
+    )
     assert len(plan.trials) == 2 * 2 * 2
     seen = set()
     for trial in plan.trials:
-        run = parsed(trial.commands[0]).run
+        run = parsed(trial.commands[0])
         assert (run.normalize_pixels, run.base_lr, run.max_steps, run.batch_size) == (False, 1e-3, 7, 16)
         seen.add((run.schedule, run.mask_ratio, run.seed))
         assert set(trial.settings) == {"alpha_min", "schedule", "mask_ratio", "seed"}  # what is fixed is no column
@@ -44,12 +43,15 @@ def test_every_setting_reaches_its_run():
 
 
 def test_a_variant_that_knows_no_alpha_min_is_not_run_once_for_each():
-    plan = grid("shapes", SweepOptions(alpha_min=(1.0, 0.8, 0.6), seeds=2, over=("variant=faded,scale_both",)))
+    plan = grid(
+        "shapes",
+        SweepOptions("DATA", out="OUT", alpha_min=(1.0, 0.8, 0.6), seeds=2, over=("variant=faded,scale_both",)),
+    )
     assert len(plan.trials) == 2 * (3 + 1)
 
 
 def test_seeds_come_last_so_that_a_stopped_sweep_has_compared_every_setting_once():
-    plan = grid("shapes", SweepOptions(alpha_min=(1.0, 0.6), seeds=3))
+    plan = grid("shapes", SweepOptions("DATA", out="OUT", alpha_min=(1.0, 0.6), seeds=3))
     assert [trial.settings["seed"] for trial in plan.trials] == [0, 0, 1, 1, 2, 2]
 
 
@@ -75,7 +77,7 @@ def test_seeds_come_last_so_that_a_stopped_sweep_has_compared_every_setting_once
 )
 def test_what_no_run_could_be_trained_with_is_refused_before_the_first(wrong, says):
     with pytest.raises(ConfigError) as refused:
-        grid("shapes", SweepOptions(**wrong))
+        grid("shapes", SweepOptions("DATA", out="OUT", **wrong))
     assert says in str(refused.value)
 
 

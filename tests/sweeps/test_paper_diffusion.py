@@ -12,7 +12,7 @@ from echoless.sweeps.papers.readings import final_loss
 
 
 def test_plain_and_faded_differ_in_alpha_alone():
-    experiment = paper("diffusion", "shapes", SweepOptions(seeds=2))
+    experiment = paper("diffusion", "shapes", SweepOptions("DATA", out="OUT", seeds=2))
     assert len(experiment.trials) == 2 * 2 * 2
     for plain, faded in zip(experiment.trials[::2], experiment.trials[1::2]):
         assert plain.settings == {**faded.settings, "alpha_min": 1.0} and faded.settings["alpha_min"] == 0.7
@@ -26,7 +26,7 @@ def test_plain_and_faded_differ_in_alpha_alone():
 
 @pytest.mark.parametrize("scale", ["tiny", "cpu", "paper"])
 def test_every_scale_can_be_laid_out(scale):
-    experiment = paper("diffusion", "folder", SweepOptions(seeds=1, scale=scale))
+    experiment = paper("diffusion", "folder", SweepOptions("DATA", out="OUT", seeds=1, scale=scale))
     assert len(experiment.trials) == 4 and "--test" not in experiment.trials[0].commands[-1]
 
 

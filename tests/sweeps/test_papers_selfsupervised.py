@@ -7,28 +7,28 @@ from __future__ import annotations
 
 import pytest
 
-from echoless.cli.evaluate import Evaluate
 from echoless.cli.parsing import parse
-from echoless.cli.pretrain import Pretrain
 from echoless.config import DataConfig
 from echoless.config.facts import DataFacts
-from echoless.config.options import SweepOptions
-from echoless.recipes.resolve import settle
+from echoless.config.options import EvaluateOptions, PretrainOptions, SweepOptions
+from echoless.recipes.resolve import resolve
 from echoless.sweeps.papers import paper
 
 
 @pytest.mark.parametrize("scale", ["tiny", "cpu", "paper"])
 @pytest.mark.parametrize("name", ["infonce", "dino"])
 def test_rows_differ_in_their_shortcuts_alone_and_every_command_is_accepted(name, scale, tmp_path):
-    plan = paper(name, "shapes:5000", SweepOptions(paper=name, scale=scale, seeds=2, test="shapes:100@test"))
+    plan = paper(
+        name, "shapes:5000", SweepOptions("DATA", out="OUT", paper=name, scale=scale, seeds=2, test="shapes:100@test")
+    )
     assert len(plan.trials) == 2 * (2 if name == "infonce" else 3)
     configs = []
     for trial in plan.trials:
         train, measure = trial.commands_in(tmp_path)
-        run = parse(Pretrain, train[1:], "echoless pretrain").run
-        options = parse(Evaluate, measure[1:], "echoless evaluate").options
+        run = parse(PretrainOptions, train[1:], "echoless pretrain")
+        options = parse(EvaluateOptions, measure[1:], "echoless evaluate")
         assert run.resume and run.seed == trial.settings["seed"] and options.pooling == "cls"
-        configs.append(settle(run, DataFacts(3, 32, 32, 5000), DataConfig()))
+        configs.append(resolve(run, DataFacts(3, 32, 32, 5000), DataConfig()))
     first = configs[0]
     for config in configs:
         assert config.objective == first.objective and config.steps == first.steps and config.optim == first.optim
@@ -37,6 +37,6 @@ def test_rows_differ_in_their_shortcuts_alone_and_every_command_is_accepted(name
 
 def test_dense_columns_are_there_for_images_with_masks_alone():
     for data, there in (("shapes", True), ("photos", False)):
-        plan = paper("dino", data, SweepOptions(paper="dino", seeds=1))
+        plan = paper("dino", data, SweepOptions("DATA", out="OUT", paper="dino", seeds=1))
         assert ("segprobe-miou" in {quantity.metric for quantity in plan.quantities}) == there
         assert any("segprobe" in words for words in plan.trials[0].commands[1]) == there

@@ -5,24 +5,22 @@ from __future__ import annotations
 import pytest
 
 from echoless.cli.parsing import parse
-from echoless.cli.pretrain import Pretrain
 from echoless.config import DataConfig
 from echoless.config.facts import DataFacts
-from echoless.config.options import SweepOptions
+from echoless.config.options import PretrainOptions, SweepOptions
 from echoless.errors import ConfigError
-from echoless.recipes.resolve import settle
+from echoless.recipes.resolve import resolve
 from echoless.sweeps.run import plan
 
 FACTS = DataFacts(3, 32, 32, 1000, classes=10)
 
 
 def laid_out(name: str, scale: str = "tiny"):
-    return plan("shapes:100", SweepOptions(paper=name, scale=scale, seeds=1, test="shapes:20@test"))
+    return plan(SweepOptions("shapes:100", out="OUT", paper=name, scale=scale, seeds=1, test="shapes:20@test"))
 
 
 def settled(words):
-    command = parse(Pretrain, words[1:], "echoless pretrain")
-    return settle(command.run, FACTS, DataConfig())
+    return resolve(parse(PretrainOptions, words[1:], "echoless pretrain"), FACTS, DataConfig())
 
 
 @pytest.mark.parametrize("scale", ["tiny", "cpu", "paper"])
@@ -52,4 +50,4 @@ def test_fig7_is_resnets_of_8_to_16_blocks_by_alpha_min():
 @pytest.mark.parametrize("name", ["skipless", "fig7"])
 def test_an_experiment_on_labels_needs_something_to_be_judged_on(name):
     with pytest.raises(ConfigError, match="test is None; allowed: labelled images that are held out"):
-        plan("shapes:100", SweepOptions(paper=name, seeds=1))
+        plan(SweepOptions("shapes:100", out="OUT", paper=name, seeds=1))

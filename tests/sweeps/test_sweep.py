@@ -30,7 +30,9 @@ TINY = ["--recipe", "demo", "--batch-size", "8", "--over", "patch_size=16", "--m
 
 def options(**changes):
     settings = {"recipe": "demo", "batch_size": 8, "over": ("patch_size=16",), "metrics": ("rank",), "seeds": 1}
-    return SweepOptions(**(settings | {"alpha_min": (1.0, 0.6), "max_steps": 10} | changes))
+    return SweepOptions(
+        **({"data": "shapes", "out": "sweep"} | settings | {"alpha_min": (1.0, 0.6), "max_steps": 10} | changes)
+    )
 
 
 def experiment(*commands, names=("a", "b"), **settings):
@@ -48,7 +50,7 @@ def finished(out, *names):
 def test_printing_lays_out_the_folder_and_runs_nothing(tmp_path):
     said: list[str] = []
     out = tmp_path / "a folder with spaces"
-    run_sweep("my data", out, options(print=True), said.append)
+    run_sweep(options(data="my data", out=out, print=True), said.append)
     assert len(said) == 2 and sorted(path.name for path in out.iterdir()) == [".lock", "logs", "sweep.json"]
     train, measure = said[0].split(" && ")
     assert shlex.split(train)[:3] == ["echoless", "pretrain", "my data"] and "'my data'" in train
@@ -70,7 +72,7 @@ def test_a_failing_trial_is_told_in_one_line_and_the_others_go_on(tmp_path):
         assert swept.failed == ("b",) and not swept.stopped
         told = [line for line in said if line.startswith("[")]
         assert [int(line[1]) for line in told] == expected
-        assert any("b FAILED: echoless: verb is 'fly'; allowed: " in line for line in told)
+        assert any("b FAILED: echoless: unknown verb 'fly'; allowed: " in line for line in told)
         assert any("1 of 3 runs failed" in line for line in said)
 
 
@@ -145,13 +147,13 @@ def test_a_run_that_is_not_finite_is_an_answer_where_the_question_is_stability(t
 
 
 def test_a_run_begun_under_other_settings_is_not_continued(tmp_path):
-    run_sweep("shapes", tmp_path / "s", options(print=True), lambda line: None)
+    run_sweep(options(data="shapes", out=tmp_path / "s", print=True), lambda line: None)
     trial = "alpha_min-1.0_seed-0"
     planned = json.loads((tmp_path / "s" / "sweep.json").read_text())["trials"][0]["commands"]
     write_json(tmp_path / "s" / "logs" / f"{trial}.json", {"begun": planned[:1], "finished": []})
-    run_sweep("shapes", tmp_path / "s", options(print=True), lambda line: None)
+    run_sweep(options(data="shapes", out=tmp_path / "s", print=True), lambda line: None)
     with pytest.raises(ConfigError, match=r"was begun with --max-steps 10, and this sweep says --max-steps 11"):
-        run_sweep("shapes", tmp_path / "s", options(print=True, max_steps=11), lambda line: None)
+        run_sweep(options(data="shapes", out=tmp_path / "s", print=True, max_steps=11), lambda line: None)
 
 
 def test_folders_that_are_not_this_sweeps_are_refused(tmp_path):
@@ -161,7 +163,7 @@ def test_folders_that_are_not_this_sweeps_are_refused(tmp_path):
         prepare_folder(experiment(("--version",)), tmp_path / "photos")
     prepare_folder(experiment(("--version",)), tmp_path / "s").release()
     with pytest.raises(RunError, match="holds the sweep 'e', and this is 'grid'"):
-        run_sweep("shapes", tmp_path / "s", options(print=True), print)
+        run_sweep(options(data="shapes", out=tmp_path / "s", print=True), print)
     with pytest.raises(RunError):
         prepare_folder(experiment(("--version",)), tmp_path / "photos" / "a.jpg" / "s")
 
@@ -170,7 +172,7 @@ def test_data_that_cannot_be_read_is_refused_once_and_leaves_nothing(tmp_path):
     (tmp_path / "empty").mkdir()
     for data, test in ((tmp_path / "missing", None), (tmp_path / "empty", None), ("shapes:8", str(tmp_path / "no"))):
         with pytest.raises(DataError):
-            run_sweep(str(data), tmp_path / "s", options(test=test), print)
+            run_sweep(options(data=str(data), out=tmp_path / "s", test=test), print)
         assert not (tmp_path / "s").exists()
 
 
@@ -195,7 +197,7 @@ def test_a_ledger_that_somebody_else_wrote_is_refused_by_name(tmp_path, content)
 
 def test_a_real_run_is_measured_for_its_speed_stopped_continued_and_compared(tmp_path):
     said: list[str] = []
-    swept = run_sweep("shapes:32", tmp_path / "s", options(alpha_min=(0.6,), max_steps=40), said.append)
+    swept = run_sweep(options(data="shapes:32", out=tmp_path / "s", alpha_min=(0.6,), max_steps=40), said.append)
     assert not swept.failed and not swept.stopped
     assert any("1 to go: about " in line and "training alone" in line for line in said)
     log = (tmp_path / "s" / "logs" / "alpha_min-0.6_seed-0.txt").read_text()
@@ -204,7 +206,7 @@ def test_a_real_run_is_measured_for_its_speed_stopped_continued_and_compared(tmp
         assert {row["metric"] for row in csv.DictReader(file)} == {"rank_paper", "rank_centered", "rankme"}
     assert (tmp_path / "s" / "report.html").stat().st_size > 10_000
     again: list[str] = []
-    run_sweep("shapes:32", tmp_path / "s", options(alpha_min=(0.6,), max_steps=40), again.append)
+    run_sweep(options(data="shapes:32", out=tmp_path / "s", alpha_min=(0.6,), max_steps=40), again.append)
     assert not [line for line in again if line.startswith("[")] and any("rank" in line for line in again)
 
 

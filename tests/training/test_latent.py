@@ -118,31 +118,31 @@ def test_noise_is_fresh_every_epoch_and_the_same_for_a_step_in_any_world(latents
 
 def test_a_run_on_latents_resumes_bitwise_and_its_samples_are_decoded(vae, cache, tmp_path):
     options = QUICK | {"latent": str(vae), "checkpoint_every": 2}
-    assert pretrain("shapes:16", tmp_path / "whole", max_steps=4, **options)
+    assert pretrain("shapes:16", out=tmp_path / "whole", max_steps=4, **options)
     config = json.loads((tmp_path / "whole" / "config.json").read_text())
     assert config["data"]["latent"]["scale"] == pytest.approx(0.18215)
     assert (config["model"]["channels"], config["model"]["image_size"]) == (4, [16, 16])
 
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")
     shutil.rmtree(tmp_path / "cut" / "checkpoints" / "step-00000004")
-    assert pretrain("shapes:16", tmp_path / "cut", max_steps=4, resume=True, **options)
+    assert pretrain("shapes:16", out=tmp_path / "cut", max_steps=4, resume=True, **options)
     last = "checkpoints/step-00000004/model.safetensors"
     assert (tmp_path / "whole" / last).read_bytes() == (tmp_path / "cut" / last).read_bytes()
 
-    sample(tmp_path / "whole", tmp_path / "samples", n=2, steps=2)
+    sample(tmp_path / "whole", out=tmp_path / "samples", n=2, steps=2)
     with np.load(tmp_path / "samples" / "samples.npz") as archive:
         assert archive["arr_0"].shape == (2, 32, 32, 3)
 
     other = autoencoder(tmp_path / "other", seed=1)
     with pytest.raises(ConfigError, match=r"differs from the one .* was trained with"):
-        sample(tmp_path / "whole", tmp_path / "more", latent=str(other))
+        sample(tmp_path / "whole", out=tmp_path / "more", latent=str(other))
     with pytest.raises(RunError, match=r"data.latent.fingerprint was .* allowed on --resume: the same autoencoder"):
-        pretrain("shapes:16", tmp_path / "cut", max_steps=6, resume=True, **options | {"latent": str(other)})
+        pretrain("shapes:16", out=tmp_path / "cut", max_steps=6, resume=True, **options | {"latent": str(other)})
 
 
 def test_the_features_of_a_run_on_latents_are_those_of_the_noised_latent(vae, cache, tmp_path):
     """Against diffusers' own encoding: (mean - shift) * scale, mixed with noise as a linear interpolant does it."""
-    pretrain("shapes:16", tmp_path / "run", max_steps=1, latent=str(vae), **QUICK)
+    pretrain("shapes:16", out=tmp_path / "run", max_steps=1, latent=str(vae), **QUICK)
     found = load(tmp_path / "run", noise=0.25)
     assert (found.image_size, found.channels, found.grid) == ((32, 32), 3, (4, 4))
     images, layer = torch.rand(2, 3, 32, 32) * 2 - 1, "block01/+mlp"
@@ -158,14 +158,14 @@ def test_the_features_of_a_run_on_latents_are_those_of_the_noised_latent(vae, ca
 def test_a_run_on_latents_is_evaluated_and_its_autoencoder_may_move(vae, cache, tmp_path):
     moved, run = tmp_path / "moved", tmp_path / "run"
     shutil.copytree(vae, tmp_path / "kl")
-    pretrain("shapes:16", run, max_steps=1, latent=str(tmp_path / "kl"), **QUICK)
+    pretrain("shapes:16", out=run, max_steps=1, latent=str(tmp_path / "kl"), **QUICK)
     asked = {"train": "shapes:40", "test": "shapes:20@test", "metrics": ("knn",), "noise": (0.1,), "layers": ("last",)}
-    names = [metric.protocol["features"] for metric in evaluate(run, say=lambda line: None, **asked)]
+    names = [metric.protocol["features"] for metric in evaluate(run, **asked)]
     assert names[-3:] == ["trained", "raw pixels", "untrained"]
     (tmp_path / "kl").rename(moved)
     with pytest.raises(ConfigError, match=r"the autoencoder .* does not exist; give its folder by --latent"):
         evaluate(run, **asked)
-    assert embed(run, "shapes:10", tmp_path / "features.parquet", latent=str(moved)) == 10
+    assert embed(run, "shapes:10", out=tmp_path / "features.parquet", latent=str(moved)) == 10
 
 
 def test_grey_images_are_shown_to_an_autoencoder_in_colour(vae, cache, tmp_path):
@@ -173,11 +173,11 @@ def test_grey_images_are_shown_to_an_autoencoder_in_colour(vae, cache, tmp_path)
     grey.mkdir()
     for index in range(8):
         Image.fromarray(np.full((32, 32), 30 * index, np.uint8)).save(grey / f"{index}.png")
-    pretrain(grey, tmp_path / "run", max_steps=1, latent=str(vae), **QUICK)
+    pretrain(grey, out=tmp_path / "run", max_steps=1, latent=str(vae), **QUICK)
     assert json.loads((tmp_path / "run" / "config.json").read_text())["data"]["channels"] == 3
-    assert embed(tmp_path / "run", grey, tmp_path / "features.parquet") == 8
+    assert embed(tmp_path / "run", grey, out=tmp_path / "features.parquet") == 8
     with pytest.raises(ConfigError, match="channels is 1; allowed: 3, as --latent takes"):
-        pretrain(grey, tmp_path / "other", max_steps=1, latent=str(vae), channels=1, **QUICK)
+        pretrain(grey, out=tmp_path / "other", max_steps=1, latent=str(vae), channels=1, **QUICK)
 
 
 @pytest.mark.parametrize(
@@ -191,4 +191,4 @@ def test_grey_images_are_shown_to_an_autoencoder_in_colour(vae, cache, tmp_path)
 def test_what_cannot_be_is_refused(options, sentence, vae, cache, tmp_path):
     given = {"recipe": "sit-tiny", "latent": str(vae), "batch_size": 4, "max_steps": 1} | options
     with pytest.raises(ConfigError, match=sentence):
-        pretrain("shapes:16", tmp_path / "run", **given)
+        pretrain("shapes:16", out=tmp_path / "run", **given)

@@ -14,7 +14,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "reliability"))
 from tiny import tiny_config, tiny_images, tiny_run
 
-import echoless.verbs.pretrain as recipe
+import echoless.verbs.pretraining as pretraining
 from echoless.config.options import PretrainOptions
 from echoless.data import Batch, Loader
 from echoless.errors import ConfigError, RunError
@@ -26,6 +26,7 @@ from echoless.training import build_task, make_trainee
 from echoless.training.loop import Clock
 from echoless.training.step import take_step
 from echoless.training.tensorboard import Board, numbers
+from echoless.verbs.pretrain import pretrain
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,7 @@ def test_tensorboard_without_the_extra_is_refused_before_any_work(tmp_path, monk
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ConfigError, match=r"needs the extra .*echoless\[tracking\].*cannot load its native part"):
-        recipe.pretrain("shapes:8", tmp_path / "run", tensorboard=True)
+        pretrain("shapes:8", out=tmp_path / "run", tensorboard=True)
     assert not (tmp_path / "run").exists()
 
 
@@ -143,14 +144,14 @@ class TestCompilation:
     @pytest.mark.parametrize("device", ["cpu", "cuda"])
     def test_only_long_runs_on_a_gpu_are_compiled(self, device, images):
         config, team = tiny_config(images, steps=10), Team(0, 1, torch.device(device))
-        assert not recipe.compilation_pays(config, team)
+        assert not pretraining.compilation_pays(config, team)
         long = replace(config, steps=99_999_999, batch_size=1024)
-        assert recipe.compilation_pays(long, team) is (device == "cuda")
+        assert pretraining.compilation_pays(long, team) is (device == "cuda")
 
     @pytest.mark.parametrize("asked", [True, False])
     def test_the_user_decides_if_asked(self, asked, images):
-        options = PretrainOptions(compile=asked, max_steps=10, recipe="shapes")
-        assert recipe._configure("shapes", options, images, self.team).compile is asked
+        options = PretrainOptions("shapes", out="run", compile=asked, max_steps=10, recipe="shapes")
+        assert pretraining.configure(options, images, self.team).compile is asked
 
 
 def _loader_of(images, config):

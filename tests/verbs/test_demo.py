@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from echoless.config.metrics import Metric
+from echoless.config.options import DemoOptions
 from echoless.errors import ConfigError, EcholessError
 from echoless.verbs.demo import comparison, demo
 from echoless.verbs.pretrain import pretrain
@@ -17,10 +19,16 @@ def metric(name: str, value: float, half: float | None = 0.01, features: str = "
     return Metric(metric=name, value=value, n=100, interval=interval, protocol={"features": features})
 
 
+@pytest.fixture(autouse=True)
+def small_sets(monkeypatch):
+    for name, data in (("TRAIN", "shapes:160"), ("LABELLED", "shapes:160"), ("TEST", "shapes:60@test")):
+        monkeypatch.setattr(f"echoless.verbs.demo.{name}", data)
+
+
 def test_it_runs_and_a_second_call_finds_everything_done(tmp_path):
     said: list[str] = []
-    options = {"steps": 2, "train": "shapes:160", "labelled": "shapes:160", "test": "shapes:60@test"}
-    results = demo(tmp_path / "demo", say=said.append, **options)
+    options = DemoOptions(out=tmp_path / "demo", steps=2)
+    results = demo.run(options, said.append)
     assert set(results) == {"plain", "faded"}
     configs = [json.loads((tmp_path / "demo" / name / "config.json").read_text()) for name in ("plain", "faded")]
     assert [c["model"]["encoder"]["shortcuts"].pop("alpha_min") for c in configs] == [1.0, 0.6]
@@ -34,7 +42,7 @@ def test_it_runs_and_a_second_call_finds_everything_done(tmp_path):
     }
     assert (tmp_path / "demo" / "faded" / "figures" / "reconstructions.png").exists()
     assert "2 runs compared" in (tmp_path / "demo" / "report.html").read_text()
-    again = demo(tmp_path / "demo", say=said.append, **options)
+    again = demo.run(replace(options, steps=None), said.append)
     assert again == results
     assert any("raw pixels" in line for line in said)
     assert said[0].startswith("about ")
@@ -43,22 +51,15 @@ def test_it_runs_and_a_second_call_finds_everything_done(tmp_path):
 def test_what_cannot_be_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(EcholessError, match="file"):
-        demo(tmp_path / "file", say=lambda _: None)
+        demo(out=tmp_path / "file")
     with pytest.raises(ConfigError, match="steps is 0; allowed: a whole number"):
-        demo(tmp_path / "demo", steps=0)
+        demo(out=tmp_path / "demo", steps=0)
 
 
 def test_two_runs_that_differ_in_more_than_alpha_are_not_compared(tmp_path):
-    options = {
-        "steps": 1,
-        "train": "shapes:128",
-        "labelled": "shapes:60",
-        "test": "shapes:40@test",
-        "say": lambda _: None,
-    }
-    pretrain("shapes:128", tmp_path / "plain", recipe="demo", alpha_min=1.0, max_steps=1, weight_decay=0.0)
+    pretrain("shapes:160", out=tmp_path / "plain", recipe="demo", alpha_min=1.0, max_steps=1, weight_decay=0.0)
     with pytest.raises(EcholessError, match="differ in more than alpha_min; give another --out"):
-        demo(tmp_path, **options)
+        demo(out=tmp_path, steps=1)
 
 
 def test_a_difference_is_claimed_only_beyond_the_intervals():

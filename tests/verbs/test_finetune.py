@@ -28,7 +28,7 @@ def run(tmp_path_factory) -> Path:
 
 
 def test_it_ends_in_an_accuracy_with_its_interval_and_one_per_epoch(run, tmp_path):
-    metric = finetune(run, "shapes:64", "shapes:40@test", tmp_path / "ft", epochs=2, batch_size=16)
+    metric = finetune(run, train="shapes:64", test="shapes:40@test", out=tmp_path / "ft", epochs=2, batch_size=16)
     assert metric.n == 40 and metric.interval[0] <= metric.value <= metric.interval[1]
     recorded = json.loads((tmp_path / "ft" / "results.json").read_text())
     assert recorded[0]["metric"] == "finetune" and recorded[0]["value"] == metric.value
@@ -44,9 +44,9 @@ def test_a_resumed_run_is_the_unbroken_one(run, tmp_path):
             # The schedule's length is part of the run, so stop the first leg with the same length.
             finetune(
                 run,
-                "shapes:64",
-                "shapes:20@test",
-                tmp_path / name,
+                train="shapes:64",
+                test="shapes:20@test",
+                out=tmp_path / name,
                 max_steps=leg if leg == 6 else 6,
                 batch_size=16,
                 checkpoint_every=3,
@@ -67,13 +67,13 @@ def test_a_resume_takes_what_is_not_given_from_the_run(run, tmp_path):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     settings = {"max_steps": 3, "batch_size": 8, "base_lr": 2e-3, "layer_decay": 0.8, "mixup": 0.0, "erase": 0.5}
     settings |= {"pooling": "cls", "seed": 5, "accumulate": 2, "drop_path": 0.0, "warmup": 0.3}
-    finetune(run, "shapes:32", "shapes:20@test", whole, checkpoint_every=2, **settings)
+    finetune(run, train="shapes:32", test="shapes:20@test", out=whole, checkpoint_every=2, **settings)
     copytree(whole, cut)
     rmtree(cut / "checkpoints" / "step-00000003")
-    finetune(run, "shapes:32", "shapes:20@test", cut, resume=True)
+    finetune(run, train="shapes:32", test="shapes:20@test", out=cut, resume=True)
     for name in ("config.json", "checkpoints/step-00000003/model.safetensors"):
         assert (cut / name).read_bytes() == (whole / name).read_bytes(), name
-    assert finetune(run, "shapes:32", "shapes:20@test", cut, resume=True, max_steps=4) is not None
+    assert finetune(run, train="shapes:32", test="shapes:20@test", out=cut, resume=True, max_steps=4) is not None
     assert json.loads((cut / "config.json").read_text())["steps"] == 4
 
 
@@ -102,7 +102,7 @@ def test_bad_input_is_refused_in_one_sentence(run, tmp_path, capsys):
     for index in range(3):
         Image.new("RGB", (32, 32)).save(tmp_path / "flat" / f"{index}.png")
     with pytest.raises(DataError, match="--train has no labels"):
-        finetune(run, tmp_path / "flat", "shapes:20@test", tmp_path / "ft", max_steps=1)
+        finetune(run, train=tmp_path / "flat", test="shapes:20@test", out=tmp_path / "ft", max_steps=1)
     arguments = ["finetune", str(tmp_path), "--train", "shapes:20", "--test", "shapes:20", "--out", str(tmp_path / "x")]
     assert main(arguments) == 2
     assert "holds no trained model; allowed: a run" in capsys.readouterr().err

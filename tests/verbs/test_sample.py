@@ -69,10 +69,10 @@ def picture(path: Path) -> np.ndarray:
 def test_the_pixels_do_not_depend_on_the_batch_nor_on_how_many_are_drawn(kind, tmp_path):
     model = denoiser(tmp_path / "model", kind)
     wanted = {"steps": 3, "guidance": 2.0, "seed": 5}
-    sample(model, tmp_path / "a", n=21, **wanted)
-    sample(model, tmp_path / "b", n=21, batch_size=1, **wanted)
-    sample(model, tmp_path / "c", n=7, batch_size=5, **wanted)
-    sample(model, tmp_path / "d", n=7, batch_size=5, **wanted | {"seed": 6})
+    sample(model, out=tmp_path / "a", n=21, **wanted)
+    sample(model, out=tmp_path / "b", n=21, batch_size=1, **wanted)
+    sample(model, out=tmp_path / "c", n=7, batch_size=5, **wanted)
+    sample(model, out=tmp_path / "d", n=7, batch_size=5, **wanted | {"seed": 6})
     assert np.array_equal(levels(tmp_path / "a"), levels(tmp_path / "b"))
     assert np.array_equal(levels(tmp_path / "a")[:7], levels(tmp_path / "c"))
     assert not np.array_equal(levels(tmp_path / "c"), levels(tmp_path / "d"))
@@ -80,7 +80,7 @@ def test_the_pixels_do_not_depend_on_the_batch_nor_on_how_many_are_drawn(kind, t
 
 
 def test_numpy_and_pillow_read_the_same_images_in_the_layout_of_adm(sit, tmp_path):
-    assert sample(sit, tmp_path / "out", n=5, steps=2, batch_size=2) == 5
+    assert sample(sit, out=tmp_path / "out", n=5, steps=2, batch_size=2) == 5
     archive = arrays(tmp_path / "out")
     assert list(archive) == ["arr_0", "arr_1"]
     assert (archive["arr_0"].shape, archive["arr_0"].dtype) == ((5, 8, 8, 3), np.uint8)
@@ -96,7 +96,7 @@ def test_numpy_and_pillow_read_the_same_images_in_the_layout_of_adm(sit, tmp_pat
 @pytest.mark.parametrize(("channels", "shape"), [(1, (8, 8)), (3, (8, 8, 3)), (5, None)])
 def test_any_number_of_channels_is_drawn_and_those_a_png_has_are_pictures(channels, shape, tmp_path):
     model = denoiser(tmp_path / "model", "uvit", classes=None, channels=channels)
-    sample(model, tmp_path / "out", n=2, steps=1)
+    sample(model, out=tmp_path / "out", n=2, steps=1)
     archive = arrays(tmp_path / "out")
     assert list(archive) == ["arr_0"] and archive["arr_0"].shape == (2, 8, 8, channels)
     pictures = sorted((tmp_path / "out").glob("0*.png"))
@@ -104,8 +104,8 @@ def test_any_number_of_channels_is_drawn_and_those_a_png_has_are_pictures(channe
 
 
 def test_classes_are_those_asked_for_and_change_the_image(sit, tmp_path):
-    sample(sit, tmp_path / "a", n=4, steps=2, classes=(2, -1))
-    sample(sit, tmp_path / "b", n=4, steps=2, classes=(2, 0))
+    sample(sit, out=tmp_path / "a", n=4, steps=2, classes=(2, -1))
+    sample(sit, out=tmp_path / "b", n=4, steps=2, classes=(2, 0))
     one, two = (arrays(tmp_path / name) for name in "ab")
     assert one["arr_1"].tolist() == [2, -1, 2, -1]
     assert np.array_equal(one["arr_0"][[0, 2]], two["arr_0"][[0, 2]])
@@ -115,7 +115,7 @@ def test_classes_are_those_asked_for_and_change_the_image(sit, tmp_path):
 def test_a_command_that_was_killed_continues_with_the_same_bytes(sit, tmp_path, monkeypatch):
     import echoless.evaluation.draw as module
 
-    sample(sit, tmp_path / "whole", n=9, steps=2, batch_size=2)
+    sample(sit, out=tmp_path / "whole", n=9, steps=2, batch_size=2)
     written = []
 
     def dies(out, indices, images):
@@ -128,12 +128,12 @@ def test_a_command_that_was_killed_continues_with_the_same_bytes(sit, tmp_path, 
     with monkeypatch.context() as patch:
         patch.setattr(module, "_write", dies)
         with pytest.raises(KeyboardInterrupt):
-            sample(sit, tmp_path / "cut", n=9, steps=2, batch_size=2)
+            sample(sit, out=tmp_path / "cut", n=9, steps=2, batch_size=2)
     assert not (tmp_path / "cut" / "samples.npz").exists()
     monkeypatch.setattr(
         module, "_write", lambda out, indices, images: (written.append(indices), original(out, indices, images))
     )
-    assert sample(sit, tmp_path / "cut", n=9, steps=2, batch_size=2, resume=True) == 9
+    assert sample(sit, out=tmp_path / "cut", n=9, steps=2, batch_size=2, resume=True) == 9
     assert len(written) == 5  # three before, two after: nothing was drawn twice
     files = sorted(path.name for path in (tmp_path / "whole").iterdir())
     assert sorted(path.name for path in (tmp_path / "cut").iterdir()) == files
@@ -148,7 +148,7 @@ def test_a_signal_stops_between_batches_and_says_how_to_continue(sit, tmp_path, 
 
     original = module._write
     monkeypatch.setattr(module, "_write", lambda *given: (original(*given), os.kill(os.getpid(), signal.SIGTERM)))
-    assert sample(sit, tmp_path / "out", n=4, steps=1, batch_size=2) == 0
+    assert sample(sit, out=tmp_path / "out", n=4, steps=1, batch_size=2) == 0
     assert "stopped by SIGTERM" in capsys.readouterr().err
     assert len(list((tmp_path / "out" / "parts").iterdir())) == 1
 
@@ -167,7 +167,7 @@ def test_a_signal_stops_between_batches_and_says_how_to_continue(sit, tmp_path, 
 )
 def test_what_cannot_be_is_refused_before_a_folder_is_made(options, sentence, sit, tmp_path):
     with pytest.raises(ConfigError, match=sentence):
-        sample(sit, tmp_path / "out", **options)
+        sample(sit, out=tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
 
 
@@ -175,23 +175,38 @@ def test_guidance_without_classes_is_refused(tmp_path):
     model = denoiser(tmp_path / "model", classes=None)
     for options in ({"guidance": 2.0}, {"classes": (0,)}):
         with pytest.raises(ConfigError, match="was trained without classes; allowed: neither"):
-            sample(model, tmp_path / "out", **options)
+            sample(model, out=tmp_path / "out", **options)
 
 
 def test_a_folder_is_never_overwritten_by_accident(sit, tmp_path):
     out = tmp_path / "out"
-    sample(sit, out, n=2, steps=1)
+    sample(sit, out=out, n=2, steps=1)
     with pytest.raises(RunError, match=r"is not empty; give --resume .* --overwrite"):
-        sample(sit, out, n=2, steps=1)
+        sample(sit, out=out, n=2, steps=1)
     with pytest.raises(RunError, match="steps was 1 and is 2; allowed on --resume: the same"):
-        sample(sit, out, n=2, steps=2, resume=True)
-    assert sample(sit, out, n=2, steps=1, resume=True) == 2
-    assert sample(sit, out, n=3, steps=1, overwrite=True) == 3
+        sample(sit, out=out, n=2, steps=2, resume=True)
+    assert sample(sit, out=out, n=2, steps=1, resume=True) == 2
+    assert sample(sit, out=out, n=3, steps=1, overwrite=True) == 3
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     with pytest.raises(RunError, match="holds something other than samples"):
-        sample(sit, tmp_path / "mine", n=2, overwrite=True)
+        sample(sit, out=tmp_path / "mine", n=2, overwrite=True)
     assert (tmp_path / "mine" / "thesis.txt").exists()
+
+
+def test_a_resume_keeps_what_is_not_given_and_refuses_another_value_by_name(sit, tmp_path):
+    """Also where the value equals the default: it was given."""
+    out = tmp_path / "out"
+    first = {"n": 3, "steps": 2, "guidance": 2.0, "seed": 5, "classes": (1,), "guidance_channels": "first-three"}
+    assert sample(sit, out=out, sampler="euler", **first) == 3
+    before = levels(out)
+    (out / "samples.npz").unlink()
+    assert sample(sit, out=out, resume=True) == 3
+    assert np.array_equal(levels(out), before)
+    defaults = {"n": 64, "steps": 20, "guidance": 1.0, "seed": 0, "guidance_channels": "all", "sampler": "heun"}
+    for name, value in defaults.items():
+        with pytest.raises(RunError, match=f"^{name} was .* and is {value!r}; allowed on --resume: the same"):
+            sample(sit, out=out, resume=True, **{name: value})
 
 
 def test_guesses_are_clipped_where_there_is_black_and_white(sit, tmp_path):
@@ -199,15 +214,15 @@ def test_guesses_are_clipped_where_there_is_black_and_white(sit, tmp_path):
     uvit = denoiser(tmp_path / "uvit", "uvit")
     drawn = {clip: tmp_path / f"clip {clip}" for clip in (True, False)}
     for clip, out in drawn.items():
-        sample(uvit, out, n=2, steps=3, clip=clip)
+        sample(uvit, out=out, n=2, steps=3, clip=clip)
         assert read_json_object(out / "samples.json")["clip"] is clip
     assert not np.array_equal(levels(drawn[True]), levels(drawn[False]))
     with pytest.raises(RunError, match="clip was True and is False; allowed on --resume: the same"):
-        sample(uvit, drawn[True], n=2, steps=3, clip=False, resume=True)
+        sample(uvit, out=drawn[True], n=2, steps=3, clip=False, resume=True)
     old = {name: value for name, value in read_json_object(drawn[False] / "samples.json").items() if name != "clip"}
     write_json(drawn[False] / "samples.json", old)
-    assert sample(uvit, drawn[False], n=2, steps=3, clip=False, resume=True) == 2
-    sample(sit, tmp_path / "flow", n=2, steps=1)
+    assert sample(uvit, out=drawn[False], n=2, steps=3, clip=False, resume=True) == 2
+    sample(sit, out=tmp_path / "flow", n=2, steps=1)
     assert read_json_object(tmp_path / "flow" / "samples.json")["clip"] is False
 
 
@@ -220,15 +235,15 @@ def test_bounds_are_those_of_pixels_and_latents_have_none(tmp_path):
 
 def test_a_model_that_draws_nothing_is_refused(tmp_path):
     with pytest.raises(EcholessError, match="nothing does not exist; allowed: a run"):
-        sample(tmp_path / "nothing", tmp_path / "out")
+        sample(tmp_path / "nothing", out=tmp_path / "out")
     (tmp_path / "empty").mkdir()
     with pytest.raises(EcholessError, match="empty holds no trained model"):
-        sample(tmp_path / "empty", tmp_path / "out")
+        sample(tmp_path / "empty", out=tmp_path / "out")
 
 
 @pytest.mark.slow
 def test_two_processes_draw_what_one_draws(sit, tmp_path):
-    sample(sit, tmp_path / "one", n=21, steps=3, batch_size=4)
+    sample(sit, out=tmp_path / "one", n=21, steps=3, batch_size=4)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])

@@ -2,68 +2,64 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from echoless.cli.parsing import parse
 from echoless.config.checks import nearest
 from echoless.errors import EcholessError
+from echoless.verbs.table import VERBS, run
 
-# Verb -> (module in echoless.cli, what it does). A verb's module is imported when it is called.
-VERBS = {
-    "demo": ("demo", "the main job in minutes, on images drawn on the spot"),
-    "pretrain": ("pretrain", "pretrain a masked autoencoder on any folder of images"),
-    "evaluate": ("evaluate", "measure frozen features, with intervals and protocols"),
-    "finetune": ("finetune", "train the whole network on labels, from a pretrained encoder"),
-    "embed": ("embed", "one feature vector per image, as parquet or npy"),
-    "report": ("report", "one page about one run, or several compared"),
-    "serve": ("serve", "the same page live while runs train, and a gallery of all of them"),
-    "sample": ("sample", "images from a diffusion run: PNGs, a grid, samples.npz"),
-    "export": ("export", "an encoder for transformers, timm or onnxruntime, with none of our code"),
-    "import": ("import_", "a checkpoint of others, for --init, evaluate and embed"),
-    "inspect": ("inspect", "the shortcuts of any transformers, timm, diffusers or torchvision model"),
-    "sweep": ("sweep", "a grid of runs, or an experiment of the papers, compared over seeds"),
-    "conditioning": ("conditioning", "how well the blocks of a ViT pass differences on, with and without shortcuts"),
-    "recipes": ("recipes", "the named settings, what they cost and what was seen"),
-    "doctor": ("doctor", "what this machine can do, and what is missing"),
-}
-
-USAGE = "usage: echoless VERB [options]        echoless VERB --help explains a verb"
+USAGE = "usage: echoless VERB [arguments]        echoless help VERB explains a verb"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 well, 1 some runs of a sweep failed, 2 bad input, 3 not finite, 75 stopped and to be
-    requeued, 130 interrupted.
+    """Returns the exit code: 0 success, 1 some runs of a sweep failed or the doctor found something broken, 2 bad
+    input, 3 not finite, 75 stopped and to be requeued, 130 interrupted.
     """
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(_overview())
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["help"]:
+        words = [*words[1:2], "--help"]
+    if not words or words[0] in ("-h", "--help"):
+        print(overview())
         return 0
-    verb, rest = arguments[0], arguments[1:]
-    if verb in ("-V", "--version"):
+    if words[0] in ("-V", "--version"):
         from echoless import __version__
 
         print(f"echoless {__version__}")
         return 0
-    if verb not in VERBS:
-        print(f"echoless: verb is {verb!r}; allowed: {', '.join(VERBS)}{nearest(verb, VERBS)}", file=sys.stderr)
+    if words[0] not in VERBS:
+        known = f"{', '.join(VERBS)}{nearest(words[0], VERBS)}"
+        print(f"echoless: unknown verb {words[0]!r}; allowed: {known}", file=sys.stderr)
         return 2
-    run: Callable[[Sequence[str]], int] = importlib.import_module(f"echoless.cli.{VERBS[verb][0]}").run
+    return _run(words[0], words[1:])
+
+
+def _run(name: str, words: Sequence[str]) -> int:
+    verb = VERBS[name]
     try:
-        return run(rest)
+        options = parse(verb.options, words, f"echoless {name}")
+        result = run(name, options)
+        if text := verb.show(options, result):
+            print(text)
+        return verb.exit_code(options, result)
     except EcholessError as error:
-        print(f"echoless {verb}: {error}", file=sys.stderr)
+        print(f"echoless {name}: {error}", file=sys.stderr)
         return error.exit_code
-    except SystemExit as end:  # tyro's, after --help or a value it cannot read
+    except SystemExit as end:  # after --help
         return int(end.code or 0)
     except BrokenPipeError:  # `echoless ... | head`
         sys.stderr.close()
         return 0
     except KeyboardInterrupt:
-        print(f"echoless {verb}: interrupted", file=sys.stderr)
+        print(f"echoless {name}: interrupted", file=sys.stderr)
         return 130
 
 
-def _overview() -> str:
-    lines = ["echoless: fade the identity shortcuts of a network, and measure what its features gain", "", USAGE, ""]
-    return "\n".join(lines + [f"  {verb:12}  {about}" for verb, (_, about) in VERBS.items()])
+def overview() -> str:
+    """Every verb with its summary, by group."""
+    lines = ["echoless: fade the identity shortcuts of a network, and measure what its features gain", "", USAGE]
+    for group in dict.fromkeys(verb.group for verb in VERBS.values()):
+        lines += ["", f"{group}:"]
+        lines += [f"  {name:12}  {verb.summary}" for name, verb in VERBS.items() if verb.group == group]
+    return "\n".join(lines)

@@ -1,70 +1,90 @@
-"""How do typed words become a command? tyro over a dataclass; what cannot be read is refused in one sentence."""
+"""How do typed words become options? tyro reads them over the dataclass, and prints `--help`.
+
+Where tyro refuses, `cli/mistakes.py` finds the reason in the words themselves: nothing that tyro prints is read.
+"""
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import dataclasses
 import io
-import re
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar, get_type_hints
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import tyro
 
-from echoless.config.checks import nearest
+from echoless.cli.mistakes import explain, members, values_of
+from echoless.config.options.fields import explanations, is_required
 from echoless.errors import ConfigError
 
-Command = TypeVar("Command")
+Options = TypeVar("Options")
 
 
-def parse(command: type[Command], arguments: Sequence[str], prog: str) -> Command:
-    """The command as typed. A setting that was not given is None in Python; nobody has to type `None`."""
-    said = io.StringIO()
+def parse(options: type[Options], words: Sequence[str], prog: str) -> Options:
+    """The options as typed. A setting that was not given is None in Python; nobody has to type `None`."""
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(io.StringIO()):
             read, unknown = tyro.cli(
-                command, args=list(arguments), prog=prog, config=(tyro.conf.DisallowNone,), return_unknown_args=True
+                _command(options),
+                args=list(words),
+                prog=prog,
+                config=(tyro.conf.DisallowNone,),
+                return_unknown_args=True,
             )
     except SystemExit as end:
         if not end.code:
             raise  # --help
-        raise ConfigError(f"{_complaint(said.getvalue(), prog)}; see {prog} --help") from None
+        raise ConfigError(explain(options, words, prog)) from None
     if unknown:
-        first = unknown[0]
-        kind = "option" if first.startswith("-") else "word"
-        raise ConfigError(f"{first!r} is no {kind} of this verb; see {prog} --help{nearest(first, flags(command))}")
-    return read
+        raise ConfigError(explain(options, words, prog))
+    return options(**vars(read))
 
 
-def flags(command: type[Any]) -> Iterator[str]:
-    """Every `--flag` of a command, those of nested settings too."""
-    hints = get_type_hints(command)
-    for field in dataclasses.fields(command):
-        if dataclasses.is_dataclass(hints[field.name]):
-            yield from flags(hints[field.name])  # type: ignore[arg-type]
-        else:
-            yield f"--{field.name.replace('_', '-')}"
+def _command(options: type[Any]) -> type[Any]:
+    """The options class with tyro's annotations, which the options themselves are free of."""
+    hints, texts = get_type_hints(options), explanations(options)
+    fields: list[Any] = []
+    for field in dataclasses.fields(options):
+        hint: Any = as_typed(hints[field.name])
+        described = tyro.conf.arg(
+            help=texts[field.name],
+            metavar=_metavar(hints[field.name]) if field.kw_only else word_for(field.name),
+            # The text says what happens where nothing is given.
+            help_behavior_hint="" if field.default is None or field.default is False else None,
+        )
+        markers = (described,) if field.kw_only else (tyro.conf.Positional, described)
+        value: Any = dataclasses.MISSING if is_required(field) else field.default
+        fields.append((field.name, Annotated[hint, *markers], dataclasses.field(kw_only=True, default=value)))
+    command = dataclasses.make_dataclass(options.__name__, fields, frozen=True)
+    command.__doc__ = options.__doc__
+    return command
 
 
-def _complaint(box: str, prog: str) -> str:
-    """The sentence inside the box that tyro draws around it."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", box).replace("─", "-")
-    # A title, then the text two places from the edge; where the output is not UTF-8, a rule instead of a frame.
-    lines = [line[2:].rstrip("│ ") for line in plain.splitlines()[1:]]
-    rules = [i for i, line in enumerate(lines) if line and not line.strip("-╰╯ ")]
-    if rules[:1] == [0]:
-        lines, rules = lines[1:], [i - 1 for i in rules[1:]]
-    rule = rules[0] if rules else len(lines)
-    text = " ".join(" ".join(lines[:rule]).split())
-    if text.startswith("Missing from"):
-        missing = [line.strip() for line in lines[:rule] if re.match(r" {4}\S", line)]
-        return f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
-    if value := re.match(r"Error parsing (\S+): no type matching (.+) could be instantiated from (\[.*?\])\.", text):
-        return f"{value[1]} is {' '.join(ast.literal_eval(value[3]))!r}; allowed: {re.sub('[{}]', '', value[2])}"
-    if choice := re.match(r"invalid choice (.+) for argument '(.+)'\. Expected one of \((.+?),?\)", text):
-        allowed = sorted(re.findall("'(.+?)'", choice[3]))  # tyro gives them in the order of a set
-        return f"{choice[2]} is {choice[1]}; allowed: {', '.join(allowed)}"
-    if option := re.match(r"Missing value for argument '(.+?)'", text):
-        return f"{option[1]} has no value"
-    return text.rstrip(".") or f"{prog} cannot read this"
+def as_typed(hint: Any) -> Any:
+    """What can be typed for a field: a path is a word like any other."""
+    if hint is Path:
+        return str
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return Union[tuple(dict.fromkeys(as_typed(part) for part in inner))]  # noqa: UP007
+    if origin is tuple:
+        return tuple[tuple(as_typed(part) for part in inner)]  # type: ignore[misc]
+    return hint
+
+
+def _metavar(hint: Any) -> str | None:
+    """What stands behind a flag where tyro's word for the type would not help."""
+    if Path in members(hint):
+        return "PATH"
+    several = values_of(hint)
+    words = {int: "INT", float: "FLOAT", str: "TEXT"}
+    if several is None or several[1] is not None or several[0] not in words:
+        return None
+    return f"{words[several[0]]} [{words[several[0]]} ...]"
+
+
+def word_for(name: str) -> str:
+    """How an argument without a flag is shown: `DATA`, `RUN [RUN ...]`."""
+    return f"{name[:-1].upper()} [{name[:-1].upper()} ...]" if name.endswith("s") else name.upper()

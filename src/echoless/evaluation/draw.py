@@ -10,16 +10,18 @@ import io
 import os
 import shutil
 import zipfile
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from echoless.config import to_dict
+from echoless.config import from_dict, to_dict
 from echoless.config.options import SampleOptions
+from echoless.config.options.fields import given
+from echoless.config.options.sample import SampleSettings
 from echoless.errors import RunError
 from echoless.evaluation.generate import ImageGenerator, check_request, open_generator
 from echoless.objectives import Sampling, sampler_for
@@ -27,39 +29,51 @@ from echoless.runtime import Progress, StopRequest, Team, join_team, leave_team
 from echoless.storage import read_json_object, write_bytes, write_json
 from echoless.storage.atomic import clear_leftovers, create_file
 
+BATCH_SIZE = 64  # images that are computed, then saved, together
 GRID = 8  # images in a row, and rows at most
 
 
-def draw_into(source: Path, out: Path, options: SampleOptions) -> int:
-    """Everything that can be refused is refused before anything is deleted."""
-    team = join_team(options.device)
+def draw_into(options: SampleOptions) -> int:
+    """Everything that can be refused is refused before anything is deleted. Returns how many images are there."""
+    out, batch_size = Path(options.out), options.batch_size or BATCH_SIZE
+    settings = _settings(options, out)
+    team = join_team(options.device or "auto")
     try:
         with StopRequest() as stop:
             with team.together():
-                generator = open_generator(source, str(team.device), latent=options.latent)
-                check_request(generator, options.guidance, options.classes)
-                sampler, clip = sampler_for(generator.objective, options.sampler), options.clip and generator.clips
-                options = replace(options, sampler=sampler, clip=clip)
+                latent = str(options.latent) if options.latent else None
+                generator = open_generator(Path(options.run), str(team.device), latent=latent)
+                check_request(generator, settings.guidance, settings.classes)
+                sampler, clip = sampler_for(generator.objective, settings.sampler), settings.clip and generator.clips
+                settings = replace(settings, sampler=sampler, clip=clip)
                 if team.leads:
-                    _prepare(out, _protocol(generator, options), options)
-            done = _draw(generator, out, options, team, stop)
-            if team.leads and done == options.n and not (out / "samples.npz").exists():
-                _finish(generator, out, options)
+                    _prepare(out, {"model": generator.fingerprint, **to_dict(settings)}, options)
+            batches = _batches(settings.n, batch_size)
+            done = _draw(generator, out, settings, batches, team, stop)
+            if team.leads and done == settings.n and not (out / "samples.npz").exists():
+                _finish(generator, out, settings, batches)
             team.wait()
             return done
     finally:
         leave_team()
 
 
-def _protocol(generator: ImageGenerator, options: SampleOptions) -> dict[str, Any]:
-    """All that decides the pixels: what DIR/samples.json says, and what must be equal to continue."""
-    settings = to_dict(options)
-    for name in ("device", "resume", "overwrite", "batch_size", "latent"):
-        del settings[name]
-    return {"model": generator.fingerprint, **settings}
+def _settings(options: SampleOptions, out: Path) -> SampleSettings:
+    """As given; what is not given is, on --resume, what samples.json says."""
+    names = [field.name for field in fields(SampleSettings)]
+    recorded = {}
+    if options.resume and (out / "samples.json").is_file():
+        recorded = {name: value for name, value in _recorded(out).items() if name in names}
+    known = from_dict(SampleSettings, recorded, str(out / "samples.json"))
+    return replace(known, **given(options, *names))
+
+
+def _recorded(out: Path) -> dict[str, Any]:
+    return {"clip": False, **read_json_object(out / "samples.json")}  # older ones do not say it
 
 
 def _prepare(out: Path, protocol: dict[str, Any], options: SampleOptions) -> None:
+    """`protocol`: all that decides the pixels, which must be equal to continue."""
     if not out.parent.is_dir():
         raise RunError(f"{out} cannot be written: its parent folder {out.parent} does not exist")
     if out.exists() and not out.is_dir():
@@ -72,7 +86,7 @@ def _prepare(out: Path, protocol: dict[str, Any], options: SampleOptions) -> Non
         shutil.rmtree(out)
     elif filled:
         _require_ours(out)
-        before = {"clip": False, **read_json_object(out / "samples.json")}  # older ones do not say it
+        before = _recorded(out)
         for name, value in protocol.items():
             if before.get(name) != value:
                 raise RunError(
@@ -89,39 +103,44 @@ def _require_ours(out: Path) -> None:
         raise RunError(f"{out} holds something other than samples; allowed: a folder that `sample` made, or a new one")
 
 
-def _draw(generator: ImageGenerator, out: Path, options: SampleOptions, team: Team, stop: StopRequest) -> int:
+def _draw(
+    generator: ImageGenerator,
+    out: Path,
+    settings: SampleSettings,
+    batches: Sequence[range],
+    team: Team,
+    stop: StopRequest,
+) -> int:
     """Every process its own batches. Returns how many images are there in the end, on every process."""
     if (out / "samples.npz").exists():
-        return options.n
+        return settings.n
     sampling = Sampling(
-        name=options.sampler,
-        steps=options.steps,
-        guidance=options.guidance,
-        channels=options.guidance_channels,
-        clip=options.clip,
+        name=settings.sampler,
+        steps=settings.steps,
+        guidance=settings.guidance,
+        channels=settings.guidance_channels,
+        clip=settings.clip,
     )
-    batches = list(_batches(options))
     stopped = False
-    with Progress("sampling", options.n, "images") as progress:
+    with Progress("sampling", settings.n, "images") as progress:
         for number, indices in enumerate(batches):
             if number % team.world != team.rank or _part(out, indices).exists():
                 continue
             if stop.requested:
                 stopped = True
                 break
-            images = generator.images(indices, options.seed, sampling, options.classes).numpy()
+            images = generator.images(indices, settings.seed, sampling, settings.classes).numpy()
             _write(out, indices, images)
             if team.leads:
-                progress.show(indices[-1] + 1, f"{options.sampler}, {options.steps} steps")
+                progress.show(indices[-1] + 1, f"{settings.sampler}, {settings.steps} steps")
         if any(team.maximum(float(stopped))):
             progress.say(f"stopped by {stop.requested or 'another process'}; the same command with --resume continues")
             return 0
-    return options.n
+    return settings.n
 
 
-def _batches(options: SampleOptions) -> Iterator[range]:
-    for first in range(0, options.n, options.batch_size):
-        yield range(first, min(options.n, first + options.batch_size))
+def _batches(count: int, size: int) -> list[range]:
+    return [range(first, min(count, first + size)) for first in range(0, count, size)]
 
 
 def _part(out: Path, indices: range) -> Path:
@@ -148,11 +167,11 @@ def as_picture(image_HWC: np.ndarray) -> Image.Image | None:
     return Image.fromarray(image_HWC[:, :, 0] if image_HWC.shape[-1] == 1 else image_HWC)
 
 
-def _finish(generator: ImageGenerator, out: Path, options: SampleOptions) -> None:
+def _finish(generator: ImageGenerator, out: Path, settings: SampleSettings, batches: Sequence[range]) -> None:
     """samples.npz and grid.png from the parts, which are then gone."""
-    parts = [_part(out, indices) for indices in _batches(options)]
-    shape = (options.n, *np.load(parts[0], mmap_mode="r").shape[1:])
-    labels = generator.labels_of(range(options.n), options.classes)
+    parts = [_part(out, indices) for indices in batches]
+    shape = (settings.n, *np.load(parts[0], mmap_mode="r").shape[1:])
+    labels = generator.labels_of(range(settings.n), settings.classes)
     _write_grid(out / "grid.png", parts)
     temporary = out / f"samples.npz.tmp-{os.getpid()}"
     with create_file(temporary) as file, zipfile.ZipFile(file, "w") as archive:

@@ -26,7 +26,7 @@ ACCURACIES = ("knn", "linear")
 
 def open_others(evaluation: Evaluation, measured: Sequence[str]) -> list[Evaluation]:
     """The runs of --against, on the same images. Refuses what cannot be correlated, before any work."""
-    against = evaluation.options.against
+    against = tuple(map(str, evaluation.options.against))
     if not against:
         return []
     allowed = f"{FEWEST_RUNS - 1} or more other runs, because a correlation needs {FEWEST_RUNS} points"

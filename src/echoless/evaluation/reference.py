@@ -17,8 +17,8 @@ from echoless.errors import EcholessError
 from echoless.evaluation.encoder import Encoder
 from echoless.evaluation.extract import FeatureSet, View
 from echoless.measures import Moments, moments
-from echoless.storage import new_folder, read_tensors
-from echoless.storage.tensorfile import write_tensors
+from echoless.storage import new_folder
+from echoless.storage.tensorfile import read_tensors, write_tensors
 
 FILE = "moments.safetensors"
 

@@ -129,7 +129,7 @@ class SampleComparison:
             return f"drawn: {options.draw}, {options.steps} steps"
         place = Path(options.samples).absolute()
         if run is None or not place.is_relative_to(run.absolute()):
-            return options.samples
+            return str(options.samples)
         return f"RUN/{place.relative_to(run.absolute())}"
 
     def features(self, images: Images, what: str) -> FeatureSet:
@@ -186,6 +186,8 @@ def _place(evaluation: Evaluation) -> Path:
         folder = evaluation.run / "samples" / f"n{options.draw}-steps{options.steps}-seed{options.seed}-clip"
         folder.parent.mkdir(exist_ok=True)
         wanted = SampleOptions(
+            evaluation.run,
+            out=folder,
             n=options.draw,
             steps=options.steps,
             seed=options.seed,
@@ -193,6 +195,6 @@ def _place(evaluation: Evaluation) -> Path:
             device=options.device,
             resume=True,
         )
-        draw_into(evaluation.run, folder, wanted)
+        draw_into(wanted)
     archive = folder / "samples.npz"
     return archive if archive.is_file() else folder

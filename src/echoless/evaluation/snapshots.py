@@ -30,7 +30,7 @@ def measure_snapshots(evaluation: Evaluation, names: Sequence[str]) -> list[Metr
             folder,
             device=str(choose_device(evaluation.options.device)),
             noise=evaluation.encoder.noise,
-            latent=evaluation.options.latent,
+            latent=str(evaluation.options.latent) if evaluation.options.latent else None,
         )
         source = FeatureSource(evaluation, "trained", encoder, {"step": int(folder.name.removeprefix("step-"))})
         metrics += [metric for measurement in followed for metric in measurement.measure(source)]

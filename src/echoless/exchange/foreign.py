@@ -13,7 +13,8 @@ from echoless.config import MAEConfig, MaskedConfig, ShortcutConfig, ViTConfig
 from echoless.config.options import ImportOptions
 from echoless.errors import ConfigError, UntrustedFile
 from echoless.exchange.import_pth import read_pth
-from echoless.storage import read_json_object, read_tensors
+from echoless.storage import read_json_object
+from echoless.storage.tensorfile import read_tensors
 
 # Heads are not written in a state dict; these are the ones that every published ViT of that width has.
 HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1152: 16, 1280: 16}

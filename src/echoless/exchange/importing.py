@@ -100,10 +100,11 @@ class ImportReport:
 
 def import_checkpoint(file: str | Path, out: str | Path, **options: Any) -> ImportReport:
     """Read a checkpoint of others into our format. The keywords are the fields of `ImportOptions`."""
-    return import_with(Path(file), Path(out), ImportOptions(**options))
+    return import_with(ImportOptions(file, out=out, **options))
 
 
-def import_with(file: Path, out: Path, options: ImportOptions) -> ImportReport:
+def import_with(options: ImportOptions) -> ImportReport:
+    file, out = Path(options.file), Path(options.out)
     require_new(out)
     foreign = read_foreign(file)
     family = _family(foreign)

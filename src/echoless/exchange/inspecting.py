@@ -28,10 +28,11 @@ MODEL_KINDS = "a transformers or diffusers folder, timm:NAME, torchvision:NAME, 
 
 def inspect_model(model: str | Path, **options: Any) -> FadeReport:
     """The shortcuts that `fade` finds in a model. The keywords are the fields of `InspectOptions`."""
-    return inspect_with(str(model), InspectOptions(**options))
+    return inspect_with(InspectOptions(model, **options))
 
 
-def inspect_with(name: str, options: InspectOptions) -> FadeReport:
+def inspect_with(options: InspectOptions) -> FadeReport:
+    name = str(options.model)
     if (faded := _of_ours(Path(name))) is not None:
         return faded
     model, example = _open(name)

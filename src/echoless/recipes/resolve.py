@@ -9,6 +9,7 @@ from echoless.config import DataConfig, RunConfig, ViTConfig, with_body
 from echoless.config.checks import require, require_number, require_one_of
 from echoless.config.facts import DataFacts, fitted, natural_patch, steps_for
 from echoless.config.options import PretrainOptions
+from echoless.config.options.fields import given
 from echoless.errors import ConfigError
 from echoless.recipes.table import RECIPES
 
@@ -26,17 +27,17 @@ _OBJECTIVE_OPTIONS = (
 )
 
 
-def settle(options: PretrainOptions, facts: DataFacts, data: DataConfig, before: RunConfig | None = None) -> RunConfig:
-    """The recipe's config, or that of the run to be resumed, changed where the user said so."""
-    require_one_of("recipe", options.recipe, tuple(RECIPES))
-    told = replace(facts, classes=None) if options.conditional is False else facts
-    config = before or RECIPES[options.recipe](told)
+def resolve(options: PretrainOptions, facts: DataFacts, data: DataConfig, record: RunConfig | None = None) -> RunConfig:
+    """The config of the run to be resumed (`record`), else the recipe's, changed where the user gave a value."""
+    config = _recipe(options, facts) if record is None else record
+    if record is not None:
+        _refuse_other_run(options, record)
     _refuse_options_of_others(options, config)
     if options.conditional and facts.classes is None:
         raise ConfigError(
             "conditional is True, and the data has no labels; allowed: labelled data, or --labels FILE.csv"
         )
-    optim = replace(config.optim, **_given(options, _OPTIM_OPTIONS))
+    optim = replace(config.optim, **given(options, *_OPTIM_OPTIONS))
     if options.optimizer is not None:
         optim = replace(optim, name=options.optimizer)
     batch_size = config.batch_size if options.batch_size is None else options.batch_size
@@ -47,14 +48,31 @@ def settle(options: PretrainOptions, facts: DataFacts, data: DataConfig, before:
         optim=optim,
         data=_data(data, config.data, options),
         batch_size=batch_size,
-        accumulate=config.accumulate if options.accumulate == 1 else options.accumulate,
         steps=_steps(config, options, facts, batch_size),
-        seed=options.seed or config.seed,
+        **given(options, "accumulate", "seed"),
     )
 
 
-def _given(options: PretrainOptions, names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: value for name in names if (value := getattr(options, name)) is not None}
+def _recipe(options: PretrainOptions, facts: DataFacts) -> RunConfig:
+    name = options.recipe or "auto"
+    require_one_of("recipe", name, tuple(RECIPES))
+    return RECIPES[name](replace(facts, classes=None) if options.conditional is False else facts)
+
+
+def _refuse_other_run(options: PretrainOptions, record: RunConfig) -> None:
+    """Settings that make another model: a resumed run keeps them."""
+    body: Any = record.model.body
+    recorded: dict[str, Any] = {"recipe": record.recipe}
+    if hasattr(body, "classes"):
+        recorded["conditional"] = body.classes is not None
+    if record.data.latent is None:  # of latents, the model's channels are not those of the images
+        recorded["channels"] = record.data.channels or body.channels
+    for name, value in given(options, *recorded).items():
+        if value != recorded[name]:
+            raise ConfigError(
+                f"{name} is {value!r}, and the run to be resumed has {recorded[name]!r}; on --resume leave it out, or "
+                "give another --out"
+            )
 
 
 def _refuse_options_of_others(options: PretrainOptions, config: RunConfig) -> None:
@@ -63,7 +81,7 @@ def _refuse_options_of_others(options: PretrainOptions, config: RunConfig) -> No
     if "classes" in {field.name for field in fields(config.model.body)}:
         known |= {"conditional", "latent"}
     special = ("conditional", "latent", *_BODY_OPTIONS, *_MODEL_OPTIONS, *_OBJECTIVE_OPTIONS)
-    for name in _given(options, special):
+    for name in given(options, *special):
         allowed = ", ".join(option for option in special if option in known)
         if name not in known:
             raise ConfigError(f"{name} is given, and recipe {config.recipe} has none; allowed with it: {allowed}")
@@ -71,13 +89,13 @@ def _refuse_options_of_others(options: PretrainOptions, config: RunConfig) -> No
 
 def _model(config: RunConfig, options: PretrainOptions) -> Any:
     body = _widened(_sized(config.model.body, options), options.width)
-    body = replace(body, shortcuts=replace(body.shortcuts, **_given(options, _SHORTCUT_OPTIONS)))
-    if options.decoder is not None:
+    body = replace(body, shortcuts=replace(body.shortcuts, **given(options, *_SHORTCUT_OPTIONS)))
+    if options.decoder is not None and options.decoder != getattr(config.model, "decoder", None):
         body = replace(body, final_norm=options.decoder == "plain", zero_init=options.decoder == "long_skips")
     own = tuple(name for name in _BODY_OPTIONS if name not in ("patch_size", "width"))
-    body = replace(body, **_given(options, own))
+    body = replace(body, **given(options, *own))
     model: Any = with_body(config.model, body)
-    return replace(model, **_given(options, _MODEL_OPTIONS))
+    return replace(model, **given(options, *_MODEL_OPTIONS))
 
 
 def _widened(body: Any, width: int | None) -> Any:
@@ -90,7 +108,7 @@ def _widened(body: Any, width: int | None) -> Any:
 
 
 def _objective(config: RunConfig, options: PretrainOptions) -> Any:
-    objective: Any = replace(config.objective, **_given(options, _OBJECTIVE_OPTIONS))
+    objective: Any = replace(config.objective, **given(options, *_OBJECTIVE_OPTIONS))
     if options.variant == "none" and getattr(objective, "drop_path", 0.0) > 0:
         allowed = "0 with variant none, because nothing is left of the stream where a branch is dropped"
         require(options.drop_path is None, "drop_path", options.drop_path, allowed)

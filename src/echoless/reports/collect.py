@@ -19,8 +19,9 @@ from echoless.errors import EcholessError, RunError
 from echoless.runs import RunFolder, checkpoint_folders
 from echoless.runs.journal import MetricsJournal
 from echoless.shortcuts import alphas
-from echoless.storage import read_json_object, read_tensors
+from echoless.storage import read_json_object
 from echoless.storage.jsonfile import open_untrusted, read_small
+from echoless.storage.tensorfile import read_tensors
 
 PICTURE_LIMIT = 16 * 2**20  # bytes; a larger file is not looked at
 MOST_ON_A_MAP = 65_535  # points, and any index among them

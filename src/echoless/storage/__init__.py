@@ -2,14 +2,12 @@
 
 from echoless.storage.atomic import clear_leftovers, new_folder, write_bytes
 from echoless.storage.jsonfile import read_json, read_json_object, write_json
-from echoless.storage.tensorfile import read_tensors
 
 __all__ = [
     "clear_leftovers",
     "new_folder",
     "read_json",
     "read_json_object",
-    "read_tensors",
     "write_bytes",
     "write_json",
 ]

@@ -12,7 +12,7 @@ from echoless.config.checks import nearest, require, require_number
 from echoless.config.facts import DataFacts
 from echoless.config.metrics import YIELDS
 from echoless.config.options import PretrainOptions, SweepOptions
-from echoless.recipes.resolve import settle
+from echoless.recipes.resolve import resolve
 from echoless.sweeps.commands import RUN, Inputs, Words, command, evaluate_command
 from echoless.sweeps.experiment import Experiment, Quantity, Trial, trial_name
 
@@ -101,7 +101,8 @@ def _combinations(choices: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
 def _check(chosen: Mapping[str, Any], options: SweepOptions) -> None:
     """What `pretrain` checks before it looks at the data."""
     length = {"epochs": options.epochs, "max_steps": options.max_steps, "recipe": options.recipe}
-    settle(PretrainOptions(**(length | dict(chosen))), DataFacts(3, 64, 64, 1000), DataConfig())
+    wanted = PretrainOptions(options.data, out=options.out, **(length | dict(chosen)))
+    resolve(wanted, DataFacts(3, 64, 64, 1000), DataConfig())
 
 
 def _value(text: str) -> Any:

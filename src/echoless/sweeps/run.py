@@ -39,10 +39,11 @@ class SweepResult:
     stopped: bool = False
 
 
-def run_sweep(data: str, out: Path, options: SweepOptions, say: Say) -> SweepResult:
-    experiment = plan(data, options)
+def run_sweep(options: SweepOptions, say: Say) -> SweepResult:
+    out = Path(options.out)
+    experiment = plan(options)
     if not options.print:
-        _read_data_once(data, options)
+        _read_data_once(options)
     lock = prepare_folder(experiment, out)
     try:
         if options.print:
@@ -55,17 +56,18 @@ def run_sweep(data: str, out: Path, options: SweepOptions, say: Say) -> SweepRes
         lock.release()
 
 
-def plan(data: str, options: SweepOptions) -> Experiment:
+def plan(options: SweepOptions) -> Experiment:
     """Everything that can be refused is refused here; nothing is read or written."""
+    data = str(options.data)
     require_whole("jobs", options.jobs, 1, 1024)
     return grid(data, options) if options.paper is None else paper(options.paper, data, options)
 
 
-def _read_data_once(data: str, options: SweepOptions) -> None:
+def _read_data_once(options: SweepOptions) -> None:
     """Data that cannot be read is refused once, before any run; what is decoded here is cached for all of them."""
-    read_images(data, options.labels)
-    if options.test is not None:
-        read_images(options.test, options.test_labels)
+    for data, labels in ((options.data, options.labels), (options.test, options.test_labels)):
+        if data is not None:
+            read_images(str(data), str(labels) if labels else None)
 
 
 def prepare_folder(experiment: Experiment, out: Path) -> FileLock:

@@ -29,8 +29,8 @@ class LatentSpace:
         channels, height, width = self.shape
         return replace(facts, channels=channels, height=height, width=width)
 
-    def told(self, config: RunConfig, channels: int) -> RunConfig:
-        """The settled config; pixels reach the autoencoder from -1 to 1."""
+    def configured(self, config: RunConfig, channels: int) -> RunConfig:
+        """The config with this autoencoder; pixels reach it from -1 to 1."""
         half = (0.5,) * channels
         return replace(config, data=replace(config.data, mean=half, std=half, latent=self.config))
 
@@ -49,7 +49,7 @@ def open_space(options: PretrainOptions, images: Images, team: Team) -> LatentSp
     exact = size[0] == factor * shape[1] and size[1] == factor * shape[2]
     require(exact, "image_size", size, f"multiples of {factor}, the side of what one latent pixel stands for")
     config = LatentConfig(
-        path=options.latent, fingerprint=vae.fingerprint, image_size=size, scale=vae.scale, shift=vae.shift
+        path=str(options.latent), fingerprint=vae.fingerprint, image_size=size, scale=vae.scale, shift=vae.shift
     )
     return LatentSpace(vae, config, shape)
 
@@ -64,16 +64,16 @@ def _image_size(options: PretrainOptions, images: Images) -> tuple[int, int]:
     return (facts.height, facts.width) if facts.small else (SIDE, SIDE)
 
 
-def encode_all(space: LatentSpace, images: Images, team: Team, heed: Callable[[], None]) -> Latents:
-    """Rank 0 first, so that every image is encoded once. `heed` raises where a signal asks to stop."""
-    return team.leader_first(lambda: _encoded(space, images, heed))
+def encode_all(space: LatentSpace, images: Images, team: Team, check_stop: Callable[[], None]) -> Latents:
+    """Rank 0 first, so that every image is encoded once. `check_stop` raises where a signal asked to stop."""
+    return team.leader_first(lambda: _encoded(space, images, check_stop))
 
 
-def _encoded(space: LatentSpace, images: Images, heed: Callable[[], None]) -> Latents:
+def _encoded(space: LatentSpace, images: Images, check_stop: Callable[[], None]) -> Latents:
     with Progress("encoding", images.usable, "images") as progress:
 
         def show(done: int, total: int) -> None:
-            heed()
+            check_stop()
             progress.show(done)
 
         return cached_latents(default_cache_dir(), images, space.config, space.shape, space.vae.encode, show)

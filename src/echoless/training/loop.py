@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from echoless.config import RunConfig, RuntimeConfig, to_dict
 from echoless.data import AugmentConfig, Batch, Images, LatentLoader, Latents, Loader
-from echoless.errors import ConfigError, RunError
+from echoless.errors import ConfigError, EcholessError, RunError
 from echoless.runs import Checkpoint, RunFolder, find_latest_valid, load_checkpoint
 from echoless.runtime import Progress, StopRequest, duration
 from echoless.runtime.machine import peak_memory_mb
@@ -103,6 +103,8 @@ def _continue(session: Session) -> int:
     checkpoint = _newest_checkpoint(session)
     if checkpoint is None:
         session.say("there is no checkpoint to resume from yet: starting at step 0")
+        for line in _changes_since_start(session):
+            session.say(line)
         return _start(session)
     if checkpoint.step > session.config.steps:
         raise ConfigError(
@@ -111,7 +113,7 @@ def _continue(session: Session) -> int:
         )
     lost = state.drift(checkpoint.manifest, session.config, session.trainee.team)
     for line in lost:
-        session.say(f"resuming with a difference: {line}")
+        session.say(line)
     if lost and session.runtime.strict:
         raise RunError(f"not resumed, because of --strict: {lost[0]}")
     state.restore(session.trainee, checkpoint)
@@ -130,6 +132,16 @@ def _continue(session: Session) -> int:
         else f"resuming after step {checkpoint.step} of {session.config.steps}"
     )
     return checkpoint.step
+
+
+def _changes_since_start(session: Session) -> list[str]:
+    """What differs from the config of a run that was stopped before its first checkpoint."""
+    if session.run is None or not (session.out / "config.json").is_file():
+        return []
+    try:
+        return state.changed_settings(session.run.read_config(), session.config)
+    except EcholessError:  # unreadable, and about to be written anew
+        return []
 
 
 def _newest_checkpoint(session: Session) -> Checkpoint | None:

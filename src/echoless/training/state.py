@@ -93,17 +93,25 @@ def environment(team: Team) -> dict[str, Any]:
 
 def drift(manifest: Mapping[str, Any], config: RunConfig, team: Team) -> list[str]:
     """One line for each difference between a checkpoint and this process: what changed, which guarantee is lost."""
+    then, now = manifest["environment"], environment(team)
+    lost = "the same order of samples, but no longer the same bits"
+    lines = [
+        f"{name}: {then.get(name)} in the record, {now[name]} now ({lost})"
+        for name in now
+        if then.get(name) != now[name]
+    ]
+    return lines + changed_settings(manifest["config"], config)
+
+
+def changed_settings(recorded: Mapping[str, Any], config: RunConfig) -> list[str]:
+    """One line for each setting that differs from the recorded config. The path of the same images may change."""
+    before, now = _flat(_rewritten(recorded)), _flat(to_dict(config))
     lines = []
-    for name, now in environment(team).items():
-        before = manifest["environment"].get(name)
-        if before != now:
-            lines.append(f"{name} was {before} and is {now}: the same order of samples, but no longer the same bits")
-    before, now = _flat(_rewritten(manifest["config"])), _flat(to_dict(config))
     for name in sorted(before.keys() | now.keys()):
         if before.get(name) == now.get(name) or name == "data.path":
             continue
         lost = "other images, no guarantee" if name.startswith("data.") else "another run from here on, no guarantee"
-        lines.append(f"{name} was {before.get(name)!r} and is {now.get(name)!r}: {lost}")
+        lines.append(f"{name}: {before.get(name)!r} in the record, {now.get(name)!r} now ({lost})")
     return lines
 
 

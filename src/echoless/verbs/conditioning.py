@@ -1,4 +1,4 @@
-"""Does a ViT without shortcuts pass differences on at its start? Three models, measured block by block.
+"""What does `conditioning` do? Measure the Jacobian of every block of three fresh ViTs.
 
 residual: identity shortcuts; skipless: none, the same weights; initialised: none, weights by `init_skipless_`.
 """
@@ -22,21 +22,20 @@ from echoless.randomness import generator_for
 from echoless.reports.curves import Panel, draw_panels
 from echoless.shortcuts import init_skipless_
 from echoless.storage import write_json
+from echoless.verbs.signature import signature_of
 
 MODELS = ("residual", "skipless", "skipless, initialised")
 Say = Callable[[str], None]
 
 
-def conditioning(data: str | Path, out: str | Path, *, say: Say = print, **options: Any) -> list[dict[str, Any]]:
-    """Measure and draw. The keywords are the fields of `ConditioningOptions`. Returns what conditioning.json holds."""
-    return conditioning_with(str(data), Path(out), ConditioningOptions(**options), say)
-
-
-def conditioning_with(data: str, out: Path, options: ConditioningOptions, say: Say = print) -> list[dict[str, Any]]:
+@signature_of(ConditioningOptions)
+def conditioning(options: ConditioningOptions, say: Say = print) -> list[dict[str, Any]]:
+    """Returns what conditioning.json holds."""
+    out = Path(options.out)
     if out.exists() and not out.is_dir():
         raise RunError(f"--out is {out}, which is a file; allowed: a folder")
     build(MODELS[0], options, channels=3)  # sizes that do not fit, before any work
-    batch = _batch(data, options)
+    batch = _batch(options)
     records = []
     for name in MODELS:
         say(f"measuring: {name}")
@@ -67,8 +66,8 @@ def build(name: str, options: ConditioningOptions, channels: int) -> ViT:
     return model
 
 
-def _batch(data: str, options: ConditioningOptions) -> Tensor:
-    images = read_images(data, None)
+def _batch(options: ConditioningOptions) -> Tensor:
+    images = read_images(str(options.data), None)
     size, half = (options.image_size, options.image_size), (0.5,) * images.shape.channels
     batches = evaluation_batches(images, size=size, batch_size=options.images, mean=half, std=half, workers=0)
     return next(iter(batches)).images_BCHW

@@ -1,4 +1,4 @@
-"""What does the demo do? The main job on a fresh machine: pretrain a plain and a faded encoder, and compare them.
+"""What does `demo` do? The main job on a fresh machine: pretrain a plain and a faded encoder, and compare them.
 
 Nothing in it is fixed in advance: it prints what it measures, and says which differences the intervals support.
 """
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from echoless.config.checks import require_whole
 from echoless.config.facts import DataFacts
-from echoless.config.metrics import METRICS, YIELDS, Metric
+from echoless.config.metrics import METRICS, YIELDS, Metric, Metrics
+from echoless.config.options import DemoOptions, EvaluateOptions
 from echoless.data import Batch
 from echoless.errors import RunError
 from echoless.randomness import generator_for
@@ -27,6 +27,7 @@ from echoless.storage.atomic import explained
 from echoless.training import build_task, make_trainee, take_step
 from echoless.verbs.evaluate import evaluate
 from echoless.verbs.pretrain import pretrain
+from echoless.verbs.signature import signature_of
 
 TRAIN, LABELLED, TEST = "shapes:16000", "shapes:8000", "shapes:2000@test"
 SEGMENTED = 100  # images
@@ -41,37 +42,19 @@ CAVEAT = (
 Say = Callable[[str], None]
 
 
-def demo(
-    out: Path,
-    *,
-    steps: int | None = None,
-    seed: int = 0,
-    train: str = TRAIN,
-    labelled: str = LABELLED,
-    test: str = TEST,
-    say: Say = print,
-) -> dict[str, list[Metric]]:
-    """Two runs that differ in alpha_min alone, kNN, probe, rank and mIoU of both, one table, results.json, one page."""
-    started = time.monotonic()
-    if steps is not None:
-        require_whole("steps", steps, 1)
+@signature_of(DemoOptions)
+def demo(options: DemoOptions, say: Say = print) -> dict[str, list[Metric]]:
+    """Returns the metrics of the runs "plain" and "faded", which differ in alpha_min alone."""
+    started, out = time.monotonic(), Path(options.out)
     with explained(out):
         out.mkdir(parents=True, exist_ok=True)
-    say(f"about {duration(estimate(steps))} on this machine, as busy as it is now; stop it at will and continue")
+    seconds = estimate(options.steps)
+    say(f"about {duration(seconds)} on this machine, as busy as it is now; stop it at any time, and continue")
     results: dict[str, list[Metric]] = {}
     for name, alpha_min in RUNS.items():
         say(f"\n== {name}: alpha_min {alpha_min}")
-        _train(train, out / name, alpha_min=alpha_min, steps=steps, seed=seed)
-        results[name] = evaluate(
-            out / name,
-            train=labelled,
-            test=test,
-            images=SEGMENTED,
-            metrics=MEASURED,
-            baselines=name == "plain",
-            seed=seed,
-            say=say,
-        )
+        _train(options, out / name, alpha_min)
+        results[name] = _measure(out / name, say)
     _require_equal_but_for_alpha(out)
     records = [{"run": name, **metric.to_json()} for name, metrics in results.items() for metric in metrics]
     write_json(out / "results.json", records)
@@ -81,10 +64,32 @@ def demo(
     return results
 
 
-def _train(data: str, run: Path, *, alpha_min: float, steps: int | None, seed: int) -> None:
-    complete = pretrain(data, run, recipe="demo", alpha_min=alpha_min, seed=seed, max_steps=steps, resume=run.exists())
+def _train(options: DemoOptions, run: Path, alpha_min: float) -> None:
+    complete = pretrain(
+        TRAIN,
+        out=run,
+        recipe="demo",
+        alpha_min=alpha_min,
+        seed=options.seed,
+        max_steps=options.steps,
+        resume=run.exists(),
+    )
     if not complete:
         raise RunError(f"the demo was stopped; the same command continues it (in {run.parent})")
+
+
+def _measure(run: Path, say: Say) -> list[Metric]:
+    wanted = EvaluateOptions(
+        str(run),
+        train=LABELLED,
+        test=TEST,
+        images=SEGMENTED,
+        metrics=MEASURED,
+        baselines=run.name == "plain",
+        seed=RunFolder(run).read_config()["seed"],
+    )
+    metrics: Metrics = evaluate.run(wanted, say)
+    return metrics
 
 
 def _require_equal_but_for_alpha(out: Path) -> None:

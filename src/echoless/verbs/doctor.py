@@ -1,4 +1,4 @@
-"""What can this machine do, and what is missing? Findings in plain words; torch is examined, never assumed."""
+"""What does `doctor` do? Say what this machine can do and what is missing; torch is examined, never assumed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import echoless
+from echoless.config.options import DoctorOptions
 from echoless.runtime.machine import cpp_compiler, memory_bytes, usable_cores
+from echoless.verbs.signature import signature_of
 
 # Distribution -> the oldest version that will do, as in pyproject.toml.
 NEEDED = {
@@ -61,6 +63,20 @@ class Finding:
     topic: str
     text: str
     broken: bool = False
+
+
+@signature_of(DoctorOptions)
+def doctor(options: DoctorOptions) -> list[Finding]:
+    """Prints every finding as soon as it is known, and returns all of them."""
+    findings: list[Finding] = []
+    for finding in examine(self_test=options.self_test):
+        if not findings or finding.section != findings[-1].section:
+            print(f"\n{finding.section}" if findings else finding.section)
+        print(f"  {finding.topic:18} {finding.text}", flush=True)
+        findings.append(finding)
+    broken = [finding.topic for finding in findings if finding.broken]
+    print(f"\nbroken: {', '.join(broken)}" if broken else "\nEverything that pretraining needs works here.")
+    return findings
 
 
 def examine(*, self_test: bool = True) -> Iterator[Finding]:
@@ -185,26 +201,26 @@ def _self_test() -> Iterator[Finding]:
 
 
 def _pretrain(out: Path, *, steps: int, resume: bool = False) -> list[dict[str, Any]]:
-    from echoless.config.options import PretrainOptions
     from echoless.runs import RunFolder
-    from echoless.verbs.pretrain import pretrain_with
+    from echoless.verbs.pretrain import pretrain
 
-    options = PretrainOptions(
-        recipe="demo",
-        max_steps=steps,
-        # So that a step does not depend on how many there will be.
-        warmup=0,
-        decay="constant",
-        batch_size=16,
-        checkpoint_every=1,
-        log_every=1,
-        cache="off",
-        compile=False,
-        device="cpu",
-        resume=resume,
-    )
     with _stopped_after(SECONDS):
-        pretrain_with("shapes:64", out, options)
+        pretrain(
+            "shapes:64",
+            out=out,
+            recipe="demo",
+            max_steps=steps,
+            # So that a step does not depend on how many there will be.
+            warmup=0,
+            decay="constant",
+            batch_size=16,
+            checkpoint_every=1,
+            log_every=1,
+            cache="off",
+            compile=False,
+            device="cpu",
+            resume=resume,
+        )
     return RunFolder(out).read_metrics()
 
 

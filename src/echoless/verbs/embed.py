@@ -1,43 +1,35 @@
-"""How does `embed` go from a run and a folder of images to a file of vectors?"""
+"""What does `embed` do? From a run and a folder of images to a file of vectors."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from echoless.config.options import EmbedOptions
-from echoless.data import open_images
-from echoless.evaluation import embed as embedding
-from echoless.evaluation.extract import View
-from echoless.evaluation.frozen import load
-from echoless.runtime import Progress, join_team, leave_team
+from echoless.verbs.early import require_data
+from echoless.verbs.signature import signature_of
+
+if TYPE_CHECKING:
+    from echoless.data import Images
+    from echoless.evaluation.encoder import Encoder
 
 
-def embed(source: str | Path, data: str | Path, out: str | Path, **options: Any) -> int:
-    """One vector per image. The keywords are the fields of `EmbedOptions`. Returns the number of vectors."""
-    return embed_with(str(source), str(data), Path(out), EmbedOptions(**options))
+@signature_of(EmbedOptions)
+def embed(options: EmbedOptions) -> int:
+    """Returns the number of vectors."""
+    require_data(options.data)
 
+    from echoless.evaluation import embed as embedding
+    from echoless.evaluation.extract import View
+    from echoless.evaluation.frozen import load
+    from echoless.runtime import Progress, join_team, leave_team
 
-def embed_with(source: str, data: str, out: Path, options: EmbedOptions) -> int:
+    source, out, latent = str(options.run), Path(options.out), str(options.latent) if options.latent else None
     embedding.check_target(out, options.overwrite)
     team = join_team(options.device)
     try:
-        encoder = load(source, device=str(team.device), noise=options.noise, latent=options.latent)
-        with Progress("reading images", 1, "images") as reading:
-            if encoder.checkpoint is not None and team.leads:
-                reading.say(f"the run has not ended: embedding with {encoder.name}")
-
-            def show(done: int, total: int) -> None:
-                reading.total = total
-                reading.show(done)
-
-            images = open_images(
-                data,
-                labels=Path(options.labels) if options.labels else None,
-                channels=encoder.converted_channels,
-                progress=show if team.leads else None,
-                say=reading.say if team.leads else None,
-            )
+        encoder = load(source, device=str(team.device), noise=options.noise, latent=latent)
+        images = _read(options, encoder, leads=team.leads)
         layer = encoder.default_layer if options.layer == "last" else options.layer
         with Progress("embedding", images.usable, "images") as progress:
             return embedding.embed(
@@ -54,3 +46,25 @@ def embed_with(source: str, data: str, out: Path, options: EmbedOptions) -> int:
             )
     finally:
         leave_team()
+
+
+def _read(options: EmbedOptions, encoder: Encoder, *, leads: bool) -> Images:
+    """Every process reads; one of them says how far it is."""
+    from echoless.data import open_images
+    from echoless.runtime import Progress
+
+    with Progress("reading images", 1, "images") as reading:
+        if encoder.checkpoint is not None and leads:
+            reading.say(f"the run has not ended: embedding with {encoder.name}")
+
+        def show(done: int, total: int) -> None:
+            reading.total = total
+            reading.show(done)
+
+        return open_images(
+            options.data,
+            labels=Path(options.labels) if options.labels else None,
+            channels=encoder.converted_channels,
+            progress=show if leads else None,
+            say=reading.say if leads else None,
+        )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
 from echoless.config.metrics import Metric, Metrics
 from echoless.config.options import EvaluateOptions
+from echoless.config.options.fields import AnyPath
 from echoless.data import Images, default_cache_dir
 from echoless.data.overlap import overlap_warning
 from echoless.data.reading import align_classes, read_images
@@ -28,17 +28,18 @@ from echoless.evaluation.snapshots import check_snapshots, measure_snapshots
 from echoless.reports.datasheet import show_data
 from echoless.runs import RunFolder
 from echoless.runtime import choose_device
+from echoless.verbs.early import require_data, require_test_of
+from echoless.verbs.signature import signature_of
 
 Say = Callable[[str], None]
 
 
-def evaluate(source: str | Path, *, say: Say = print, **options: Any) -> Metrics:
-    """Measure an encoder. The keywords are the fields of `EvaluateOptions`."""
-    return evaluate_with(str(source), EvaluateOptions(**options), say)
-
-
-def evaluate_with(source: str, options: EvaluateOptions, say: Say) -> Metrics:
-    evaluation = _prepare(source, options, say)
+@signature_of(EvaluateOptions)
+def evaluate(options: EvaluateOptions, say: Say = print) -> Metrics:
+    """Returns every number with its protocol; they are also added to RUN/results.json."""
+    require_test_of(options.test_labels, options.test)
+    require_data(options.train, options.test)
+    evaluation = _prepare(options, say)
     measured = _allowed(evaluation)
     _check(evaluation, measured)
     metrics = Metrics()
@@ -76,16 +77,18 @@ def _show_own_images(run: RunFolder, evaluation: Evaluation) -> None:
         show_data(run, evaluation.train, evaluation.encoder.image_size)
 
 
-def _prepare(source: str, options: EvaluateOptions, say: Say) -> Evaluation:
-    encoder = load(source, device=str(choose_device(options.device)), latent=options.latent)
+def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
+    source = str(options.run)
+    latent = str(options.latent) if options.latent else None
+    encoder = load(source, device=str(choose_device(options.device)), latent=latent)
     if encoder.checkpoint is not None:
         say(f"the run has not ended: measuring {encoder.name}")
     channels = encoder.converted_channels
     run = Path(source) if (Path(source) / "checkpoints").is_dir() else None
-    data = options.train or _data_of(Path(source))
+    data = str(options.train) if options.train else _data_of(Path(source))
     train = _open(data, options.labels, channels, encoder)
-    test = _open(options.test, options.test_labels, channels, encoder) if options.test else None
-    if options.test and test is not None:
+    test = _open(str(options.test), options.test_labels, channels, encoder) if options.test else None
+    if test is not None:
         align_classes(train, test)
         if warning := overlap_warning(train, test):
             say(warning)
@@ -100,8 +103,8 @@ def _data_of(run: Path) -> str:
         raise RunError(f"{run} does not say which images it was trained on; give --train") from None
 
 
-def _open(data: str, labels: str | None, channels: int | None, encoder: Encoder) -> Images:
-    images = read_images(data, labels, channels)
+def _open(data: str, labels: AnyPath | None, channels: int | None, encoder: Encoder) -> Images:
+    images = read_images(data, str(labels) if labels else None, channels)
     check_channels(encoder, images)
     return images
 

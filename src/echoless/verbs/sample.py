@@ -1,14 +1,14 @@
-"""`sample`: draw images from a diffusion run into a folder."""
+"""What does `sample` do? See `evaluation/draw.py`."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 from echoless.config.options import SampleOptions
-from echoless.evaluation.draw import draw_into
+from echoless.verbs.signature import signature_of
 
 
-def sample(source: str | Path, out: str | Path, **options: Any) -> int:
-    """Draw images. The keywords are the fields of `SampleOptions`. Returns how many are there."""
-    return draw_into(Path(source), Path(out), SampleOptions(**options))
+@signature_of(SampleOptions)
+def sample(options: SampleOptions) -> int:
+    """Returns how many images are there: 0 where a signal stopped it."""
+    from echoless.evaluation.draw import draw_into
+
+    return draw_into(options)

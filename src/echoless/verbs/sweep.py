@@ -1,14 +1,46 @@
-"""`sweep`: train and measure a grid of runs, or an experiment of the papers, and compare them over seeds."""
+"""What does `sweep` do? See `sweeps/run.py`."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from dataclasses import fields
+from typing import TYPE_CHECKING
 
 from echoless.config.options import SweepOptions
-from echoless.sweeps.run import Say, SweepResult, run_sweep
+from echoless.errors import ConfigError
+from echoless.verbs.early import require_data, require_test_of
+from echoless.verbs.signature import signature_of
+
+if TYPE_CHECKING:
+    from echoless.sweeps.run import SweepResult
 
 
-def sweep(data: str | Path, out: str | Path, *, say: Say = print, **options: Any) -> SweepResult:
-    """Run a grid or an experiment of a paper. The keywords are the fields of `SweepOptions`."""
-    return run_sweep(str(data), Path(out), SweepOptions(**options), say)
+def _print(text: str) -> None:
+    print(text, flush=True)
+
+
+OF_A_GRID = ("alpha_min", "over", "recipe", "epochs", "max_steps", "batch_size", "metrics")
+
+
+@signature_of(SweepOptions)
+def sweep(options: SweepOptions, say: Callable[[str], None] = _print) -> SweepResult:
+    """Returns which runs failed, and whether a signal stopped the sweep."""
+    _refuse_ignored(options)
+    require_test_of(options.test_labels, options.test)
+    if not options.print:  # printed commands may be for another machine
+        require_data(options.data, options.test)
+
+    from echoless.sweeps.run import run_sweep
+
+    return run_sweep(options, say)
+
+
+def _refuse_ignored(options: SweepOptions) -> None:
+    """An experiment of a paper has settings of its own, and a grid has no scale."""
+    given = {field.name for field in fields(options) if getattr(options, field.name) != field.default}
+    for name in OF_A_GRID:
+        if options.paper is not None and name in given:
+            value = getattr(options, name)
+            raise ConfigError(f"{name} is {value!r}, and the experiment {options.paper} has its own; leave it out")
+    if options.paper is None and "scale" in given:
+        raise ConfigError(f"scale is {options.scale!r}, which belongs to --paper; leave it out")

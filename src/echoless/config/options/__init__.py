@@ -1,25 +1,40 @@
-"""What may be asked of a verb? One frozen value per verb; the command line and the Python functions share them."""
+"""Which arguments does each verb take? One frozen dataclass per verb: the only list of its arguments.
+
+Positional fields come first; the string under a field explains it. None means not given.
+"""
 
 from echoless.config.options.command import as_command
 from echoless.config.options.conditioning import ConditioningOptions
+from echoless.config.options.demo import DemoOptions
+from echoless.config.options.doctor import DoctorOptions
 from echoless.config.options.embed import EmbedOptions
 from echoless.config.options.evaluate import EvaluateOptions
+from echoless.config.options.export import ExportOptions
 from echoless.config.options.finetune import FinetuneOptions
 from echoless.config.options.import_ import ImportOptions
 from echoless.config.options.inspect import InspectOptions
 from echoless.config.options.pretrain import PretrainOptions
+from echoless.config.options.recipes import RecipesOptions
+from echoless.config.options.report import ReportOptions
 from echoless.config.options.sample import SampleOptions
+from echoless.config.options.serve import ServeOptions
 from echoless.config.options.sweep import SweepOptions
 
 __all__ = [
     "ConditioningOptions",
+    "DemoOptions",
+    "DoctorOptions",
     "EmbedOptions",
     "EvaluateOptions",
+    "ExportOptions",
     "FinetuneOptions",
     "ImportOptions",
     "InspectOptions",
     "PretrainOptions",
+    "RecipesOptions",
+    "ReportOptions",
     "SampleOptions",
+    "ServeOptions",
     "SweepOptions",
     "as_command",
 ]

@@ -1,4 +1,4 @@
-"""Which command asks for these options? What was typed, or would have been: only what differs from the defaults."""
+"""Which command asks for these options? What was typed, or would have been: only what was given."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import dataclasses
 import shlex
 from typing import Any
 
+from echoless.config.options.fields import flag, positional
+
 # How a run is started, not what it is: whoever repeats it decides these anew.
-_OF_THE_MOMENT = ("resume", "overwrite", "requeue")
+OF_THE_MOMENT = ("resume", "overwrite", "requeue")
 
 
-def as_command(verb: str, *words: str, options: Any, **named: str) -> str:
-    """`echoless VERB WORDS --name VALUE ... --field VALUE ...`, quoted for a shell."""
-    parts = ["echoless", verb, *words]
-    for name, value in named.items():
-        parts += [_flag(name), value]
+def as_command(verb: str, options: Any) -> str:
+    """`echoless VERB WORDS --field VALUE ...`, quoted for a shell."""
+    by_position = positional(type(options))
+    words = ["echoless", verb, *(word for name in by_position for word in _words(getattr(options, name)))]
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
-        if field.name not in _OF_THE_MOMENT and value != field.default:
-            parts += _spell(field.name, value)
-    return shlex.join(parts)
+        if field.name not in (*by_position, *OF_THE_MOMENT) and value != field.default:
+            words += _spell(field.name, value)
+    return shlex.join(words)
 
 
 def _spell(name: str, value: Any) -> list[str]:
     if isinstance(value, bool):
-        return [_flag(name if value else f"no_{name}")]
-    values = value if isinstance(value, tuple) else (value,)
-    return [_flag(name), *(str(item) for item in values)]
+        return [flag(name if value else f"no_{name}")]
+    return [flag(name), *_words(value)]
 
 
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+def _words(value: Any) -> list[str]:
+    return [str(item) for item in (value if isinstance(value, tuple) else (value,))]

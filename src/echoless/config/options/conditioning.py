@@ -1,15 +1,26 @@
-"""What may be asked of `conditioning`?"""
+"""Which arguments does `conditioning` take?"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from echoless.config.checks import require_number, require_whole
+from echoless.config.options.fields import AnyPath
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ConditioningOptions:
-    """The size of the ViT, how its residual-free form starts, and how finely it is measured."""
+    """Measure the condition number of every block's Jacobian in a fresh ViT.
+
+    Three models: with shortcuts, without, and without but initialised for it. Prints the table, and writes
+    conditioning.json and conditioning.png.
+    """
+
+    data: AnyPath = "shapes:64"
+    """Images to measure on."""
+    _: KW_ONLY
+    out: AnyPath
+    """The folder for the table and the figure."""
 
     width: int = 192
     """Channels."""

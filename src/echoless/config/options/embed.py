@@ -1,31 +1,41 @@
-"""What may be asked of `embed`?"""
+"""Which arguments does `embed` take?"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
+from echoless.config.options.fields import AnyPath
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True)
 class EmbedOptions:
-    """Settings of an embedding; the result does not depend on batch size or number of processes."""
+    """Write one feature vector per image: columns path, feature and, where known, label.
+
+    Nothing is masked. The digits are the same for any number of processes, and an embedding that was interrupted
+    continues where it stopped when the same command is given again.
+    """
+
+    run: AnyPath
+    """A run, an encoder folder, a transformers folder, or timm:NAME."""
+    data: AnyPath
+    """A folder of images, parquet, tar shards, .npz, or `shapes`."""
+    _: KW_ONLY
+    out: AnyPath
+    """features.parquet, or features.npy (with the paths in features.paths.txt)."""
 
     layer: str = "last"
     """last (of a diffusion model: the one in its middle), or a name such as block07/+mlp."""
     noise: float | None = None
     """Level at which a diffusion model is shown the images, 0 (none) to 1 (default: 0.1)."""
-    latent: str | None = None
-    """Where the autoencoder of a run on latents is now (default: where it was); another one is refused."""
+    latent: AnyPath | None = None
+    """Where the autoencoder of a run on latents is now (default: its recorded path); another one is refused."""
     pooling: Literal["mean", "cls", "patch_mean"] = "mean"
     """How the tokens of an image become one vector."""
     dtype: Literal["fp32", "fp16"] = "fp32"
     """Precision of the stored features."""
-    labels: str | None = None
+    labels: AnyPath | None = None
     """A CSV file (path,label) whose labels are stored too."""
-    batch_size: int = 64
-    """Accepted for symmetry; features are computed in chunks of 64, so that digits never depend on it."""
-    seed: int = 0
-    """Accepted for symmetry; nothing here is random but the noise of diffusion models, which has a seed of its own."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     overwrite: bool = False

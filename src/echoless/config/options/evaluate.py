@@ -1,25 +1,34 @@
-"""What may be asked of `evaluate`?"""
+"""Which arguments does `evaluate` take?"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from echoless.config.checks import require_whole
 from echoless.config.metrics import require_measurements
+from echoless.config.options.fields import AnyPath
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class EvaluateOptions:
-    """Settings of an evaluation; every number it prints carries its protocol."""
+    """Measure frozen features: kNN, linear probe, effective rank, segmentation, maps.
 
-    train: str | None = None
+    Every table has two more rows, raw pixels and the same encoder untrained, and every accuracy its 95 % bootstrap
+    interval. Features are unmasked and deterministic, and cached: a second evaluation takes seconds.
+    """
+
+    run: AnyPath
+    """A run, an encoder folder, a transformers folder, or timm:NAME."""
+    _: KW_ONLY
+
+    train: AnyPath | None = None
     """Images to learn from (default: the images of the run)."""
-    test: str | None = None
+    test: AnyPath | None = None
     """Images to be judged on (default: five stratified folds of --train)."""
-    labels: str | None = None
+    labels: AnyPath | None = None
     """A CSV file (path,label) for --train."""
-    test_labels: str | None = None
+    test_labels: AnyPath | None = None
     """A CSV file (path,label) for --test."""
     metrics: tuple[str, ...] = ("knn", "linear", "rank")
     """What to measure: knn, linear, rank, spectral (maps of eigenvectors; with masks also mIoU), tokencut (object
@@ -33,11 +42,11 @@ class EvaluateOptions:
     """last, all, or names such as block07/+mlp. Of a diffusion model, last means five from the first to the last."""
     noise: tuple[float, ...] = ()
     """Levels at which a diffusion model is shown the images, 0 (none) to 1 (default: 0.02 0.05 0.1 0.2 0.4)."""
-    latent: str | None = None
-    """Where the autoencoder of a run on latents is now (default: where it was); another one is refused."""
+    latent: AnyPath | None = None
+    """Where the autoencoder of a run on latents is now (default: its recorded path); another one is refused."""
     pooling: Literal["mean", "cls", "patch_mean"] = "mean"
     """How the tokens of an image become one vector: mean over all of them (the paper's), class token, patches."""
-    samples: str | None = None
+    samples: AnyPath | None = None
     """Generated images to compare with --test (else --train): a folder or an .npz file that `sample` wrote."""
     draw: int | None = None
     """Draw so many samples of a diffusion run instead, into RUN/samples."""
@@ -47,7 +56,7 @@ class EvaluateOptions:
     """What looks at them: a run, a folder of transformers, timm:NAME, or inception:FILE. Never chosen silently."""
     snapshots: bool = False
     """Measure every snapshot of the run too."""
-    against: tuple[str, ...] = ()
+    against: tuple[AnyPath, ...] = ()
     """With --snapshots: two or more other runs; prints how rank and accuracy correlate across all, at each snapshot."""
     baselines: bool = True
     """Also measure raw pixels and the same encoder untrained."""
@@ -57,8 +66,6 @@ class EvaluateOptions:
     """Decides folds, probes and bootstrap draws."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
-    batch_size: int = 64
-    """Accepted for symmetry; features are computed in chunks of 64, so that digits never depend on it."""
     cache: bool = True
     """Keep features on disk, so that a second look takes seconds."""
 

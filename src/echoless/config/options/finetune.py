@@ -1,16 +1,32 @@
-"""What may be asked of `finetune`?"""
+"""Which arguments does `finetune` take?"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
+from echoless.config.options.fields import AnyPath
 from echoless.config.training import Precision
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class FinetuneOptions:
-    """Settings of a fine-tuning run; the defaults are those of He et al. 2022 for ViT-B."""
+    """Train the whole network on labels, starting from a pretrained encoder.
+
+    The defaults are those of He et al. 2022 for ViT-B: layer-wise learning rates, drop path, mixup and cutmix, label
+    smoothing, random erasing. Accuracy on --test after every epoch goes to metrics.jsonl, the final one with its
+    interval to results.json.
+    """
+
+    run: AnyPath
+    """A complete run, or an encoder folder."""
+    _: KW_ONLY
+    train: AnyPath
+    """Labelled images to learn from."""
+    test: AnyPath
+    """Labelled images to measure the accuracy on."""
+    out: AnyPath
+    """The run folder to create."""
 
     epochs: float | None = None
     """Passes over --train (default: 100)."""
@@ -18,45 +34,45 @@ class FinetuneOptions:
     """Length of the run in steps, instead of epochs."""
     batch_size: int | None = None
     """Images per step (default: 1024, or an eighth of a smaller set)."""
-    accumulate: int = 1
-    """Cut each process's part of a batch into this many pieces, to fit memory."""
-    base_lr: float = 5e-4
-    """Learning rate per 256 images."""
-    layer_decay: float = 0.65
-    """Learning rate of a layer relative to the next deeper one."""
-    weight_decay: float = 0.05
-    """Weight decay, on matrices only."""
-    warmup: float = 0.05
-    """Share of the run in which the learning rate rises."""
-    drop_path: float = 0.1
-    """Probability of dropping the deepest branches; it falls to 0 towards the first."""
-    mixup: float = 0.8
-    """Parameter of mixup; 0 turns it off."""
-    cutmix: float = 1.0
-    """Parameter of cutmix; 0 turns it off."""
-    label_smoothing: float = 0.1
-    """Share of a label that is spread over all classes."""
-    erase: float = 0.25
-    """Probability that a rectangle of an image is replaced by noise per pixel (random erasing)."""
-    pooling: Literal["patch_mean", "cls"] = "patch_mean"
-    """What the head reads."""
-    labels: str | None = None
+    accumulate: int | None = None
+    """Cut each process's part of a batch into this many pieces, to fit memory (default: 1)."""
+    base_lr: float | None = None
+    """Learning rate per 256 images (default: 5e-4)."""
+    layer_decay: float | None = None
+    """Learning rate of a layer relative to the next deeper one (default: 0.65)."""
+    weight_decay: float | None = None
+    """Weight decay, on matrices only (default: 0.05)."""
+    warmup: float | None = None
+    """Share of the run in which the learning rate rises (default: 0.05)."""
+    drop_path: float | None = None
+    """Probability of dropping the deepest branches; it falls to 0 towards the first (default: 0.1)."""
+    mixup: float | None = None
+    """Parameter of mixup; 0 turns it off (default: 0.8)."""
+    cutmix: float | None = None
+    """Parameter of cutmix; 0 turns it off (default: 1)."""
+    label_smoothing: float | None = None
+    """Share of a label that is spread over all classes (default: 0.1)."""
+    erase: float | None = None
+    """Probability that a rectangle of an image is erased (default: 0.25)."""
+    pooling: Literal["patch_mean", "cls"] | None = None
+    """What the head reads (default: patch_mean)."""
+    labels: AnyPath | None = None
     """A CSV file (path,label) for --train."""
-    test_labels: str | None = None
+    test_labels: AnyPath | None = None
     """A CSV file (path,label) for --test."""
-    seed: int = 0
-    """Decides every draw."""
-    precision: Precision = "fp32"
-    """fp32 or bf16."""
-    compile: bool = False
-    """torch.compile the step."""
-    workers: int = 2
-    """Threads that prepare batches ahead."""
-    device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    seed: int | None = None
+    """Decides every draw (default: 0)."""
+    precision: Precision | None = None
+    """fp32 or bf16 (default: fp32)."""
+    compile: bool | None = None
+    """torch.compile the step (default: no)."""
+    workers: int | None = None
+    """Threads that prepare batches ahead (default: 2)."""
+    device: str | None = None
+    """auto (default), cpu, cuda or cuda:N."""
     checkpoint_every: int | None = None
-    """Steps between checkpoints."""
+    """Steps between checkpoints (default: 5 % of the run, at most 1000)."""
     resume: bool = False
-    """Continue the run in --out exactly where it stopped; settings that are not given are what they were."""
+    """Continue the run in --out exactly where it stopped; settings that are not given keep their recorded values."""
     overwrite: bool = False
     """Replace the run in --out."""

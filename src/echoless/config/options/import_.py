@@ -1,14 +1,26 @@
-"""What may be asked of `import`?"""
+"""Which arguments does `import` take?"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
+from echoless.config.options.fields import AnyPath
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True)
 class ImportOptions:
-    """What a foreign checkpoint does not say by itself."""
+    """Convert a checkpoint of another project, for --init, evaluate, embed and sample.
+
+    .pth files of facebookresearch/mae, of the paper's authors, of SiT, DiT and U-ViT, safetensors with the same names,
+    and folders of transformers' ViTMAE and ViT and diffusers' DiT. A .pth may hold code: none of it can run.
+    """
+
+    file: AnyPath
+    """The checkpoint: a file, or a folder of transformers or diffusers."""
+    _: KW_ONLY
+    out: AnyPath
+    """A new or empty folder."""
 
     alpha_min: float | None = None
     """Weight of the last identity shortcut in a checkpoint of the paper's authors, which does not carry it."""

@@ -1,16 +1,24 @@
-"""What may be asked of `inspect`?"""
+"""Which arguments does `inspect` take?"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from echoless.config.model import Fade, Schedule
+from echoless.config.options.fields import AnyPath
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class InspectOptions:
-    """How the shortcuts that are found would be faded."""
+    """Show the shortcuts of a model of any library, and the alpha that each would get.
+
+    The model is built from its config with random weights and run once on an example; no weights are read.
+    """
+
+    model: AnyPath
+    """A transformers or diffusers folder (or its config.json), timm:NAME, torchvision:NAME, or a timm name."""
+    _: KW_ONLY
 
     alpha_min: float | Literal["auto"] = "auto"
     """Weight of the last identity shortcut."""

@@ -1,41 +1,52 @@
-"""What may be asked of `pretrain`?"""
+"""Which arguments does `pretrain` take?"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from echoless.config.model import Decoder, Fade, InitScheme, Per, Schedule, Variant
+from echoless.config.options.fields import AnyPath
 from echoless.config.training import Decay, Optimizer, Precision
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PretrainOptions:
-    """Settings of a pretraining run; what is not given comes from the recipe, and there from the data."""
+    """Pretrain an encoder or a diffusion model with fading shortcuts on a folder of images.
 
-    recipe: str = "auto"
-    """auto, mae-tiny, mae-base, uvit-tiny, sit-tiny and others: `echoless recipes` explains each."""
+    The result is RUN/encoder, a frozen feature extractor; RUN/metrics.jsonl records how training went. Stop it with
+    Ctrl-C or SIGTERM at any time, continue with --resume. A setting that is not given comes from the run to be resumed,
+    else from the recipe, else from the data.
+    """
+
+    data: AnyPath
+    """A folder of images (nested or flat), a .parquet file or folder of them, .tar shards, .npz, or `shapes`."""
+    _: KW_ONLY
+    out: AnyPath
+    """The run folder to create."""
+    recipe: str | None = None
+    """Named settings: auto (default), mae-tiny, mae-base, uvit-tiny, sit-tiny, ...; `echoless recipes` lists them."""
     epochs: float | None = None
     """Passes over the images (default: the recipe's)."""
     max_steps: int | None = None
     """Length of the run and of its learning-rate schedule in steps, instead of epochs."""
     batch_size: int | None = None
     """Images per step, over all processes and accumulated pieces."""
-    accumulate: int = 1
-    """Cut each process's part of a batch into this many pieces, to fit memory. The result is the same."""
+    accumulate: int | None = None
+    """Cut each process's part of a batch into this many pieces, to fit memory (default: 1). Same result."""
     image_size: tuple[int, ...] | None = None
     """One number, or height and width; multiples of the patch size (default: the data's own)."""
     patch_size: int | None = None
     """Side of a patch in pixels."""
     channels: int | None = None
     """Channels that every image is converted to (default: what most images have)."""
-    labels: str | None = None
+    labels: AnyPath | None = None
     """A CSV file (path,label) that gives labels to a flat folder; pretraining itself needs none."""
 
     alpha_min: float | Literal["auto"] | None = None
     """Weight of the last identity shortcut: 1 is a standard residual network, 0.6 to 0.7 the paper's best."""
     variant: Variant | None = None
-    """How the stream passes a shortcut: faded, or one of the named baselines."""
+    """Kind of shortcut: faded, or one of the named baselines."""
     schedule: Schedule | None = None
     """How alpha falls with depth."""
     per: Per | None = None
@@ -58,13 +69,13 @@ class PretrainOptions:
     """Predict each patch brought to zero mean and unit variance."""
 
     conditional: bool | None = None
-    """Tell a diffusion model the class of an image (default: where the data has labels)."""
+    """Train a diffusion model with class labels (default: where the data has labels)."""
     label_dropout: float | None = None
-    """How often a diffusion model is not told it, so that guidance has something to leave."""
-    latent: str | None = None
+    """Probability of dropping the label (classifier-free guidance)."""
+    latent: AnyPath | None = None
     """Train a diffusion model on latents: the folder of an AutoencoderKL or AutoencoderTiny of diffusers."""
     long_skips: bool | None = None
-    """Skips between the halves of a SiT (the authors of the fading), or none (the published SiT)."""
+    """Long skips between the halves of a SiT, as in arXiv:2404.10947 (the published SiT has none)."""
 
     init_scheme: InitScheme | None = None
     """How a ViT starts: default, or skipless, for --variant none (arXiv:2510.00345)."""
@@ -72,9 +83,9 @@ class PretrainOptions:
     """Alpha, beta and c of the skipless start (default: 2 0.6 3, published for ViT-B)."""
     third_stage: int | None = None
     """Blocks of a ResNet's third stage: 2 is ResNet-18, 10 has 16 blocks in all."""
-    test: str | None = None
+    test: AnyPath | None = None
     """Labelled images on which a supervised run is judged after every epoch."""
-    test_labels: str | None = None
+    test_labels: AnyPath | None = None
     """A CSV file (path,label) for --test."""
     label_smoothing: float | None = None
     """Share of a label that is spread over all classes."""
@@ -104,16 +115,16 @@ class PretrainOptions:
     crop_scale: tuple[float, float] | None = None
     """Smallest and largest share of an image's area that a random crop keeps."""
 
-    seed: int = 0
-    """Decides every draw: order, crops, masks, initial weights."""
-    precision: Literal["auto"] | Precision = "auto"
-    """fp32 or bf16; auto is bf16 on GPUs that have it, else fp32."""
+    seed: int | None = None
+    """Decides every draw: order, crops, masks, initial weights (default: 0)."""
+    precision: Literal["auto"] | Precision | None = None
+    """fp32, bf16, or auto (default): bf16 on GPUs that have it, else fp32."""
     compile: bool | None = None
     """torch.compile the step (default: on a GPU, where the run is long enough to pay for it)."""
-    workers: int = 2
-    """Threads that prepare batches ahead."""
-    device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    workers: int | None = None
+    """Threads that prepare batches ahead (default: 2)."""
+    device: str | None = None
+    """auto (default), cpu, cuda or cuda:N."""
     checkpoint_every: int | None = None
     """Steps between checkpoints (default: 5 % of the run, at most 1000)."""
     snapshot_every: int | None = None
@@ -121,18 +132,18 @@ class PretrainOptions:
     log_every: int | None = None
     """Steps between lines of metrics.jsonl (default: about 500 lines a run)."""
     resume: bool = False
-    """Continue the run in --out exactly where it stopped; settings that are not given are what they were."""
+    """Continue the run in --out exactly where it stopped. Settings that are not given keep their recorded values."""
     overwrite: bool = False
     """Replace the run in --out."""
     strict: bool = False
     """Refuse to resume where a guarantee would be lost (other threads, torch, world size, settings)."""
     requeue: bool = False
     """Exit with code 75 after a stop by signal, so that a scheduler starts the command again."""
-    init: str | None = None
+    init: AnyPath | None = None
     """Start from the weights of this run or encoder folder."""
-    cache: Literal["auto", "on", "off"] = "auto"
-    """Keep decoded images on disk, so that later epochs cost no decoding."""
-    max_bad_fraction: float = 0.01
-    """Stop before training when more than this share of the images cannot be used."""
-    tensorboard: bool = False
-    """Also write TensorBoard events (extra: tracking)."""
+    cache: Literal["auto", "on", "off"] | None = None
+    """Keep decoded images on disk, so that later epochs cost no decoding (default: auto, where there is room)."""
+    max_bad_fraction: float | None = None
+    """Stop before training when more than this share of the images cannot be used (default: 0.01)."""
+    tensorboard: bool | None = None
+    """Also write TensorBoard events (extra: tracking; default: no)."""

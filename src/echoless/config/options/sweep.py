@@ -1,17 +1,27 @@
-"""What may be asked of `sweep`?"""
+"""Which arguments does `sweep` take?"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from echoless.config.metrics import require_measurements
+from echoless.config.options.fields import AnyPath
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class SweepOptions:
-    """A grid of runs, or an experiment of a paper; every run is trained, measured and compared."""
+    """Train and measure a grid of runs, or an experiment of the papers, and compare them over seeds.
 
+    Says first how long it will take. Stop or kill it at any time: the same command continues, and skips what is done.
+    A run that fails is reported, and the others go on. Ends with a table, DIR/sweep.csv and a page to look at.
+    """
+
+    data: AnyPath
+    """A folder of images, parquet, tar shards, .npz, or `shapes`; labelled where accuracy is to be measured."""
+    _: KW_ONLY
+    out: AnyPath
+    """The folder to fill, with one run for each line of the plan."""
     alpha_min: tuple[float, ...] = (1.0, 0.9, 0.8, 0.7, 0.6)
     """Weights of the last identity shortcut to try; 1 is a standard residual network."""
     seeds: int = 3
@@ -22,7 +32,7 @@ class SweepOptions:
     paper: str | None = None
     """An experiment of the papers instead of a grid; `echoless recipes` lists them."""
     scale: Literal["tiny", "cpu", "paper"] = "tiny"
-    """Of --paper: sizes and lengths for minutes on two cores, for hours on a few, or those of the paper."""
+    """Of --paper: tiny takes minutes on two cores, cpu hours on a few, paper is as published."""
 
     recipe: str = "auto"
     """The named settings that the runs start from: `echoless recipes`."""
@@ -33,18 +43,18 @@ class SweepOptions:
     batch_size: int | None = None
     """Images per step."""
 
-    test: str | None = None
-    """Images to be judged on (default: five stratified folds of DATA)."""
-    labels: str | None = None
+    test: AnyPath | None = None
+    """Images to measure on (default: five stratified folds of DATA)."""
+    labels: AnyPath | None = None
     """A CSV file (path,label) for DATA."""
-    test_labels: str | None = None
+    test_labels: AnyPath | None = None
     """A CSV file (path,label) for --test."""
     metrics: tuple[str, ...] = ("knn", "linear", "rank")
     """What to measure of each run: any of `evaluate --metrics` that needs no samples."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     jobs: int = 1
-    """Runs at a time, which share the cores: on a CPU, small networks train faster side by side than one by one."""
+    """Runs at a time, which share the cores; on a CPU, small networks train faster side by side."""
     print: bool = False
     """Print the commands, one line for each run, for a cluster; run nothing. The same command without it then collects
     what the runs measured."""

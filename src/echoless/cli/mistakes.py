@@ -1,0 +1,143 @@
+"""What is wrong with these words? The first mistake, in one sentence, found by walking them along the options' fields.
+
+Asked only after the parser has refused the words; it decides what is said, never what is accepted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from echoless.config.checks import nearest
+from echoless.config.options.fields import flag, is_required, positional
+
+
+def explain(options: type[Any], words: Sequence[str], prog: str) -> str:
+    """The first mistake, and where to read more."""
+    help_page = f"see {prog} --help"
+    walk = _Walk(options)
+    walk.over(words)
+    if walk.unknown is not None:
+        kind = "option" if _is_flag(walk.unknown) else "word"
+        return f"unknown {kind} {walk.unknown!r}; {help_page}{nearest(walk.unknown, walk.flags)}"
+    for name, values in walk.given.items():
+        if mistake := _mistake(walk.hints[name], walk.shown(name), values):
+            return f"{mistake}; {help_page}"
+    required = [field.name for field in walk.fields if is_required(field)]
+    if missing := [walk.shown(name) for name in required if name not in walk.given]:
+        return f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; {help_page}"
+    return f"{' '.join(words)!r} cannot be read; {help_page}"
+
+
+class _Walk:
+    """Which words belong to which field."""
+
+    def __init__(self, options: type[Any]) -> None:
+        self.fields, self.hints = dataclasses.fields(options), get_type_hints(options)
+        self.positional = positional(options)
+        named = [field.name for field in self.fields if field.kw_only]
+        self.flags = {flag(name): name for name in named}
+        self.switches = {name for name in named if bool in members(self.hints[name])}
+        self.flags |= {flag(f"no_{name}"): name for name in self.switches}
+        self.given: dict[str, list[str]] = {}
+        self.unknown: str | None = None
+
+    def shown(self, name: str) -> str:
+        return name.upper() if name in self.positional else flag(name)
+
+    def over(self, words: Sequence[str]) -> None:
+        rest = list(words)
+        while rest and self.unknown is None:
+            word = rest.pop(0)
+            if _is_flag(word):
+                self._take_flag(word, rest)
+            else:
+                self._take_word(word)
+
+    def _take_flag(self, word: str, rest: list[str]) -> None:
+        typed, equals, value = word.partition("=")
+        name = self.flags.get(typed.replace("_", "-"))
+        if name is None:
+            self.unknown = typed
+            return
+        values = [value] if equals else []
+        most = 0 if name in self.switches else _most_values(self.hints[name])
+        while rest and not _is_flag(rest[0]) and (most is None or len(values) < most):
+            values.append(rest.pop(0))
+        self.given[name] = values
+
+    def _take_word(self, word: str) -> None:
+        for name in self.positional:
+            if name not in self.given or _most_values(self.hints[name]) is None:
+                self.given.setdefault(name, []).append(word)
+                return
+        self.unknown = word
+
+
+def _is_flag(word: str) -> bool:
+    """`-1` is a number, `--steps` and `-x` are not."""
+    return word.startswith("-") and len(word) > 1 and not _reads(float, word)
+
+
+def members(hint: Any) -> tuple[Any, ...]:
+    """The members of a union without None; the hint itself where it is none."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return tuple(inner for part in get_args(hint) for inner in members(part) if inner is not type(None))
+    return (hint,)
+
+
+def values_of(hint: Any) -> tuple[Any, int | None] | None:
+    """(type of one value, how many; None for any number) of a field that takes several."""
+    for part in members(hint):
+        if get_origin(part) is tuple:
+            inner = get_args(part)
+            return inner[0], None if inner[-1] is Ellipsis else len(inner)
+    return None
+
+
+def _most_values(hint: Any) -> int | None:
+    several = values_of(hint)
+    return several[1] if several else 1
+
+
+def _mistake(hint: Any, shown: str, values: list[str]) -> str | None:
+    several = values_of(hint)
+    one, count = several if several else (hint, 1)
+    if bool in members(hint):
+        return f"{shown} takes no value" if values else None
+    if not values:
+        return f"{shown} has no value"
+    if count is not None and len(values) != count:
+        return f"{shown} is {' '.join(values)!r}; allowed: {count} values, each {_allowed(one)}"
+    wrong = [value for value in values if not _reads(one, value)]
+    if wrong:
+        return f"{shown} is {wrong[0]!r}; allowed: {_allowed(one)}{nearest(wrong[0], _choices(one))}"
+    return None
+
+
+def _reads(hint: Any, word: str) -> bool:
+    for part in members(hint):
+        if get_origin(part) is Literal:
+            if word in get_args(part):
+                return True
+        elif part in (int, float):
+            try:
+                part(word)
+            except ValueError:
+                continue
+            return True
+        elif part in (str, Path):
+            return True
+    return False
+
+
+def _choices(hint: Any) -> list[str]:
+    return [str(choice) for part in members(hint) if get_origin(part) is Literal for choice in get_args(part)]
+
+
+def _allowed(hint: Any) -> str:
+    numbers = {int: "a whole number", float: "a number"}
+    return ", ".join([*(numbers[part] for part in members(hint) if part in numbers), *_choices(hint)])

@@ -1,0 +1,58 @@
+"""What does an options class say about itself? Its positional fields, its flags, and the text under each field.
+
+The command line, the Python signature, `help()` and the reference pages are all made from these answers.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+AnyPath = str | Path
+Options = TypeVar("Options")
+
+
+def positional(options: type[Any]) -> list[str]:
+    """The fields that are given by position, on the command line and in Python."""
+    return [field.name for field in dataclasses.fields(options) if not field.kw_only]
+
+
+def is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def flag(name: str) -> str:
+    """`alpha_min` -> `--alpha-min`"""
+    return f"--{name.replace('_', '-')}"
+
+
+def given(options: Any, *names: str) -> dict[str, Any]:
+    """The named fields that are not None: what the user decided."""
+    return {name: value for name in names if (value := getattr(options, name)) is not None}
+
+
+def filled(options: Options, known: Mapping[str, Any]) -> Options:
+    """The options, with a value of `known` wherever none was given."""
+    missing = {name: value for name, value in known.items() if getattr(options, name) is None}
+    return dataclasses.replace(options, **missing)  # type: ignore[type-var]
+
+
+def summary(options: type[Any]) -> str:
+    """The first line of the docstring: what the verb does."""
+    return (inspect.getdoc(options) or "").splitlines()[0]
+
+
+def explanations(options: type[Any]) -> dict[str, str]:
+    """Field -> the string that stands under it in the source, on one line."""
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(options))).body
+    assert isinstance(definition, ast.ClassDef)
+    found = {}
+    for line, below in zip(definition.body, definition.body[1:]):
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and isinstance(below, ast.Expr):
+            found[line.target.id] = " ".join(str(ast.literal_eval(below.value)).split())
+    return found

@@ -1,0 +1,37 @@
+"""What must a resumed run remember that its config does not hold? Settings that do not change its numbers.
+
+They are written to RUN/about.json under "runtime" when a run starts, and read back by --resume.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from echoless.config.options.fields import AnyPath
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remembered:
+    """Only what was given; None is the default of the verb."""
+
+    workers: int | None = None
+    checkpoint_every: int | None = None
+    snapshot_every: int | None = None
+    log_every: int | None = None
+    tensorboard: bool | None = None
+    cache: Literal["auto", "on", "off"] | None = None
+    max_bad_fraction: float | None = None
+    test: AnyPath | None = None
+    test_labels: AnyPath | None = None
+    init: AnyPath | None = None
+
+    @classmethod
+    def of(cls, options: Any, **more: Any) -> Remembered:
+        """Those of the options, as far as the verb has them."""
+        return cls(**{field.name: getattr(options, field.name, None) for field in fields(cls)} | more)
+
+    def to_json(self) -> dict[str, Any]:
+        values = {name: value for name, value in vars(self).items() if value is not None}
+        return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}

@@ -1,0 +1,123 @@
+"""How does a settled config become a training run? Open its folder, build the model, describe it, train.
+
+Shared by every verb that trains.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from echoless.config import RunConfig, RuntimeConfig
+from echoless.data import Images, Latents
+from echoless.randomness import generator_for
+from echoless.runs import RunFolder, check_run, find_latest_valid, open_run
+from echoless.runtime import Progress, StopRequest, Team, join_team, leave_team
+from echoless.training.about import opening_lines, recorded, run_facts
+from echoless.training.loop import Session, train
+from echoless.training.step import make_trainee
+from echoless.training.task import build_task
+from echoless.training.warmstart import warm_start
+
+
+@dataclass(kw_only=True)
+class Workplace:
+    """Where a run is trained, and by whom. `run` is the open folder on rank 0 and None elsewhere."""
+
+    out: Path
+    run: RunFolder | None
+    stop: StopRequest
+    team: Team
+
+    def replace_old_run(self) -> None:
+        """What --overwrite deletes is deleted here, once the data is known to be good."""
+        with self.team.together():
+            if self.team.leads and self.run is None:
+                self.run = open_run(self.out, overwrite=True)
+
+
+@contextmanager
+def workplace(out: Path, device: str, *, resume: bool, overwrite: bool) -> Iterator[Workplace]:
+    """Join the other processes, listen for signals, and hold the run folder until the end."""
+    team = join_team(device)
+    place = None
+    try:
+        with StopRequest() as stop:
+            with team.together():
+                place = Workplace(out=out, run=None, stop=stop, team=team)
+                if team.leads:
+                    place.run = _open_folder(out, resume, overwrite)
+            yield place
+    finally:
+        if place is not None and place.run is not None:
+            place.run.close()
+        leave_team()
+
+
+def _open_folder(out: Path, resume: bool, overwrite: bool) -> RunFolder | None:
+    """The run folder; None where it is to be replaced, which waits.
+
+    A command with --resume may be its own first start, as schedulers repeat it; but it may also be a mistyped --out.
+    """
+    if resume and not out.exists():
+        note = f"{out} does not exist: there is nothing to resume, and a NEW run starts there"
+        print(note, file=sys.stderr, flush=True)
+    if overwrite and not resume:
+        check_run(out, overwrite=True)
+        return None
+    return open_run(out, resume=resume, overwrite=overwrite)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """Everything a run needs."""
+
+    config: RunConfig
+    runtime: RuntimeConfig
+    images: Images
+    place: Workplace
+    resume: bool = False
+    init: str | Path | None = None  # weights to start from, where there is no checkpoint yet
+    judge: Callable[[nn.Module], dict[str, float]] | None = None
+    command: str = ""  # what to type to repeat the run
+    remembered: Mapping[str, Any] = field(default_factory=dict)  # settings for the next --resume
+    latents: Latents | None = None
+
+
+def launch(job: Launch) -> bool:
+    """Train. Returns whether the run is complete."""
+    config, place = job.config, job.place
+    model, objective = build_task(config, generator_for(config.seed, "init", 0))
+    started = warm_start(model, Path(job.init)) if job.init and not _has_checkpoint(job) else ""
+    trainee = make_trainee(config, model, objective, place.team)
+    facts = run_facts(config, job.images, model)
+    about = recorded(place.run, job.command, facts | {"runtime": dict(job.remembered)}, place.team)
+    with about as record, Progress("training", config.steps) as progress:
+        session = Session(
+            trainee=trainee,
+            images=job.images,
+            runtime=job.runtime,
+            out=place.out,
+            run=place.run,
+            stop=place.stop,
+            progress=progress,
+            judge=job.judge,
+            latents=job.latents,
+            note_speed=None if record is None else record.note_speed,
+        )
+        for line in opening_lines(facts, job.images):
+            session.say(line)
+        if started:
+            session.say(started)
+        return train(session, resume=job.resume)
+
+
+def _has_checkpoint(job: Launch) -> bool:
+    """Whether the weights come from the run's own checkpoint."""
+    return job.resume and find_latest_valid(job.place.out / "checkpoints") is not None

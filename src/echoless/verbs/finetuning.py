@@ -1,0 +1,121 @@
+"""How does `finetune` go from a frozen encoder to a classifier? The whole network is trained, by He et al. 2022."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from echoless.config import DataConfig, OptimConfig, RunConfig, RuntimeConfig, ViTConfig
+from echoless.config.checks import require, require_number
+from echoless.config.facts import steps_for
+from echoless.config.metrics import Metric
+from echoless.config.options import FinetuneOptions, as_command
+from echoless.config.options.fields import AnyPath, given
+from echoless.config.options.remembered import Remembered
+from echoless.config.supervised import ClassifierConfig, SupervisedConfig
+from echoless.data import Images
+from echoless.data.reading import read_images
+from echoless.reports.datasheet import show_data
+from echoless.runs.open import load_body
+from echoless.training.launch import Launch, launch, workplace
+from echoless.training.validation import Judge, require_labels
+from echoless.verbs.record import Record
+
+EPOCHS = 100
+OPTIM = ("base_lr", "layer_decay", "weight_decay", "warmup")
+OBJECTIVE = ("label_smoothing", "mixup", "cutmix", "erase", "drop_path")
+RUN = ("accumulate", "seed", "precision", "compile")
+RUNTIME = ("workers", "device", "checkpoint_every")
+
+
+def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | None:
+    """Everything that can be refused is refused before an old run is replaced."""
+    runtime = RuntimeConfig(**given(options, *RUNTIME))
+    source = read_source(Path(options.run))
+    kept = {"resume": options.resume, "overwrite": options.overwrite}
+    with workplace(Path(options.out), runtime.device, **kept) as place:
+        images, test = _read(options.train, options.labels), _read(options.test, options.test_labels)
+        require_labels(images, test)
+        config = configure(options, source, images, record.config if record else None)
+        place.replace_old_run()
+        if place.run is not None:
+            show_data(place.run, images, config.model.image_size)
+        judge = Judge(test, config, place.team)
+        job = Launch(
+            config=config,
+            runtime=runtime,
+            images=images,
+            place=place,
+            resume=options.resume,
+            init=options.run,
+            judge=judge,
+            command=as_command("finetune", options),
+            remembered=Remembered.of(options, test=None, init=options.run).to_json(),
+        )
+        metric = judge.metric("finetune", layer_decay=config.optim.layer_decay) if launch(job) else None
+        if place.run is not None and metric is not None:
+            place.run.add_results([metric.to_json()])
+        return metric
+
+
+def _read(data: AnyPath, labels: AnyPath | None) -> Images:
+    return read_images(str(data), str(labels) if labels else None)
+
+
+class Source:
+    """The encoder to start from, and the statistics its pixels are normalised by."""
+
+    def __init__(self, encoder: ViTConfig, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+        self.encoder, self.mean, self.std = encoder, mean, std
+
+
+def read_source(path: Path) -> Source:
+    body = load_body(path, kinds=("vit",), use="for finetune")
+    return Source(body.config, body.mean, body.std)
+
+
+def configure(options: FinetuneOptions, source: Source, images: Images, record: RunConfig | None) -> RunConfig:
+    """The config of the run to be resumed, else that of He et al. 2022, changed where the user gave a value."""
+    base = _published(images) if record is None else record
+    assert images.labels is not None and isinstance(base.model, ClassifierConfig)
+    data = DataConfig(
+        path=str(options.train),
+        labels=str(options.labels) if options.labels else None,
+        fingerprint=images.fingerprint,
+        count=images.usable,
+        mean=source.mean,
+        std=source.std,
+        crop_scale=(0.08, 1.0),
+    )
+    classes = max(2, int(images.labels.max()) + 1)
+    config = replace(
+        base,
+        model=replace(base.model, encoder=source.encoder, classes=classes, **given(options, "pooling")),
+        objective=replace(base.objective, **given(options, *OBJECTIVE)),  # type: ignore[type-var]
+        data=data,
+        optim=replace(base.optim, **given(options, *OPTIM)),
+        **given(options, *RUN, "batch_size"),
+    )
+    return replace(config, steps=_steps(options, config, images, record))
+
+
+def _published(images: Images) -> RunConfig:
+    return RunConfig(
+        recipe="finetune",
+        model=ClassifierConfig(),
+        objective=SupervisedConfig(),
+        optim=OptimConfig(base_lr=5e-4, betas=(0.9, 0.999), weight_decay=0.05, layer_decay=0.65, clip=None),
+        batch_size=min(1024, max(8, images.usable // 8)),
+    )
+
+
+def _steps(options: FinetuneOptions, config: RunConfig, images: Images, record: RunConfig | None) -> int:
+    both = options.epochs is not None and options.max_steps is not None
+    require(not both, "epochs", options.epochs, "either epochs or max_steps, not both")
+    if options.max_steps is not None:
+        return options.max_steps
+    if options.epochs is not None:
+        require_number("epochs", options.epochs, 0, 1e7, ends="(]")
+    elif record is not None:  # another batch size sees as many images
+        return max(1, round(record.steps * record.batch_size / config.batch_size))
+    return steps_for(options.epochs or EPOCHS, images.usable, config.batch_size)

@@ -1,0 +1,19 @@
+"""What does `import` do? See `exchange/importing.py`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from echoless.config.options import ImportOptions
+from echoless.verbs.signature import signature_of
+
+if TYPE_CHECKING:
+    from echoless.exchange import ImportReport
+
+
+@signature_of(ImportOptions)
+def import_(options: ImportOptions) -> ImportReport:
+    """Returns what was found, written, dropped and assumed; `print` it."""
+    from echoless.exchange.importing import import_with
+
+    return import_with(options)

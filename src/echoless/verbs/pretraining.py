@@ -1,0 +1,215 @@
+"""How does `pretrain` go from a path to a trained encoder? Read the images, settle the config, train."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from echoless.config import DataConfig, MaskedConfig, ModelConfig, RunConfig, RuntimeConfig, with_body
+from echoless.config.checks import require
+from echoless.config.facts import DataFacts
+from echoless.config.options import PretrainOptions, as_command
+from echoless.config.options.fields import given
+from echoless.config.options.remembered import Remembered
+from echoless.config.supervised import SupervisedConfig
+from echoless.config.training import Precision
+from echoless.data import Images, Latents, measure_statistics, open_images
+from echoless.data.reading import read_images
+from echoless.errors import EcholessError
+from echoless.recipes.resolve import resolve
+from echoless.reports.datasheet import show_data
+from echoless.runs import RunFolder
+from echoless.runs.autoencoder import image_channels, require_vae
+from echoless.runtime import Progress, StopRequest, Team
+from echoless.shortcuts import choose_alpha_min
+from echoless.training import require_source, require_tensorboard
+from echoless.training.latent_space import LatentSpace, encode_all, open_space
+from echoless.training.launch import Launch, Workplace, launch, workplace
+from echoless.training.validation import Judge, require_labels
+from echoless.verbs.record import Record
+from echoless.verbs.table import REQUEUE
+
+RUNTIME = ("workers", "device", "checkpoint_every", "snapshot_every", "log_every", "strict", "tensorboard")
+
+
+class Stopped(EcholessError):
+    """A signal came before the first step: there was nothing to save."""
+
+    def __init__(self, text: str, *, requeue: bool) -> None:
+        super().__init__(text)
+        self.exit_code = REQUEUE if requeue else 0
+
+
+def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
+    """Everything that can be refused is refused before the first image is decoded into the cache."""
+    runtime = RuntimeConfig(**given(options, *RUNTIME))
+    options = _with_channels_of_autoencoder(options)
+    _require_ready(options)
+    kept = {"resume": options.resume, "overwrite": options.overwrite}
+    with workplace(Path(options.out), runtime.device, **kept) as place:
+        images = place.team.leader_first(lambda: _read(options, place.stop))
+        with place.team.together():
+            space = open_space(options, images, place.team)
+        config = configure(options, images, place.team, record.config if record else None, space)
+        judge = _judge(config, options, images, place.team)
+        latents = _encode(space, images, place, options)
+        place.replace_old_run()
+        if place.run is not None:
+            show_data(place.run, images, space.config.image_size if space else config.model.image_size)
+        job = Launch(
+            config=config,
+            runtime=runtime,
+            images=images,
+            place=place,
+            resume=options.resume,
+            init=options.init,
+            judge=judge,
+            command=as_command("pretrain", options),
+            remembered=Remembered.of(options).to_json(),
+            latents=latents,
+        )
+        complete = launch(job)
+        if complete and place.run is not None and judge is not None:
+            _add_accuracy(place.run, judge)
+        return complete
+
+
+def _with_channels_of_autoencoder(options: PretrainOptions) -> PretrainOptions:
+    """Images are converted to the channels that the autoencoder takes, grey or colour."""
+    if options.latent is None or options.channels is not None:
+        return options
+    return replace(options, channels=image_channels(require_vae(Path(options.latent))))
+
+
+def _require_ready(options: PretrainOptions) -> None:
+    """What the settings need besides the data."""
+    if options.tensorboard:
+        require_tensorboard()
+    if options.init is not None and not options.resume:
+        require_source(Path(options.init))
+
+
+def _read(options: PretrainOptions, stop: StopRequest) -> Images:
+    with Progress("reading", 1, "images") as progress:
+
+        def show(done: int, total: int) -> None:
+            _stop_here(stop, options)
+            progress.total = total
+            progress.show(done)
+
+        images = open_images(
+            options.data,
+            labels=Path(options.labels) if options.labels else None,
+            progress=show,
+            say=progress.say,
+            **given(options, "cache", "channels", "max_bad_fraction"),
+        )
+    has = images.shape.channels
+    only = f"{has} with {options.data}, whose pixels are not decoded from image files"
+    require(options.channels in (None, has), "channels", options.channels, only)
+    return images
+
+
+def _encode(space: LatentSpace | None, images: Images, place: Workplace, options: PretrainOptions) -> Latents | None:
+    if space is None:
+        return None
+    return encode_all(space, images, place.team, lambda: _stop_here(place.stop, options))
+
+
+def _stop_here(stop: StopRequest, options: PretrainOptions) -> None:
+    """End the run where a signal asked for it before training began."""
+    if stop.requested:
+        text = f"stopped by {stop.requested} while preparing {options.data}; nothing had been trained"
+        raise Stopped(text, requeue=options.requeue)
+
+
+def configure(
+    options: PretrainOptions,
+    images: Images,
+    team: Team,
+    record: RunConfig | None = None,
+    space: LatentSpace | None = None,
+) -> RunConfig:
+    """The config with every "auto" resolved: what RUN/config.json will say."""
+    statistics = measure_statistics(images)
+    accelerated = team.device.type == "cuda"
+    facts = DataFacts(*images.shape, images.usable, accelerated=accelerated, classes=_count_classes(images))
+    data = DataConfig(
+        path=str(options.data),
+        labels=str(options.labels) if options.labels else None,
+        channels=options.channels,
+        fingerprint=images.fingerprint,
+        count=images.usable,
+        mean=statistics.mean,
+        std=statistics.std,
+    )
+    if space is None:
+        config = resolve(options, facts, data, record)
+    else:
+        config = resolve(replace(options, image_size=None), space.facts(facts), data, record)
+        config = space.configured(config, images.shape.channels)
+    config = replace(config, model=with_alpha(config.model))
+    if options.precision is not None or record is None:
+        config = replace(config, precision=_precision(options, team))
+    if options.compile is not None or record is None:
+        compiled = compilation_pays(config, team) if options.compile is None else options.compile
+        config = replace(config, compile=compiled)
+    return config
+
+
+def _precision(options: PretrainOptions, team: Team) -> Precision:
+    if options.precision is not None and options.precision != "auto":
+        return options.precision
+    return "bf16" if team.device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
+
+
+def _judge(config: RunConfig, options: PretrainOptions, images: Images, team: Team) -> Judge | None:
+    """What measures the accuracy of a classifier after every epoch; None without labels, or without --test."""
+    if not isinstance(config.objective, SupervisedConfig):
+        return None
+    labels = str(options.test_labels) if options.test_labels else None
+    test = read_images(str(options.test), labels) if options.test else None
+    require_labels(images, test, names=("DATA", "--test"))
+    return Judge(test, config, team) if test else None
+
+
+def _add_accuracy(run: RunFolder, judge: Judge) -> None:
+    body: Any = judge.config.model.body
+    start = getattr(body, "init_scheme", "default")
+    alpha_min = body.shortcuts.alpha_min if body.shortcuts.variant == "faded" else None
+    protocol = {"variant": body.shortcuts.variant, "alpha_min": alpha_min, "start": start, "blocks": body.blocks}
+    metric = judge.metric("accuracy", **protocol, optimizer=judge.config.optim.name)
+    if metric is not None:
+        run.add_results([metric.to_json()])
+        run.log(str(metric))
+        print(metric)
+
+
+def _count_classes(images: Images) -> int | None:
+    """None where the images are not labelled."""
+    if images.labels is None or len(images.labels) == 0 or int(images.labels.max()) < 0:
+        return None
+    return int(images.labels.max()) + 1
+
+
+def with_alpha(model: ModelConfig) -> ModelConfig:
+    """The model with a number for alpha_min."""
+    body: Any = model.body
+    shortcuts = body.shortcuts
+    if shortcuts.alpha_min != "auto":
+        return model
+    chosen = choose_alpha_min(**body.fades_over, schedule=shortcuts.schedule, per=shortcuts.per, fade=shortcuts.fade)
+    return with_body(model, replace(body, shortcuts=replace(shortcuts, alpha_min=chosen.alpha_min)))
+
+
+def compilation_pays(config: RunConfig, team: Team) -> bool:
+    """On a GPU, from about twenty minutes of work on. On CPUs it was measured to gain nothing (docs/results.md)."""
+    if team.device.type != "cuda":
+        return False
+    shown = 1 - config.objective.mask_ratio if isinstance(config.objective, MaskedConfig) else 1
+    per_image = 6 * shown * config.model.body.multiplications
+    speed = 5e13  # FLOP/s, within a factor of two or three
+    return per_image * config.batch_size * config.steps / speed > 1200

@@ -1,0 +1,66 @@
+"""How does an options class become the signature of a function? `@signature_of(PretrainOptions)`.
+
+The verb is written as a function of one options object. Callers, type checkers and `help()` see a function with every
+field of the options as an argument; `verb.run(options)` is the function as it was written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_type_hints
+
+from echoless.config.options.fields import explanations
+
+P = ParamSpec("P")
+Asked = TypeVar("Asked", contravariant=True)
+R = TypeVar("R", covariant=True)
+
+
+class VerbFunction(Protocol[P, R]):
+    """What the decorator returns."""
+
+    run: Callable[..., Any]  # the function of one options object, for callers that have one
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+
+def signature_of(options: Callable[P, Asked]) -> Callable[[Callable[[Asked], R]], VerbFunction[P, R]]:
+    """Turn `def verb(options: Options) -> Result` into `verb(*fields of Options) -> Result`."""
+
+    def decorate(function: Callable[[Asked], R]) -> VerbFunction[P, R]:
+        def verb(*args: P.args, **kwargs: P.kwargs) -> R:
+            return function(options(*map(_plain, args), **{name: _plain(value) for name, value in kwargs.items()}))
+
+        for name in ("__name__", "__qualname__", "__module__"):
+            setattr(verb, name, getattr(function, name))
+        verb.__signature__ = _signature(options, function)  # type: ignore[attr-defined]
+        verb.__doc__ = _document(cast(type[Any], options), function)
+        verb.run = function  # type: ignore[attr-defined]
+        return cast(VerbFunction[P, R], verb)
+
+    return decorate
+
+
+def _plain(value: Any) -> Any:
+    """As it would be typed: a path as text, a list as a tuple."""
+    if isinstance(value, tuple | list):
+        return tuple(_plain(item) for item in value)
+    return str(value) if isinstance(value, Path) else value
+
+
+def _signature(options: Callable[..., Any], function: Callable[..., Any]) -> inspect.Signature:
+    """That of the options, with types in place of their names, and what the function returns."""
+    hints, signature = get_type_hints(options), inspect.signature(options)
+    parameters = [each.replace(annotation=hints[each.name]) for each in signature.parameters.values()]
+    return signature.replace(parameters=parameters, return_annotation=inspect.signature(function).return_annotation)
+
+
+def _document(options: type[Any], function: Callable[..., Any]) -> str:
+    """What the options class says, one line for each argument, and what the function returns."""
+    texts = explanations(options)
+    arguments = [f"    {field.name}: {texts[field.name]}" for field in dataclasses.fields(options)]
+    parts = [inspect.getdoc(options) or "", "\n".join(["Arguments:", *arguments]) if arguments else ""]
+    return "\n\n".join([part for part in [*parts, inspect.getdoc(function) or ""] if part])

@@ -1,0 +1,102 @@
+"""Which verbs are there? One row each: its options, its group in the overview, how its result is printed.
+
+`echoless VERB` runs the function of that name in `echoless.verbs.VERB` (`import` is a keyword of Python: `import_`).
+Nothing here loads torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from echoless.config import options as of
+from echoless.config.metrics import table as metric_table
+from echoless.config.options.fields import summary
+
+
+def _print_nothing(options: Any, result: Any) -> str:
+    return ""
+
+
+def _succeed(options: Any, result: Any) -> int:
+    return 0
+
+
+@dataclass(frozen=True)
+class Verb:
+    group: str
+    options: type[Any]
+    show: Callable[[Any, Any], str] = _print_nothing  # (options, result) -> what the command line prints of it
+    exit_code: Callable[[Any, Any], int] = _succeed
+
+    @property
+    def summary(self) -> str:
+        return summary(self.options).rstrip(".")
+
+
+def _as_text(options: Any, result: Any) -> str:
+    return "" if result is None else str(result)
+
+
+def _metrics(options: of.EvaluateOptions, metrics: Any) -> str:
+    return metric_table(metrics)
+
+
+def _vectors(options: of.EmbedOptions, rows: int) -> str:
+    return f"{rows} vectors in {options.out}" if rows else ""
+
+
+def _images(options: of.SampleOptions, count: int) -> str:
+    return f"{count} images in {options.out}, all of them in {options.out}/samples.npz" if count else ""
+
+
+def _page(options: of.ReportOptions, path: Any) -> str:
+    return f"{path}: {path.stat().st_size / 1e6:.2f} MB"
+
+
+REQUEUE = 75  # the exit code after which schedulers start the same command again
+
+
+def _requeue_if_stopped(options: of.PretrainOptions, complete: bool) -> int:
+    return REQUEUE if options.requeue and not complete else 0
+
+
+def _stopped_or_failed(options: of.SweepOptions, swept: Any) -> int:
+    return REQUEUE if swept.stopped else 1 if swept.failed else 0
+
+
+def _broken(options: of.DoctorOptions, findings: Any) -> int:
+    return 1 if any(finding.broken for finding in findings) else 0
+
+
+TRAIN, MEASURE, EXCHANGE, ABOUT = "train", "measure and look", "other libraries", "about"
+VERBS = {
+    "demo": Verb(TRAIN, of.DemoOptions),
+    "pretrain": Verb(TRAIN, of.PretrainOptions, exit_code=_requeue_if_stopped),
+    "finetune": Verb(TRAIN, of.FinetuneOptions, _as_text),
+    "sweep": Verb(TRAIN, of.SweepOptions, exit_code=_stopped_or_failed),
+    "evaluate": Verb(MEASURE, of.EvaluateOptions, _metrics),
+    "embed": Verb(MEASURE, of.EmbedOptions, _vectors),
+    "sample": Verb(MEASURE, of.SampleOptions, _images),
+    "report": Verb(MEASURE, of.ReportOptions, _page),
+    "serve": Verb(MEASURE, of.ServeOptions),
+    "conditioning": Verb(MEASURE, of.ConditioningOptions),
+    "inspect": Verb(EXCHANGE, of.InspectOptions, _as_text),
+    "export": Verb(EXCHANGE, of.ExportOptions, _as_text),
+    "import": Verb(EXCHANGE, of.ImportOptions, _as_text),
+    "recipes": Verb(ABOUT, of.RecipesOptions, _as_text),
+    "doctor": Verb(ABOUT, of.DoctorOptions, exit_code=_broken),
+}
+
+
+def function_name(verb: str) -> str:
+    """Also the name of its module."""
+    return "import_" if verb == "import" else verb
+
+
+def run(verb: str, options: Any) -> Any:
+    """Import the verb's function, and call it."""
+    name = function_name(verb)
+    return getattr(import_module(f"echoless.verbs.{name}"), name).run(options)
