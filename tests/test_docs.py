@@ -3,6 +3,7 @@ and asks nothing of the network; files that a page names exist."""
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import re
@@ -69,3 +70,30 @@ def test_every_file_named_in_the_documentation_exists():
     named = {(page.name, path) for page in pages for path in NAMED_FILE.findall(page.read_text())}
     assert len(named) > 20
     assert not {pair for pair in named if not list(ROOT.glob(pair[1]))}
+
+
+def _names(tree: ast.Module) -> set[str]:
+    """Functions, classes and tables of a module."""
+    defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        defined |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return defined
+
+
+def test_every_step_of_the_walk_exists():
+    """`docs/architecture.md` follows one image through the code by file and name."""
+    named = re.findall(r"`([\w/]+\.py):(\w+)`", (ROOT / "docs" / "architecture.md").read_text())
+    assert len(named) >= 20
+    for file, name in named:
+        assert name in _names(ast.parse((ROOT / "src" / "echoless" / file).read_text())), (file, name)
+
+
+def test_every_table_that_extending_names_is_where_it_says():
+    page = (ROOT / "docs" / "extending.md").read_text()
+    files = re.findall(r"`(src/echoless/[\w/]+\.py)`", page)
+    tables = set(re.findall(r"`([A-Z_]{5,})`", page))
+    defined = {
+        name for file in (ROOT / "src" / "echoless").rglob("*.py") for name in _names(ast.parse(file.read_text()))
+    }
+    assert files and tables <= defined, tables - defined

@@ -36,17 +36,29 @@ def from_dict(cls: type[T], data: Any, field: str = "config") -> T:
         require(data["kind"] == kind, f"{field}.kind", data["kind"], kind)
         data = {key: value for key, value in data.items() if key != "kind"}
     hints = get_type_hints(cls)
-    known = {entry.name: hints[entry.name] for entry in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    fields = {entry.name: entry for entry in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    known = {name: hints[name] for name in fields}
     for key in data:
         if key not in known:
             raise ConfigError(
                 f"{field} has the unknown field {key!r}; allowed: {', '.join(known)}{nearest(key, known)}"
             )
-    values = {key: _typed(known[key], value, f"{field}.{key}") for key, value in data.items()}
+    values = {
+        key: _of_kind(fields[key].metadata.get("kinds"), known[key], value, f"{field}.{key}")
+        for key, value in data.items()
+    }
     try:
         return cls(**values)
     except TypeError as error:  # a field without a default is missing
         raise ConfigError(f"{field} is incomplete: {error}") from None
+
+
+def _of_kind(kinds: Mapping[str, Any] | None, hint: Any, value: Any, field: str) -> Any:
+    """A field with a table of kinds (its metadata) holds one of them; any other is what its type says."""
+    if kinds is None or not isinstance(value, Mapping) or "kind" not in value:
+        return _typed(hint, value, field)
+    require(value["kind"] in list(kinds), f"{field}.kind", value["kind"], ", ".join(kinds))
+    return from_dict(kinds[value["kind"]], value, field)
 
 
 def _typed(hint: Any, value: Any, field: str) -> Any:

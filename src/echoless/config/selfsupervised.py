@@ -57,6 +57,7 @@ class InfoNCEConfig:
     """InfoNCE (MoCo v3): each view is classified among the other views of the whole batch."""
 
     kind: ClassVar[str] = "infonce"
+    whole_batch: ClassVar[bool] = True  # samples are compared with each other, so a batch cannot be cut into pieces
 
     temperature: float = 0.2
     momentum: float = 0.99  # of the momentum encoder, rising to 1 over the run

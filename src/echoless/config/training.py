@@ -5,20 +5,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from echoless.config.checks import require, require_number, require_one_of, require_whole
 from echoless.config.diffusion import DiffusionConfig, FlowConfig, SiTConfig, UViTConfig
 from echoless.config.masked import MaskedConfig
-from echoless.config.model import MAEConfig, ViTConfig
+from echoless.config.model import MAEConfig
 from echoless.config.selfsupervised import DINOConfig, DistillationConfig, InfoNCEConfig, MoCoConfig
 from echoless.config.supervised import ClassifierConfig, SupervisedConfig
 from echoless.config.views import ViewConfig
 
-# Whatever can be trained: told apart by `kind`. training/task.py says which pairs belong together.
+# Whatever can be trained. training/task.py says which pairs belong together.
 ModelConfig = MAEConfig | ClassifierConfig | UViTConfig | SiTConfig | MoCoConfig | DINOConfig
 ObjectiveConfig = MaskedConfig | SupervisedConfig | DiffusionConfig | FlowConfig | InfoNCEConfig | DistillationConfig
+# What a config file may name, by `kind`; a model or an objective from outside is added here.
+MODEL_CONFIGS: dict[str, type[Any]] = {config.kind: config for config in get_args(ModelConfig)}
+OBJECTIVE_CONFIGS: dict[str, type[Any]] = {config.kind: config for config in get_args(ObjectiveConfig)}
 Precision = Literal["fp32", "bf16"]
 Optimizer = Literal["adamw", "soap", "muon"]
 Decay = Literal["cosine", "constant"]
@@ -100,8 +104,8 @@ class RunConfig:
     """A whole run."""
 
     recipe: str = "mae-tiny"
-    model: ModelConfig = field(default_factory=MAEConfig)
-    objective: ObjectiveConfig = field(default_factory=MaskedConfig)
+    model: ModelConfig = field(default_factory=MAEConfig, metadata={"kinds": MODEL_CONFIGS})
+    objective: ObjectiveConfig = field(default_factory=MaskedConfig, metadata={"kinds": OBJECTIVE_CONFIGS})
     data: DataConfig = field(default_factory=DataConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     steps: int = 1000
@@ -117,20 +121,19 @@ class RunConfig:
         require_whole("accumulate", self.accumulate, 1, self.batch_size)
         require_whole("seed", self.seed, 0)
         require_one_of("precision", self.precision, get_args(Precision))
-        if isinstance(self.objective, InfoNCEConfig):
-            whole = "1 with infonce, which compares the samples of a whole batch"
+        if getattr(self.objective, "whole_batch", False):
+            kind = self.objective.kind
+            whole = f"1 with {kind}, which compares the samples of a whole batch"
             require(self.accumulate == 1, "accumulate", self.accumulate, whole)
             require(
-                self.batch_size >= 2, "batch_size", self.batch_size, "2 or more with infonce: one sample has no other"
+                self.batch_size >= 2, "batch_size", self.batch_size, f"2 or more with {kind}: one sample has no other"
             )
 
     @property
     def views(self) -> tuple[ViewConfig, ...]:
         """Of every image, where the objective compares several; none where one crop is all."""
-        body = self.model.body
-        if not isinstance(self.objective, InfoNCEConfig | DistillationConfig) or not isinstance(body, ViTConfig):
-            return ()
-        return self.objective.views(body, self.data.crop_scale or (1.0, 1.0), self.data.flip)
+        make: Callable[..., tuple[ViewConfig, ...]] | None = getattr(self.objective, "views", None)
+        return () if make is None else make(self.model.body, self.data.crop_scale or (1.0, 1.0), self.data.flip)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

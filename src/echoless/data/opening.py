@@ -91,7 +91,7 @@ def find_source(data: str) -> ImageSource:
     special = next((file for file in files if not file.is_file()), None)
     if special is not None:
         raise DataError(f"data {data!r} names {special}, which is a folder, a pipe or a device; allowed: regular files")
-    for suffix, kind in _SHARDS.items():
+    for suffix, kind in SOURCES.items():
         if files and all(file.suffix == suffix for file in files):
             return kind(files)
     found = "does not exist" if not files else "is no data set"
@@ -100,13 +100,14 @@ def find_source(data: str) -> ImageSource:
     )
 
 
-_SHARDS: dict[str, type[ParquetSource] | type[TarSource]] = {".parquet": ParquetSource, ".tar": TarSource}
+# Files that hold many images, by suffix; a format from outside is added here.
+SOURCES: dict[str, Callable[[list[Path]], ImageSource]] = {".parquet": ParquetSource, ".tar": TarSource}
 
 
 def _find_in_folder(folder: Path) -> ImageSource:
     """Shards of one kind, or image files; a folder that holds several kinds is refused, because one would be lost."""
     visible = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
-    shards = {suffix: [file for file in visible if file.suffix == suffix] for suffix in _SHARDS}
+    shards = {suffix: [file for file in visible if file.suffix == suffix] for suffix in SOURCES}
     found = {f"*{suffix}": len(files) for suffix, files in shards.items() if files}
     if not found:
         return FolderSource(folder)
@@ -119,7 +120,7 @@ def _find_in_folder(folder: Path) -> ImageSource:
             f"{folder} holds {counts}; name one kind, such as '{folder}/{pattern}', or a folder with one kind alone"
         )
     (suffix,) = (suffix for suffix, files in shards.items() if files)
-    return _SHARDS[suffix](shards[suffix])
+    return SOURCES[suffix](shards[suffix])
 
 
 class OnDemand:

@@ -18,13 +18,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from echoless.config import ObjectiveConfig, RunConfig, from_dict
-from echoless.config.training import LatentConfig
+from echoless.config.training import OBJECTIVE_CONFIGS, LatentConfig
 from echoless.errors import EcholessError, RunError, UntrustedFile
 from echoless.models.registry import BODIES, body_config, build
 from echoless.runs.checkpoint import MANIFEST, find_latest_valid, load_checkpoint
@@ -283,9 +283,9 @@ def _require_fitting(config: Any, tensors: Mapping[str, Tensor], folder: Path) -
 
 
 def _objective(described: Any) -> ObjectiveConfig | None:
-    known = {config.kind: config for config in get_args(ObjectiveConfig)}
     kind = described.get("kind") if isinstance(described, dict) else None
-    return from_dict(known[kind], described, "objective") if isinstance(kind, str) and kind in known else None
+    config = OBJECTIVE_CONFIGS.get(kind) if isinstance(kind, str) else None
+    return None if config is None else from_dict(config, described, "objective")
 
 
 def _normalisation(

@@ -30,6 +30,7 @@ class Verb:
     options: type[Any]
     show: Callable[[Any, Any], str] = _print_nothing  # (options, result) -> what the command line prints of it
     exit_code: Callable[[Any, Any], int] = _succeed
+    function: str = ""  # "module:name" of a verb from outside; else echoless.verbs.VERB:VERB
 
     @property
     def summary(self) -> str:
@@ -99,4 +100,5 @@ def function_name(verb: str) -> str:
 def run(verb: str, options: Any) -> Any:
     """Import the verb's function, and call it."""
     name = function_name(verb)
-    return getattr(import_module(f"echoless.verbs.{name}"), name).run(options)
+    module, _, function = (VERBS[verb].function or f"echoless.verbs.{name}:{name}").partition(":")
+    return getattr(import_module(module), function).run(options)
