@@ -190,10 +190,16 @@ def test_a_stopped_run_is_exported_and_its_card_says_so(stopped, tmp_path):
     assert "checkpoint of step 30, averaged; the run has not ended" in card
 
 
-def test_a_diffusion_model_is_no_encoder_to_export(tmp_path):
+def test_a_diffusion_model_is_an_encoder_at_a_noise_level_and_is_not_exported(tmp_path):
     from tiny import tiny_diffusion, tiny_images, tiny_run
 
-    images = tiny_images()
+    images, pixels = tiny_images(), torch.rand(2, 3, 32, 32)
     tiny_run(tmp_path / "run", images, tiny_diffusion(images, "uvit", steps=2))
+    encoder = echoless.load(tmp_path / "run", noise=0.3)
+    assert repr(encoder).endswith("3 layers, default block01/+mlp, noise 0.3)")
+    assert torch.equal(encoder(pixels), encoder(pixels)), "deterministic"
+    assert not torch.equal(encoder(pixels), echoless.load(tmp_path / "run", noise=0.6)(pixels))
+    every = encoder.features(pixels)
+    assert "block02/+skip" in every and all(tokens.shape == (2, 16, 32) for tokens in every.values())
     with pytest.raises(RunError, match="kind 'uvit', which evaluate, embed and sample take; allowed for export: vit"):
         export_encoder(tmp_path / "run", "onnx", tmp_path / "onnx")

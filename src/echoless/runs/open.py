@@ -138,29 +138,29 @@ def converted_channels(source: str | Path) -> int | None:
     return None
 
 
-class _Place(NamedTuple):
+class _Location(NamedTuple):
     folder: Path
     origin: str
     step: int | None = None
     checkpoint: bool = False
 
 
-def _locate(path: Path) -> _Place:
+def _locate(path: Path) -> _Location:
     if not path.is_dir():
         found = "is a file, which `echoless import` may convert" if path.exists() else "does not exist"
         raise RunError(f"{path} {found}; allowed: {SOURCES}")
     if (path / MANIFEST).is_file():
-        return _Place(path, "", checkpoint=True)
+        return _Location(path, "", checkpoint=True)
     if (path / "encoder" / CONFIG).is_file():
-        return _Place(path / "encoder", "encoder")
+        return _Location(path / "encoder", "encoder")
     if (path / CONFIG).is_file() and (path / WEIGHTS).is_file():
         _refuse_foreign(path)
         if (step := _STEP.fullmatch(path.name)) is None:
-            return _Place(path, "encoder")
-        return _Place(path, f"snapshot of step {int(step[1])}", int(step[1]))
+            return _Location(path, "encoder")
+        return _Location(path, f"snapshot of step {int(step[1])}", int(step[1]))
     newest = _newest(path)
     if newest is not None:
-        return _Place(newest, "", checkpoint=True)
+        return _Location(newest, "", checkpoint=True)
     found = (
         "has neither an encoder nor a checkpoint yet" if (path / "checkpoints").is_dir() else "holds no trained model"
     )
@@ -181,7 +181,7 @@ def _refuse_foreign(folder: Path) -> None:
             )
 
 
-def _body_of_folder(name: str, place: _Place, kinds: Collection[str], use: str) -> TrainedBody:
+def _body_of_folder(name: str, place: _Location, kinds: Collection[str], use: str) -> TrainedBody:
     weights = load_weights(place.folder)
     described = weights.config
     kind = described.get("kind", "vit")  # written before there were others
