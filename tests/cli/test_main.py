@@ -121,3 +121,8 @@ def test_a_verb_is_a_row_an_options_class_and_a_function(typed, monkeypatch):
     assert "manners:" in typed().printed and "How often." in typed("help", "greet").printed
     assert greet("you") == "hello you "
     assert typed("greet").said == "echoless greet: NAME is missing; see echoless greet --help\n"
+
+
+def test_several_words_are_shown_by_the_name_of_one(typed):
+    assert "RUN [RUN ...]" in typed("report", "--help").printed
+    assert "no run is given; allowed: one run folder or more" in typed("report").said

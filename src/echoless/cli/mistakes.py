@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from echoless.config.checks import nearest
-from echoless.config.options.fields import flag, is_required, positional
+from echoless.config.options.fields import flag, is_required, positional, word
 
 
 def explain(options: type[Any], words: Sequence[str], prog: str) -> str:
@@ -46,7 +46,7 @@ class _Walk:
         self.unknown: str | None = None
 
     def shown(self, name: str) -> str:
-        return name.upper() if name in self.positional else flag(name)
+        return word(name) if name in self.positional else flag(name)
 
     def over(self, words: Sequence[str]) -> None:
         rest = list(words)

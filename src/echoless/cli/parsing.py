@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 import tyro
 
 from echoless.cli.mistakes import explain, members, values_of
-from echoless.config.options.fields import explanations, is_required
+from echoless.config.options.fields import explanations, is_required, word
 from echoless.errors import ConfigError
 
 Options = TypeVar("Options")
@@ -50,7 +50,7 @@ def _command(options: type[Any]) -> type[Any]:
         hint: Any = as_typed(hints[field.name])
         described = tyro.conf.arg(
             help=texts[field.name],
-            metavar=_metavar(hints[field.name]) if field.kw_only else word_for(field.name),
+            metavar=_metavar(hints[field.name]) if field.kw_only else _positional_word(field.name, hints[field.name]),
             # The text says what happens where nothing is given.
             help_behavior_hint="" if field.default is None or field.default is False else None,
         )
@@ -85,6 +85,6 @@ def _metavar(hint: Any) -> str | None:
     return f"{words[several[0]]} [{words[several[0]]} ...]"
 
 
-def word_for(name: str) -> str:
+def _positional_word(name: str, hint: Any) -> str:
     """How an argument without a flag is shown: `DATA`, `RUN [RUN ...]`."""
-    return f"{name[:-1].upper()} [{name[:-1].upper()} ...]" if name.endswith("s") else name.upper()
+    return word(name) if values_of(hint) is None else f"{word(name)} [{word(name)} ...]"

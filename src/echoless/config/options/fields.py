@@ -31,6 +31,11 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+def word(name: str) -> str:
+    """How an argument without a flag is called: `data` -> `DATA`, `runs` -> `RUN`."""
+    return name.removesuffix("s").upper()
+
+
 def given(options: Any, *names: str) -> dict[str, Any]:
     """The named fields that are not None: what the user decided."""
     return {name: value for name in names if (value := getattr(options, name)) is not None}
