@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 
 import echoless
+from echoless.config.options import EvaluateOptions
 from echoless.data import evaluation_batches, open_images
 from echoless.errors import ConfigError, DataError, RunError
 from echoless.exchange import export_encoder
@@ -169,7 +170,7 @@ def test_what_does_not_exist_says_everything_that_is_allowed(tmp_path):
 def test_a_stopped_run_is_evaluated_and_its_numbers_name_the_checkpoint(stopped):
     said: list[str] = []
     settings = {"train": "shapes:60", "metrics": ("knn",), "k": (5,), "device": "cpu"}
-    metrics = echoless.evaluate(stopped, say=said.append, **settings)
+    metrics = echoless.evaluate.run(EvaluateOptions(stopped, **settings), said.append)
     assert f"the run has not ended: measuring {stopped} (checkpoint of step 30, averaged)" in said
     checkpoints = {metric.protocol["features"]: metric.protocol.get("checkpoint") for metric in metrics}
     assert checkpoints == {"trained": 30, "raw pixels": None, "untrained": None}
