@@ -107,7 +107,7 @@ class PretrainOptions:
     warmup: float | None = None
     """Share of the run in which the learning rate rises."""
     decay: Decay | None = None
-    """What follows the warm-up: cosine to zero, or constant."""
+    """Learning rate after the warm-up: cosine to zero, constant, or wsd (constant, then linear to zero)."""
     clip: float | None = None
     """Largest norm of the gradient."""
     ema: float | None = None
