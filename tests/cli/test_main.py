@@ -125,4 +125,4 @@ def test_a_verb_is_a_row_an_options_class_and_a_function(typed, monkeypatch):
 
 def test_several_words_are_shown_by_the_name_of_one(typed):
     assert "RUN [RUN ...]" in typed("report", "--help").printed
-    assert "no run is given; allowed: one run folder or more" in typed("report").said
+    assert "no run is given; give one run folder or more" in typed("report").said

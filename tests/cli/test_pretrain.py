@@ -187,10 +187,10 @@ def test_the_same_command_twice_is_refused_and_harms_nothing(tmp_path, typed, fl
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--patch-size", 8), "model.encoder.patch_size was 16 and is 8; allowed on --resume: the same, or --init"),
-        (("--ema", 0.9), "optim.ema was None and is 0.9; allowed on --resume: an average only where there was one"),
+        (("--patch-size", 8), "model.encoder.patch_size was 16 and is 8; --resume cannot change it, --init"),
+        (("--ema", 0.9), "optim.ema was None and is 0.9; --resume can neither add nor remove the average"),
         (("--optimizer", "adamw"), "optim.name was 'soap' and is 'adamw'"),
-        (("--max-steps", 1), "the run is to have 1 steps, and"),
+        (("--max-steps", 1), "steps is 1, but"),
     ],
     ids=["patch size", "ema", "optimizer", "fewer steps"],
 )

@@ -123,7 +123,7 @@ def test_a_correlation_that_cannot_be_is_refused_before_any_work(run, asked, sen
 def test_small_classes_have_fewer_folds_and_single_images_are_refused():
     few = blobs(12, 3)  # three images of each class
     assert knn(few, None, ks=[1], seed=0)[0].protocol["folds"] == 3
-    with pytest.raises(DataError, match=r"most classes have one image.*or --test"):
+    with pytest.raises(DataError, match=r"most classes have a single image.*; give --test, or"):
         fold_count(torch.tensor([0, 1, 2, 3, 3]))
     assert fold_count(torch.arange(40) % 4) == 5
 

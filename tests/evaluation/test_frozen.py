@@ -154,7 +154,7 @@ def test_a_transformers_folder_is_opened_and_names_its_hidden_states(tmp_path):
     with torch.no_grad():
         hidden = model(images, output_hidden_states=True).hidden_states
     torch.testing.assert_close(encoder(images), hidden[-1].mean(dim=1))
-    with pytest.raises(ConfigError, match=r"noise is 0.2, but .* is no diffusion model; allowed: no noise"):
+    with pytest.raises(ConfigError, match=r"noise is 0.2, but .* is not a diffusion model"):
         echoless.load(tmp_path / "vit", noise=0.2)
 
 

@@ -391,7 +391,7 @@ def test_wrong_settings_are_refused_in_a_sentence():
     x, path = torch.zeros(1, 3), VP()
     with pytest.raises(ConfigError, match="steps is 0; allowed: a whole number, 1 or more"):
         uniform_times(0, 1, 0)
-    with pytest.raises(ConfigError, match="the times run from 1 to 0; allowed: ends where there is both"):
+    with pytest.raises(ConfigError, match="the times run from 1 to 0; both ends must have signal and noise"):
         log_snr_times(path, 1, 0, 4)
     with pytest.raises(ConfigError, match="order is 4; allowed: 1, 2, 3"):
         dpm_solver_multistep(Curved(), x, uniform_times(1, 0.1, 4), path, order=4)

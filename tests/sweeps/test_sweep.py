@@ -152,7 +152,7 @@ def test_a_run_begun_under_other_settings_is_not_continued(tmp_path):
     planned = json.loads((tmp_path / "s" / "sweep.json").read_text())["trials"][0]["commands"]
     write_json(tmp_path / "s" / "logs" / f"{trial}.json", {"begun": planned[:1], "finished": []})
     run_sweep(options(data="shapes", out=tmp_path / "s", print=True), lambda line: None)
-    with pytest.raises(ConfigError, match=r"was begun with --max-steps 10, and this sweep says --max-steps 11"):
+    with pytest.raises(ConfigError, match=r"was started with --max-steps 10, but this sweep has --max-steps 11"):
         run_sweep(options(data="shapes", out=tmp_path / "s", print=True, max_steps=11), lambda line: None)
 
 

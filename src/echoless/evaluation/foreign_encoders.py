@@ -24,7 +24,7 @@ def from_transformers(folder: Path, device: str = "cpu") -> Encoder:
         raise ConfigError(f"{folder} is a transformers folder, which needs the extra echoless[hf]: {error}") from None
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
     if hasattr(config, "vision_config"):
-        raise RunError(f"{folder} holds an image-text model; allowed: its vision part, saved on its own")
+        raise RunError(f"{folder} holds an image-text model; save its vision part on its own, and give that folder")
     if hasattr(config, "mask_ratio"):
         config.mask_ratio = 0.0  # a masked autoencoder would mask here too
     model = AutoModel.from_pretrained(folder, config=config, local_files_only=True, use_safetensors=True)

@@ -76,9 +76,7 @@ def moments(features_ND: Rows) -> Moments:
 def frechet_distance(first: Moments, second: Moments) -> float:
     """|m1 - m2|^2 + tr(C1 + C2 - 2 (C1 C2)^(1/2)), the squared 2-Wasserstein distance of two Gaussians."""
     if len(first.mean_D) != len(second.mean_D):
-        raise DataError(
-            f"the moments have {len(first.mean_D)} and {len(second.mean_D)} dimensions; allowed: the same for both"
-        )
+        raise DataError(f"the moments have {len(first.mean_D)} and {len(second.mean_D)} dimensions; they must be equal")
     return _distance(first, second, _root(first))
 
 

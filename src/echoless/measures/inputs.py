@@ -50,7 +50,7 @@ def check_features(name: str, features: Rows, *, at_least: int = 1) -> None:
 def check_same_width(name: str, features: Rows, other_name: str, other: Rows) -> None:
     if features.shape[1] != other.shape[1]:
         raise DataError(
-            f"{name} has {features.shape[1]} dimensions and {other_name} has {other.shape[1]}; allowed: the same number"
+            f"{name} has {features.shape[1]} dimensions and {other_name} has {other.shape[1]}; they must be equal"
         )
 
 

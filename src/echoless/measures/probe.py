@@ -210,9 +210,7 @@ def _descend(optimizer: torch.optim.Optimizer, logits_BC: Tensor, targets_B: Ten
 def _finished(mean_D: Tensor, scale_D: Tensor, head: nn.Linear, classes_C: Tensor, settings: dict) -> LinearProbe:
     weight_DC = head.weight.detach().T.contiguous()
     if not weight_DC.isfinite().all():
-        raise DataError(
-            f"the probe diverged with {settings}; allowed: features of a scale that its learning rate can follow"
-        )
+        raise DataError(f"the probe diverged with {settings}; the features may be too large for its learning rate")
     return LinearProbe(mean_D, scale_D, weight_DC, head.bias.detach(), classes_C, settings)
 
 

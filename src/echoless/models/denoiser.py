@@ -78,7 +78,7 @@ class Denoiser(Backbone):
         if time_B.shape != images_BCHW.shape[:1]:
             raise ValueError(f"time has the shape {tuple(time_B.shape)}; allowed: {tuple(images_BCHW.shape[:1])}")
         if labels_B is not None and self.config.classes is None:
-            raise ValueError("labels were given to a model without classes; allowed: labels_B=None")
+            raise ValueError("labels were given to a model without classes; pass labels_B=None")
 
     @property
     def shortcuts(self) -> list[Shortcut]:

@@ -38,7 +38,7 @@ class SupervisedObjective:
 
     def loss(self, model: nn.Module, images_BCHW: Tensor, labels_B: Tensor | None, draws: Draws) -> Tensor:
         if labels_B is None:
-            raise ConfigError("supervised training needs labels; allowed: a labelled set, or --labels FILE.csv")
+            raise ConfigError("supervised training needs labels; give a labelled set, or --labels FILE.csv")
         targets = F.one_hot(labels_B, self.classes).float()
         images, targets = mix(images_BCHW, targets, draws["mix"], draws["uniform"])
         images = erase(images, draws["uniform"], draws["noise_seed"], self.config.erase)

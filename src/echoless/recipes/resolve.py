@@ -34,9 +34,7 @@ def resolve(options: PretrainOptions, facts: DataFacts, data: DataConfig, record
         _refuse_other_run(options, record)
     _refuse_options_of_others(options, config)
     if options.conditional and facts.classes is None:
-        raise ConfigError(
-            "conditional is True, and the data has no labels; allowed: labelled data, or --labels FILE.csv"
-        )
+        raise ConfigError("conditional is True, but the data has no labels; give labelled data, or --labels FILE.csv")
     optim = replace(config.optim, **given(options, *_OPTIM_OPTIONS))
     if options.optimizer is not None:
         optim = replace(optim, name=options.optimizer)
@@ -70,7 +68,7 @@ def _refuse_other_run(options: PretrainOptions, record: RunConfig) -> None:
     for name, value in given(options, *recorded).items():
         if value != recorded[name]:
             raise ConfigError(
-                f"{name} is {value!r}, and the run to be resumed has {recorded[name]!r}; on --resume leave it out, or "
+                f"{name} is {value!r}, but the run being resumed has {recorded[name]!r}; leave it out, or "
                 "give another --out"
             )
 
@@ -84,7 +82,7 @@ def _refuse_options_of_others(options: PretrainOptions, config: RunConfig) -> No
     for name in given(options, *special):
         allowed = ", ".join(option for option in special if option in known)
         if name not in known:
-            raise ConfigError(f"{name} is given, and recipe {config.recipe} has none; allowed with it: {allowed}")
+            raise ConfigError(f"{name} is not an option of recipe {config.recipe}; allowed: {allowed}")
 
 
 def _model(config: RunConfig, options: PretrainOptions) -> Any:
@@ -110,7 +108,7 @@ def _widened(body: Any, width: int | None) -> Any:
 def _objective(config: RunConfig, options: PretrainOptions) -> Any:
     objective: Any = replace(config.objective, **given(options, *_OBJECTIVE_OPTIONS))
     if options.variant == "none" and getattr(objective, "drop_path", 0.0) > 0:
-        allowed = "0 with variant none, because nothing is left of the stream where a branch is dropped"
+        allowed = "0 with variant none, because a dropped branch would leave no signal"
         require(options.drop_path is None, "drop_path", options.drop_path, allowed)
         objective = replace(objective, drop_path=0.0)
     return objective

@@ -160,7 +160,7 @@ def collect_all(paths: list[Path]) -> list[RunData]:
     """Every run under a name of its own: its folder's, with as many parents as it takes."""
     resolved = [path.resolve() for path in paths]
     if len(set(resolved)) < len(resolved):
-        raise RunError(f"{_given_twice(paths, resolved)} is given twice; allowed: each run once")
+        raise RunError(f"{_given_twice(paths, resolved)} is given twice; give each run once")
     for parts in range(1, 64):
         names = [printable_path(Path(*path.parts[-parts:])) for path in resolved]
         if len(set(names)) == len(names):
@@ -279,12 +279,12 @@ def _require_drawable(record: dict[str, Any]) -> None:
     """Every value of a map is of the kind and size that a page can hold."""
     for key in ("x", "y"):
         if not all(is_number(value) for value in record[key]):
-            raise ValueError(f"{key} has a value that is no number")
+            raise ValueError(f"{key} has a value that is not a number")
     for key in ("neighbours", "labels", "tile"):
         if not all(is_whole(value) and -1 <= value <= MOST_ON_A_MAP for value in record[key] or ()):
-            raise ValueError(f"{key} has a value that is no whole number up to {MOST_ON_A_MAP}")
+            raise ValueError(f"{key} has a value that is not a whole number up to {MOST_ON_A_MAP}")
     names, tile = record.get("class_names"), record["tile"]
     if not (names is None or isinstance(names, list)) or len(tile) != 2 or min(tile) < 1:
-        raise ValueError("class_names is no list, or tile is not a height and a width")
+        raise ValueError("class_names is not a list, or tile is not a height and a width")
     if not (is_whole(record["columns"]) and 1 <= record["columns"] <= MOST_ON_A_MAP):
-        raise ValueError(f"columns is no whole number from 1 to {MOST_ON_A_MAP}")
+        raise ValueError(f"columns is not a whole number from 1 to {MOST_ON_A_MAP}")

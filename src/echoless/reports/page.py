@@ -45,7 +45,7 @@ def report(runs: Sequence[str | Path], out: str | Path) -> Path:
     """Write one page about one run or several."""
     out = Path(out)
     if not runs:
-        raise ConfigError("no run is given; allowed: one run folder or more")
+        raise ConfigError("no run is given; give one run folder or more")
     if out.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"out is {str(out)!r}; allowed: a file whose name ends in .html")
     write_bytes(out, render(collect_all([Path(run) for run in runs])).encode(errors="backslashreplace"))

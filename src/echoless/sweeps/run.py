@@ -77,7 +77,7 @@ def prepare_folder(experiment: Experiment, out: Path) -> FileLock:
             raise RunError(f"{out} is not empty and holds no sweep; give --out a new folder")
         (out / "logs").mkdir(parents=True, exist_ok=True)
     if (out / PLAN).is_file() and (name := read_json_object(out / PLAN).get("name")) != experiment.name:
-        raise RunError(f"{out} holds the sweep {name!r}, and this is {experiment.name!r}; give another --out")
+        raise RunError(f"{out} holds another sweep, {name!r} instead of {experiment.name!r}; give another --out")
     lock = FileLock(out / ".lock", busy=f"{out} is being filled by another sweep; wait for it, or give another --out")
     try:
         for trial in experiment.trials:

@@ -81,7 +81,7 @@ def _read(path: Path) -> tuple[list[Words], list[Entry]]:
         return begun, [Entry(tuple(entry["words"]), float(entry["seconds"])) for entry in record["finished"]]
     except (KeyError, TypeError, ValueError):
         raise UntrustedFile(
-            f"{path} does not say which commands were run; move it away, or give another --out"
+            f"{path} does not record which commands were run; move it away, or give another --out"
         ) from None
 
 
@@ -98,8 +98,8 @@ def require_same_training(out: Path, trial: Trial) -> None:
         theirs = " ".join(_only_in(begun[0], trial.commands[0]))
         ours = " ".join(_only_in(trial.commands[0], begun[0]))
         raise ConfigError(
-            f"{out / trial.name} was begun with {theirs or 'fewer settings'}, and this sweep says "
-            f"{ours or 'nothing of it'}; allowed: the same settings, or another --out"
+            f"{out / trial.name} was started with {theirs or 'fewer settings'}, but this sweep has "
+            f"{ours or 'fewer settings'}; give the same settings, or another --out"
         )
 
 

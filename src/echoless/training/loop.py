@@ -108,7 +108,7 @@ def _continue(session: Session) -> int:
         return _start(session)
     if checkpoint.step > session.config.steps:
         raise ConfigError(
-            f"the run is to have {session.config.steps} steps, and {session.out} has done {checkpoint.step}; allowed: "
+            f"steps is {session.config.steps}, but {session.out} has already done {checkpoint.step}; allowed: "
             f"--max-steps {checkpoint.step} or more"
         )
     lost = state.drift(checkpoint.manifest, session.config, session.trainee.team)

@@ -45,9 +45,7 @@ def layer_groups(model: nn.Module, config: OptimConfig) -> list[dict[str, Any]]:
     assert config.layer_decay is not None
     layer_of: Callable[[str], int] | None = getattr(model, "layer_of", None)
     if layer_of is None:
-        raise ConfigError(
-            f"layer_decay is {config.layer_decay}, but this model has no layers to tell apart; allowed: None"
-        )
+        raise ConfigError(f"layer_decay is {config.layer_decay}, but this model has no numbered layers; allowed: None")
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     layers = {name: layer_of(name) for name, _ in named}
     last = max(layers.values())

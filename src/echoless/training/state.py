@@ -42,7 +42,7 @@ def restore(trainee: Trainee, checkpoint: Checkpoint) -> None:
     )
     if "optim" not in checkpoint.tensors:
         raise RunError(
-            "this folder holds imported weights and no training state; allowed: --init with it, not --resume"
+            "this folder holds imported weights and no training state; use it with --init, not with --resume"
         )
     trainee.model.load_state_dict(checkpoint.tensors["model"])
     trainee.optimizer.load_state_dict(unflatten_state(checkpoint.tensors["optim"], checkpoint.state["optim"]))
@@ -57,13 +57,11 @@ def _require_same_tensors(before: Mapping[str, Any], now: Mapping[str, Any]) -> 
         shaped = name.startswith("model.") and ".shortcuts." not in name
         then, wanted = before.get(name), now.get(name)
         if name == "optim.ema" and (then is None) != (wanted is None):
-            raise RunError(
-                f"{name} was {then} and is {wanted}; allowed on --resume: an average only where there was one"
-            )
+            raise RunError(f"{name} was {then} and is {wanted}; --resume can neither add nor remove the average")
         if name.startswith("data.latent") and name != "data.latent.path" and then != wanted:
-            raise RunError(f"{name} was {then!r} and is {wanted!r}; allowed on --resume: the same autoencoder")
+            raise RunError(f"{name} was {then!r} and is {wanted!r}; --resume needs the same autoencoder")
         if (shaped or name == "optim.name") and then != wanted:
-            raise RunError(f"{name} was {then!r} and is {wanted!r}; allowed on --resume: the same, or --init elsewhere")
+            raise RunError(f"{name} was {then!r} and is {wanted!r}; --resume cannot change it, --init in a new run can")
 
 
 def describe(trainee: Trainee) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def require_labels(train: Images, test: Images | None, names: tuple[str, str] = 
     for name, images in zip(names, (train, test)):
         if images is not None and (images.labels is None or bool((images.labels < 0).any())):
             raise DataError(
-                f"{name} has {'no' if images.labels is None else 'not all'} labels; allowed: sub-folders as classes, a "
+                f"{name} has {'no' if images.labels is None else 'not all'} labels; give sub-folders as classes, a "
                 "labelled set, or --labels FILE.csv"
             )
     if test is not None:

@@ -40,7 +40,7 @@ def warm_start(model: Any, source: Path) -> str:
 def require_source(source: Path) -> None:
     """Refuse early what cannot start a run."""
     if not any((source / name).exists() for name in ("checkpoints", "encoder", "model.safetensors", "MANIFEST.json")):
-        found = "holds no trained model" if source.is_dir() else "is no folder"
+        found = "holds no trained model" if source.is_dir() else "is not a folder"
         raise RunError(f"--init {source} {found}; allowed: {SOURCES}")
 
 
@@ -111,13 +111,13 @@ def _move(old: ViT, new: ViT) -> ViT:
     try:
         return reschedule(old, [_alpha(branch.shortcut) for branch in new.branches()])
     except ValueError as error:
-        raise RunError(f"--init cannot move its weights to this run's shortcuts: {error}") from None
+        raise RunError(f"--init cannot convert the weights to this run's shortcuts: {error}") from None
 
 
 def _alpha(shortcut: Any) -> float:
     if not isinstance(shortcut, Faded):
         kind = type(shortcut).__name__
-        raise RunError(f"--init cannot move weights between {kind} and other shortcuts; allowed: faded or identity")
+        raise RunError(f"--init cannot convert weights from or to {kind} shortcuts; allowed: faded, identity")
     return shortcut.alpha
 
 

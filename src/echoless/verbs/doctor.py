@@ -264,5 +264,5 @@ def _resumes(whole: Path, cut: Path) -> str:
     shutil.rmtree(cut / last)
     _pretrain(cut, steps=done, resume=True)
     if (whole / last / "model.safetensors").read_bytes() != (cut / last / "model.safetensors").read_bytes():
-        raise RunError(f"resumed after step {done - 1}, and step {done} has other bits than without a stop")
+        raise RunError(f"step {done} of the resumed run differs from that of an uninterrupted run")
     return f"resumed after step {done - 1}: bit by bit what it is without a stop"

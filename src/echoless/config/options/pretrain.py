@@ -25,7 +25,7 @@ class PretrainOptions:
     out: AnyPath
     """Run folder to create."""
     recipe: str | None = None
-    """Named set of settings: auto (default), mae-tiny, mae-base, uvit-tiny, sit-tiny, ...; `echoless recipes` lists them."""
+    """Named settings: auto (default), mae-tiny, mae-base, uvit-tiny, sit-tiny, ...; `echoless recipes` lists them."""
     epochs: float | None = None
     """Number of epochs (default: from the recipe)."""
     max_steps: int | None = None

@@ -43,7 +43,7 @@ def ddim(
 ) -> Tensor:
     """Keep the predicted data and noise, change their weights; with eta, `eta` of a DDPM step's noise is fresh."""
     if eta > 0 and noise is None:
-        raise ConfigError(f"eta is {eta:g} without a source of noise; allowed: eta 0, or a source")
+        raise ConfigError(f"eta is {eta:g}, which needs a source of noise; allowed without one: 0")
     for now, then in pairwise(times):
         here, there = path.at(now), path.at(then)
         predicted = predict_noise(x, now)

@@ -49,7 +49,7 @@ def _methods(scale: Scale) -> tuple[Cell, Cell, Cell]:
 def table1(inputs: Inputs, scale: Scale) -> Experiment:
     """Fine-tuning, linear probing and kNN against the MAE of He et al."""
     if inputs.test is None:
-        raise ConfigError("--paper table1 fine-tunes, and test is None; allowed: --test with labelled images")
+        raise ConfigError("--paper table1 fine-tunes, so it needs --test with labelled images")
     tune = command(
         "finetune",
         RUN,
