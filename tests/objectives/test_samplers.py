@@ -397,7 +397,7 @@ def test_wrong_settings_are_refused_in_a_sentence():
         dpm_solver_multistep(Curved(), x, uniform_times(1, 0.1, 4), path, order=4)
     with pytest.raises(ConfigError, match="the orders add up to 3; allowed: 4"):
         dpm_solver_singlestep(Curved(), x, uniform_times(1, 0.1, 4), path, [3])
-    with pytest.raises(ConfigError, match="eta is 1 without a source of noise"):
+    with pytest.raises(ConfigError, match="eta is 1, which needs a source of noise"):
         ddim(Curved(), x, uniform_times(1, 0.1, 4), path, eta=1.0)
     with pytest.raises(ConfigError, match="diffusion is 'other'; allowed: constant, sbdm"):
         diffusion_coefficient("other", torch.tensor(0.5), path)
