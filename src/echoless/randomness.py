@@ -11,7 +11,7 @@ from typing import Literal, get_args
 import torch
 
 Stream = Literal[
-    "order", "augment", "mask", "noise", "time", "dropout", "init", "synthetic", "sample", "probe", "latent"
+    "order", "augment", "mask", "noise", "time", "dropout", "init", "synthetic", "sample", "probe", "latent", "subset"
 ]
 STREAMS: tuple[str, ...] = get_args(Stream)
 

@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 
 import echoless
+from echoless.config.options import EvaluateOptions
 from echoless.data import evaluation_batches, open_images
 from echoless.errors import ConfigError, DataError, RunError
 from echoless.exchange import export_encoder
@@ -59,7 +60,7 @@ def vectors(table) -> np.ndarray:
 
 def test_preprocess_and_call_give_what_embed_writes(run, photos, tmp_path):
     """From each file, opened by Pillow as anybody would: the input exactly, the vector to 1e-6 of its length."""
-    echoless.embed(run, photos, tmp_path / "f.parquet")
+    echoless.embed(run, photos, out=tmp_path / "f.parquet")
     table = pq.read_table(tmp_path / "f.parquet")
     encoder, images = echoless.load(run), open_images(photos)
     inputs = torch.cat(
@@ -103,7 +104,7 @@ def test_preprocess_converts_channels_and_refuses_what_is_no_picture_of_levels(r
 
 
 def test_embed_gives_the_table_that_the_verb_writes(run, photos, tmp_path):
-    echoless.embed(run, photos, tmp_path / "f.parquet")
+    echoless.embed(run, photos, out=tmp_path / "f.parquet")
     table = echoless.load(run).embed(photos)
     assert table.equals(pq.read_table(tmp_path / "f.parquet"))
     assert table.column_names == ["path", "feature", "label"] and set(table["label"].to_pylist()) == {"cats", "dogs"}
@@ -169,7 +170,7 @@ def test_what_does_not_exist_says_everything_that_is_allowed(tmp_path):
 def test_a_stopped_run_is_evaluated_and_its_numbers_name_the_checkpoint(stopped):
     said: list[str] = []
     settings = {"train": "shapes:60", "metrics": ("knn",), "k": (5,), "device": "cpu"}
-    metrics = echoless.evaluate(stopped, say=said.append, **settings)
+    metrics = echoless.evaluate.run(EvaluateOptions(stopped, **settings), said.append)
     assert f"the run has not ended: measuring {stopped} (checkpoint of step 30, averaged)" in said
     checkpoints = {metric.protocol["features"]: metric.protocol.get("checkpoint") for metric in metrics}
     assert checkpoints == {"trained": 30, "raw pixels": None, "untrained": None}
@@ -178,7 +179,7 @@ def test_a_stopped_run_is_evaluated_and_its_numbers_name_the_checkpoint(stopped)
 
 def test_a_stopped_run_is_embedded_as_the_complete_one(run, stopped, photos, tmp_path, capsys):
     for name, source in (("whole", run), ("part", stopped)):
-        echoless.embed(source, photos, tmp_path / f"{name}.parquet")
+        echoless.embed(source, photos, out=tmp_path / f"{name}.parquet")
     assert pq.read_table(tmp_path / "whole.parquet").equals(pq.read_table(tmp_path / "part.parquet"))
     assert "the run has not ended: embedding with" in capsys.readouterr().err
 

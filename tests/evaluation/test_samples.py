@@ -24,7 +24,7 @@ from echoless.models import UViT
 from echoless.runs import save_weights
 from echoless.verbs.evaluate import evaluate
 
-QUIET = {"say": lambda _: None, "train": "shapes:120", "test": "shapes:90@test"}
+QUIET = {"train": "shapes:120", "test": "shapes:90@test"}
 
 
 @pytest.fixture(scope="module")

@@ -223,6 +223,10 @@ class Metric:
         return f"{self.metric} {number(self)}{interval_text(self)}  n={self.n}  {describe(self.protocol)}"
 
 
+# Entries of a protocol that name a set; its fingerprint, in the entry beside, decides whether it is another one.
+NAMES_OF_SETS = ("train", "test")
+
+
 class Metrics(list[Metric]):
     """What a verb measured: a list that prints as a table, in a terminal and in a notebook."""
 

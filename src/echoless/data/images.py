@@ -65,6 +65,7 @@ class Images:
     digests_ND: Array | None = None  # one hash of the bytes of each image, (N, 16); None for images that are drawn
     labels: Tensor | None = None
     class_names: tuple[str, ...] | None = None
+    label_source: str = ""  # where the labels come from: sub-folders, the data set, or a labels file
     bad: list[BadSample] = field(default_factory=list)
     max_bad_fraction: float = 0.01
     cache_note: str = ""  # one sentence: what became of the cache, and why

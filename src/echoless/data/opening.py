@@ -72,6 +72,7 @@ def open_images(
         images = _open_encoded(find_source(str(data)), wanted, place, max_bad_fraction)
     if labels is not None:
         images.labels, images.class_names = encode_labels(read_label_file(labels, images.paths), None)
+        images.label_source = "a labels file"
     return images
 
 
@@ -162,6 +163,7 @@ def _open_encoded(source: ImageSource, wanted: DecodeSettings, place: _CachePlac
         digests_ND=content.digests_ND,
         labels=labels,
         class_names=class_names,
+        label_source="sub-folders" if isinstance(source, FolderSource) else "the data set",
         bad=list(store.bad) if isinstance(store, CachedPixels) else [],
         max_bad_fraction=max_bad_fraction,
         cache_note=note or f"decoded pixels are cached in {place.root / _key(content, wanted)}",
@@ -225,7 +227,7 @@ def _open_shapes(shapes: Shapes, place: _CachePlace) -> Images:
     labels, _ = encode_labels(shapes.labels().tolist(), CLASS_NAMES)
     paths = [f"shapes/{shapes.split}/{index:08d}" for index in range(len(shapes))]
     common: dict[str, Any] = {"paths": paths, "fingerprint": fingerprint, "labels": labels, "class_names": CLASS_NAMES}
-    common["mask_of"] = shapes.mask
+    common |= {"mask_of": shapes.mask, "label_source": "the data set"}
 
     def produce() -> Iterator[list[Array | BadSample]]:
         chunks = (np.arange(start, min(start + _CHUNK, len(shapes))) for start in range(0, len(shapes), _CHUNK))
@@ -260,6 +262,7 @@ def _open_arrays(file: ArrayFile, place: _CachePlace, max_bad_fraction: float) -
         "digests_ND": content.digests_ND,
         "labels": labels,
         "class_names": class_names,
+        "label_source": "the data set",
         "max_bad_fraction": max_bad_fraction,
         "mask_of": None if file.masks is None else file.masks.__getitem__,
     }

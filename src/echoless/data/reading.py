@@ -23,12 +23,18 @@ def read_images(data: str, labels: str | None, channels: int | None = None) -> I
 
 def align_classes(train: Images, test: Images) -> None:
     """Number the classes of the test set as the training set does, by name."""
-    if train.class_names is None or test.class_names is None or test.labels is None:
+    if train.class_names is None or test.class_names is None or train.labels is None or test.labels is None:
         return
-    present = sorted(set(test.labels.tolist()))
-    unseen = [test.class_names[label] for label in present if test.class_names[label] not in train.class_names]
+    learned = {train.class_names[label] for label in _present(train)}
+    unseen = [name for label in _present(test) if (name := test.class_names[label]) not in learned]
     if unseen:
         raise DataError(f"the test set has classes that the training set lacks: {', '.join(unseen[:10])}")
     number = [train.class_names.index(name) if name in train.class_names else -1 for name in test.class_names]
     test.labels = test.labels.new_tensor([number[label] for label in test.labels.tolist()])
     test.class_names = train.class_names
+
+
+def _present(images: Images) -> list[int]:
+    """The labels that occur: a data set may name more classes than it has images of."""
+    assert images.labels is not None
+    return sorted(set(images.labels[images.labels >= 0].tolist()))

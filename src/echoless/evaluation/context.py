@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ class Evaluation:
     run: Path | None
     cache: Path | None
     say: Say
+    sets: dict[str, Any] = field(default_factory=dict)  # on which images: part of the protocol of every number
     noise_protocol: dict[str, Any] = field(default_factory=dict)  # how the noise level of a diffusion model was chosen
 
     @property
@@ -45,6 +46,10 @@ class Evaluation:
     def figures(self) -> Path:
         """Where pictures go."""
         return self.run / "figures" if self.run else Path.cwd() / "echoless-figures"
+
+    def with_sets(self, metrics: Sequence[Metric]) -> list[Metric]:
+        """The same numbers, which now say on which images they were measured."""
+        return [replace(metric, protocol={**metric.protocol, **self.sets}) for metric in metrics]
 
     def features(self, encoder: Encoder, views: list[View], images: Images, what: str) -> Views:
         with Progress(f"features of {what}", images.usable, "images") as progress:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from echoless.config.metrics import Metric
 from echoless.data import Images
+from echoless.data.subset import draw_images, draw_protocol
 from echoless.errors import ConfigError, DataError
 from echoless.evaluation.context import Evaluation, FeatureSource
 from echoless.evaluation.encoder import Encoder, Layers, Tokens
@@ -67,9 +68,9 @@ def _patches(source: FeatureSource) -> tuple[Encoder, str]:
 def tokencut(
     encoder: Encoder, images: Images, *, layer: str, count: int, seed: int, **protocol: Any
 ) -> tuple[Metric, Metric]:
-    """CorLoc (the share of objects whose box is found) and the mean overlap of masks, on the first `count` images."""
+    """CorLoc (share of objects whose box is found) and the mean overlap of masks, on `count` images drawn by `seed`."""
     check_masks(encoder, images)
-    ids = _first(images, count, at_least=1)
+    ids = _drawn(images, count, seed, at_least=1)
     truth_IHW = _masks(images, ids)
     assert encoder.grid is not None
     _, (tokens_IPD,) = patch_tokens(encoder, images, ids, [layer])
@@ -77,6 +78,7 @@ def tokencut(
     right_I = box_iou(bounding_boxes(found_IHW), bounding_boxes(truth_IHW)) > FOUND
     overlap_I = mask_iou(found_IHW, truth_IHW)
     protocol = {**protocol, "layer": layer, "tau": TAU, "component": "largest", "seed": seed}
+    protocol |= draw_protocol(images, count)
     located = accuracy_interval(right_I, generator=generator_for(seed, "probe", 1_000_000))
     mean = bootstrap_interval(
         lambda index: float(overlap_I[index].mean()), len(ids), generator=generator_for(seed, "probe", 1_000_001)
@@ -96,10 +98,10 @@ def tokencut(
 def segprobe(
     encoder: Encoder, train: Images, test: Images | None, *, layer: str, count: int, seed: int, **protocol: Any
 ) -> Metric:
-    """mIoU over background and classes on held-out pixels, from the first `count` images of each set."""
+    """mIoU over background and classes on held-out pixels, from `count` images of each set, drawn by `seed`."""
     check_masks(encoder, train)
     assert encoder.grid is not None
-    fitted, predicted, held_out = _halves(train, test, count)
+    fitted, predicted, held_out = _halves(train, test, count, seed)
     parts = ((train, fitted), (held_out, predicted))
     truths = [_classes(images, ids) for images, ids in parts]
     classes = 1 + max(int(truth.max()) for truth in truths)
@@ -114,6 +116,7 @@ def segprobe(
         generator=generator_for(seed, "probe", 1_000_000),
     )
     protocol = {**protocol, "layer": layer, "probe": "quick", "classes": classes, "train_n": len(fitted), "seed": seed}
+    protocol |= draw_protocol(held_out, len(predicted))
     return Metric(metric="segprobe-miou", value=value, n=len(predicted), interval=(low, high), protocol=protocol)
 
 
@@ -146,7 +149,7 @@ def check_masks(encoder: Encoder, images: Images) -> None:
     """Refuses a set without masks, and proportions that the encoder would crop."""
     require_grid(encoder)
     check_channels(encoder, images)
-    first = images.masks(_first(images, 1, at_least=1)[0])
+    first = images.masks(_drawn(images, 1, 0, at_least=1)[0])
     if first is None:
         raise DataError("tokencut and segprobe need images with masks, such as `shapes`; these images have none")
     (height, width), (rows, columns) = first.shape, encoder.image_size
@@ -169,16 +172,16 @@ def _classes(images: Images, ids: list[int]) -> Tensor:
     return truth
 
 
-def _first(images: Images, count: int, at_least: int) -> list[int]:
-    ids = [index for index in range(len(images)) if index not in images.excluded][:count]
+def _drawn(images: Images, count: int, seed: int, at_least: int) -> list[int]:
+    ids = draw_images(images, count, seed=seed)
     if len(ids) < at_least:
         raise DataError(f"the data has {len(ids)} usable images; allowed: {at_least} or more")
     return ids
 
 
-def _halves(train: Images, test: Images | None, count: int) -> tuple[list[int], list[int], Images]:
+def _halves(train: Images, test: Images | None, count: int, seed: int) -> tuple[list[int], list[int], Images]:
     if test is not None:
-        return _first(train, count, at_least=1), _first(test, count, at_least=1), test
-    ids = _first(train, 2 * count, at_least=2)
+        return _drawn(train, count, seed, at_least=1), _drawn(test, count, seed, at_least=1), test
+    ids = _drawn(train, 2 * count, seed, at_least=2)
     middle = len(ids) // 2
     return ids[:middle], ids[middle:], train

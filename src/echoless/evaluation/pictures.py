@@ -6,6 +6,7 @@ import torch
 
 from echoless.config.metrics import Metric
 from echoless.data import plain_images
+from echoless.data.subset import draw_rows
 from echoless.evaluation.context import FeatureSource
 from echoless.evaluation.reconstruct import reconstruct
 from echoless.evaluation.segment import spectral_maps
@@ -61,8 +62,9 @@ def draw_tsne(source: FeatureSource) -> list[Metric]:
 
     evaluation, view = source.evaluation, source.view
     features = source.test_or_train[view]
-    vectors, ids = torch.from_numpy(features.features_ND[:MAPPED].copy()), features.ids_N[:MAPPED].tolist()
-    labels = None if features.labels_N is None else features.labels_N[:MAPPED]
+    rows = draw_rows(len(features.ids_N), MAPPED, features.labels_N, seed=evaluation.options.seed)
+    vectors, ids = torch.from_numpy(features.features_ND[rows.numpy()]), features.ids_N[rows].tolist()
+    labels = None if features.labels_N is None else features.labels_N[rows]
     points = tsne_map(vectors, seed=evaluation.options.seed)
     save_map(
         evaluation.figures,

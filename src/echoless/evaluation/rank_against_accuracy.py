@@ -49,7 +49,7 @@ def correlate_runs(
     for other in others:
         assert other.run is not None
         runs.append(measure_snapshots(other, names))
-        RunFolder(other.run).add_results([metric.to_json() for metric in runs[-1]])
+        RunFolder(other.run).add_results([metric.to_json() for metric in other.with_sets(runs[-1])])
     accuracies = [metric for metric in own if metric.metric in ACCURACIES]
     metrics = [_correlation(accuracy, runs) for accuracy in accuracies]
     return [metric for metric in metrics if metric is not None]

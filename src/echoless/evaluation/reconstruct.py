@@ -10,6 +10,7 @@ from torch import Tensor
 
 from echoless.config import DataConfig, MaskedConfig
 from echoless.data import Images, evaluation_batches
+from echoless.data.subset import draw_images
 from echoless.errors import RunError
 from echoless.models import MAE, patchify, unpatchify
 from echoless.models.layers import take_rows
@@ -41,10 +42,10 @@ def open_mae(run: Path) -> tuple[MAE, MaskedConfig, DataConfig]:
 
 @torch.no_grad()
 def reconstruct(run: Path, images: Images, *, count: int, seed: int) -> Reconstructions:
-    """The first `count` usable images, masked as in training."""
+    """`count` images drawn by `seed`, masked as in training."""
     model, objective, data = open_mae(run)
     encoder = model.config.encoder
-    ids = [index for index in range(len(images)) if index not in images.excluded][:count]
+    ids = draw_images(images, count, seed=seed)
     batches = evaluation_batches(
         images, size=encoder.image_size, batch_size=len(ids), mean=data.mean, std=data.std, ids=ids, workers=0
     )

@@ -18,6 +18,7 @@ from echoless.config.metrics import Metric
 from echoless.config.options import SampleOptions
 from echoless.data import Images
 from echoless.data.reading import read_images
+from echoless.data.subset import draw_rows
 from echoless.errors import ConfigError, DataError
 from echoless.evaluation.context import Evaluation, FeatureSource
 from echoless.evaluation.draw import draw_into
@@ -66,7 +67,7 @@ def measure_frechet(source: FeatureSource) -> list[Metric]:
     metrics = [_distance(comparison, found, reference, comparison.protocol)]
     if source.evaluation.test is not None:
         train = comparison.features(source.evaluation.train, "train")
-        floor = FeatureSet(train.view, train.features_ND[: len(found.features_ND)], train.ids_N, None)
+        floor = _some(train, len(found.features_ND), source.evaluation.options.seed)
         protocol = {**comparison.protocol, "features": "real images", "samples": "images of --train, the floor"}
         metrics.append(_distance(comparison, floor, reference, protocol))
     return metrics
@@ -74,14 +75,22 @@ def measure_frechet(source: FeatureSource) -> list[Metric]:
 
 def measure_precision(source: FeatureSource) -> list[Metric]:
     comparison = _comparison(source.evaluation)
-    real = comparison.features(source.evaluation.test_or_train, "reference").features_ND[:MANIFOLD]
-    generated = comparison.generated().features_ND[:MANIFOLD]
+    seed = source.evaluation.options.seed
+    reference = comparison.features(source.evaluation.test_or_train, "reference")
+    real, generated = (_some(each, MANIFOLD, seed).features_ND for each in (reference, comparison.generated()))
     both = precision_recall(real, generated, k=NEIGHBOURS)
     protocol = {**comparison.protocol, "k": NEIGHBOURS, "reference_n": len(real)}
     return [
         Metric(metric=name, value=value, n=len(generated), protocol=protocol)
         for name, value in zip(("precision", "recall"), both)
     ]
+
+
+def _some(features: FeatureSet, count: int, seed: int) -> FeatureSet:
+    """`count` rows of a set, drawn with all classes in their shares."""
+    rows = draw_rows(len(features.ids_N), count, features.labels_N, seed=seed).sort().values
+    labels = None if features.labels_N is None else features.labels_N[rows]
+    return FeatureSet(features.view, features.features_ND[rows.numpy()], features.ids_N[rows], labels)
 
 
 def measure_inception(source: FeatureSource) -> list[Metric]:

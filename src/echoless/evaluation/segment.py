@@ -11,6 +11,7 @@ from torch import Tensor
 
 from echoless.config.metrics import Metric
 from echoless.data import Images, evaluation_batches
+from echoless.data.subset import draw_images, draw_protocol
 from echoless.errors import ConfigError
 from echoless.evaluation.encoder import Encoder
 from echoless.evaluation.extract import CHUNK, check_channels
@@ -48,7 +49,7 @@ class SpectralMaps:
 def spectral_maps(
     encoder: Encoder, images: Images, *, layers: list[str], count: int, seed: int, **protocol: Any
 ) -> SpectralMaps:
-    """On the first `count` usable images.
+    """On `count` images, drawn by `seed`.
 
     Where the set has masks and classes, there are as many clusters as classes and background, and two mIoU: each
     cluster is one class (Hungarian matching), or each is background or object, by most of its pixels. Features may
@@ -57,7 +58,7 @@ def spectral_maps(
     check_channels(encoder, images)
     if encoder.grid is None or not encoder.has_class_token:
         raise ConfigError(f"{encoder.name} has no grid of patch tokens; the spectral embedding needs one")
-    ids = [index for index in range(len(images)) if index not in images.excluded][:count]
+    ids = draw_images(images, count, seed=seed)
     pictures, tokens = patch_tokens(encoder, images, ids, layers)
     vectors_TK, solver = _embed(tokens, dims=_dims(images), seed=seed)
     rgb = to_rgb(vectors_TK, len(ids), *encoder.grid)
@@ -70,6 +71,7 @@ def spectral_maps(
     clusters = cluster_tokens(vectors_TK, classes, seed=seed).view(len(ids), *encoder.grid)
     clusters = upsample_labels(clusters, *truth.shape[1:])
     protocol = {**protocol, "layers": ",".join(layers), "classes": classes, "solver": solver, "seed": seed}
+    protocol |= draw_protocol(images, count)
     segments, by_class = _score("miou", hungarian_miou, clusters, truth, protocol)
     merged = {**protocol, "classes": 2, "clusters": classes, "match": "many to one"}
     _, by_object = _score("miou_object", many_to_one_miou, clusters, truth.clamp(max=1), merged)

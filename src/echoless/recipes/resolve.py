@@ -1,4 +1,4 @@
-"""How do a recipe, the user's options and the data become one config with nothing left open? No torch."""
+"""How are a recipe, the user's options and the data combined into one complete config? No torch."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _recipe(options: PretrainOptions, facts: DataFacts) -> RunConfig:
 
 
 def _refuse_other_run(options: PretrainOptions, record: RunConfig) -> None:
-    """Settings that make another model: a resumed run keeps them."""
+    """Refuses to change the settings that define the model of a resumed run."""
     body: Any = record.model.body
     recorded: dict[str, Any] = {"recipe": record.recipe}
     if hasattr(body, "classes"):
@@ -74,7 +74,7 @@ def _refuse_other_run(options: PretrainOptions, record: RunConfig) -> None:
 
 
 def _refuse_options_of_others(options: PretrainOptions, config: RunConfig) -> None:
-    """An option that the recipe has no use for is a misunderstanding, and is never passed over in silence."""
+    """Refuses an option that the recipe does not use, instead of ignoring it."""
     known = {field.name for part in (config.model, config.model.body, config.objective) for field in fields(part)}
     if "classes" in {field.name for field in fields(config.model.body)}:
         known |= {"conditional", "latent"}
@@ -97,7 +97,7 @@ def _model(config: RunConfig, options: PretrainOptions) -> Any:
 
 
 def _widened(body: Any, width: int | None) -> Any:
-    """Another width has more or fewer heads, of the same size."""
+    """Another width: the number of heads changes, the width of a head does not."""
     if width is None or not hasattr(body, "heads"):
         return body if width is None else replace(body, width=width)
     head = body.width // body.heads

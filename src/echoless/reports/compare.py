@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from echoless.config.metrics import Metric, info_of
+from echoless.config.metrics import NAMES_OF_SETS, Metric, info_of
 from echoless.measures.intervals import MOST_SEEDS, mean_interval, sign_flip_test
 from echoless.reports.collect import RunData
 
-_MAY_DIFFER = ("seed", "steps_done")  # entries of a protocol in which two comparable numbers may differ
+_MAY_DIFFER = ("seed", "steps_done", *NAMES_OF_SETS)  # entries of a protocol in which two comparable numbers may differ
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,9 @@ def compare(groups: Sequence[Group]) -> list[ComparedMetric]:
 
 
 def comparable(metric: Metric) -> bool:
-    """Numbers of the trained run: no baselines, no scans over layers or snapshots."""
+    """Numbers of the trained run: no baselines, no scan over layers or snapshots, no test images seen in training."""
     protocol = metric.protocol
-    return protocol.get("features", "trained") == "trained" and not {"scan", "step"} & set(protocol)
+    return protocol.get("features", "trained") == "trained" and not {"scan", "step", "overlap"} & set(protocol)
 
 
 def _common(groups: Sequence[Group]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -101,9 +101,7 @@ def training_figures(runs: Sequence[RunData]) -> list[Figure]:
             quantity="effective rank",
             caption="Pooled features of a fixed probe batch.",
         ),
-        _over_steps(
-            info_of("rank_paper").title, "rank_paper", runs, caption="Class tokens of a fixed probe batch."
-        ),
+        _over_steps(info_of("rank_paper").title, "rank_paper", runs, caption="Class tokens of a fixed probe batch."),
         _over_steps("Images per second", "images_per_second", runs, include=(0.0,), quantity="images/s"),
     ]
     others = {key for run in runs for line in run.lines for key, value in line.items() if not isinstance(value, dict)}

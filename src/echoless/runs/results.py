@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from echoless.config.metrics import NAMES_OF_SETS
 from echoless.errors import RunError, UntrustedFile
 from echoless.storage.jsonfile import json_bytes, read_json, write_json
 from echoless.storage.lock import FileLock
@@ -38,7 +39,8 @@ def merge_results(path: Path, records: Iterable[Mapping[str, Any]]) -> list[dict
 
 
 def _key(record: Mapping[str, Any], path: Path) -> tuple[str, bytes]:
-    return record["metric"], json_bytes(record["protocol"], path)
+    decisive = {name: value for name, value in record["protocol"].items() if name not in NAMES_OF_SETS}
+    return record["metric"], json_bytes(decisive, path)
 
 
 def _is_record(record: object) -> bool:

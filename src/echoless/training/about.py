@@ -85,7 +85,8 @@ class SessionRecord:
         }
         self._about: dict[str, Any] = {
             **facts,
-            **{name: self._session[name] for name in ("command", "machine", "versions")},
+            # Those of the first session: later ones only continue it, and stand in the history.
+            **{name: before.get(name) or self._session[name] for name in ("command", "machine", "versions")},
             "started": before.get("started") or now,
             "sessions": before.get("sessions", 0) + 1,
             "ended": before.get("ended", 0),

@@ -16,8 +16,10 @@ from torch import nn
 
 from echoless.config import RunConfig, RuntimeConfig
 from echoless.data import Images, Latents
+from echoless.errors import RunError
 from echoless.randomness import generator_for
 from echoless.runs import RunFolder, check_run, find_latest_valid, open_run
+from echoless.runs.open import load_body
 from echoless.runtime import Progress, StopRequest, Team, join_team, leave_team
 from echoless.training.about import opening_lines, recorded, run_facts
 from echoless.training.loop import Session, train
@@ -94,10 +96,11 @@ def launch(job: Launch) -> bool:
     """Train. Returns whether the run is complete."""
     config, place = job.config, job.place
     model, objective = build_task(config, generator_for(config.seed, "init", 0))
-    started = warm_start(model, Path(job.init)) if job.init and not _has_checkpoint(job) else ""
+    started, start = _warm_start(job, model)
     trainee = make_trainee(config, model, objective, place.team)
     facts = run_facts(config, job.images, model)
-    about = recorded(place.run, job.command, facts | {"runtime": dict(job.remembered)}, place.team)
+    more = {"runtime": dict(job.remembered)} | ({"start": start} if start else {})
+    about = recorded(place.run, job.command, facts | more, place.team)
     with about as record, Progress("training", config.steps) as progress:
         session = Session(
             trainee=trainee,
@@ -118,6 +121,18 @@ def launch(job: Launch) -> bool:
         return train(session, resume=job.resume)
 
 
-def _has_checkpoint(job: Launch) -> bool:
-    """Whether the weights come from the run's own checkpoint."""
-    return job.resume and find_latest_valid(job.place.out / "checkpoints") is not None
+def _warm_start(job: Launch, model: nn.Module) -> tuple[str, dict[str, str]]:
+    """Load what the run starts from, unless a checkpoint of its own holds more. Returns a sentence, and the record.
+
+    A run that was stopped before its first checkpoint starts again, from the same weights or not at all.
+    """
+    recorded_start: dict[str, str] = RunFolder(job.place.out).read_about().get("start", {}) if job.resume else {}
+    if not job.init or (job.resume and find_latest_valid(job.place.out / "checkpoints") is not None):
+        return "", recorded_start
+    start = {"path": str(job.init), "fingerprint": load_body(job.init).fingerprint}
+    if recorded_start and recorded_start["fingerprint"] != start["fingerprint"]:
+        raise RunError(
+            f"{job.init} holds other weights than those the run started from; give --overwrite to start anew, or "
+            "another --out"
+        )
+    return warm_start(model, Path(job.init)), start

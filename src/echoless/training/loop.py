@@ -120,9 +120,9 @@ def _continue(session: Session) -> int:
     if session.run is not None:
         session.run.truncate_metrics(checkpoint.step)
         session.run.drop_snapshots_after(checkpoint.step)
-        if checkpoint.step < session.config.steps:
+        if checkpoint.step < session.config.steps:  # the record of a complete run stays as it is
             session.run.drop_encoder()
-        session.run.write_config(to_dict(session.config))
+            session.run.write_config(to_dict(session.config))
     complete = checkpoint.step == session.config.steps
     if complete and session.judge is not None:  # the verdict may not have been written before the process ended
         session.judge(session.trainee.model)

@@ -20,8 +20,9 @@ from echoless.runtime import Team
 class Judge:
     """Called with the model by the training loop; keeps the last verdict, image by image."""
 
-    def __init__(self, images: Images, config: RunConfig, team: Team) -> None:
-        self.images, self.config, self.team = images, config, team
+    def __init__(self, images: Images, config: RunConfig, team: Team, sets: dict[str, Any] | None = None) -> None:
+        """`sets` says on which images it judges: `data.provenance.describe_sets`."""
+        self.images, self.config, self.team, self.sets = images, config, team, sets or {}
         self.right: Tensor | None = None
 
     @torch.no_grad()
@@ -47,7 +48,7 @@ class Judge:
         value, low, high = accuracy_interval(self.right, generator=generator_for(config.seed, "probe", 1_000_000))
         epochs = round(config.steps * config.batch_size / config.data.count, 2)
         protocol = {"recipe": config.recipe, "epochs": epochs, "train_n": config.data.count, **protocol}
-        protocol |= {"seed": config.seed}
+        protocol |= {"seed": config.seed, **self.sets}
         return Metric(metric=name, value=value, n=len(self.right), interval=(low, high), protocol=protocol)
 
 

@@ -12,6 +12,7 @@ from echoless.config.options import EvaluateOptions
 from echoless.config.options.fields import AnyPath
 from echoless.data import Images, default_cache_dir
 from echoless.data.overlap import overlap_warning
+from echoless.data.provenance import describe_sets
 from echoless.data.reading import align_classes, read_images
 from echoless.errors import RunError
 from echoless.evaluation import noise_grid as grid
@@ -43,7 +44,8 @@ def evaluate(options: EvaluateOptions, say: Say = print) -> Metrics:
     measured = _allowed(evaluation)
     _check(evaluation, measured)
     metrics = Metrics()
-    for part in _parts(evaluation, measured, open_others(evaluation, measured)):
+    for found in _parts(evaluation, measured, open_others(evaluation, measured)):
+        part = evaluation.with_sets(found)
         metrics += part
         if evaluation.run is not None:  # part by part, so that little is lost when the rest is interrupted
             RunFolder(evaluation.run).add_results([metric.to_json() for metric in part])
@@ -93,7 +95,8 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
         if warning := overlap_warning(train, test):
             say(warning)
     cache = (run or default_cache_dir()) / "features" if options.cache else None
-    return Evaluation(encoder, train, test, options, run, cache, say)
+    sets = describe_sets(train, test, (data, str(options.test)))
+    return Evaluation(encoder, train, test, options, run, cache, say, sets)
 
 
 def _data_of(run: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from echoless.config.options.fields import AnyPath, given
 from echoless.config.options.remembered import Remembered
 from echoless.config.supervised import ClassifierConfig, SupervisedConfig
 from echoless.data import Images
+from echoless.data.overlap import overlap_warning
+from echoless.data.provenance import describe_sets
 from echoless.data.reading import read_images
 from echoless.reports.datasheet import show_data
 from echoless.runs.open import load_body
@@ -40,7 +43,10 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
         place.replace_old_run()
         if place.run is not None:
             show_data(place.run, images, config.model.image_size)
-        judge = Judge(test, config, place.team)
+        sets = describe_sets(images, test, (str(options.train), str(options.test)))
+        if (warning := overlap_warning(images, test)) and place.run is not None:
+            print(warning, file=sys.stderr, flush=True)
+        judge = Judge(test, config, place.team, sets)
         job = Launch(
             config=config,
             runtime=runtime,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from echoless.config.options.remembered import Remembered
 from echoless.config.supervised import SupervisedConfig
 from echoless.config.training import Precision
 from echoless.data import Images, Latents, measure_statistics, open_images
+from echoless.data.overlap import overlap_warning
+from echoless.data.provenance import describe_sets
 from echoless.data.reading import read_images
 from echoless.errors import EcholessError
 from echoless.recipes.resolve import resolve
@@ -173,7 +176,11 @@ def _judge(config: RunConfig, options: PretrainOptions, images: Images, team: Te
     labels = str(options.test_labels) if options.test_labels else None
     test = read_images(str(options.test), labels) if options.test else None
     require_labels(images, test, names=("DATA", "--test"))
-    return Judge(test, config, team) if test else None
+    if test is None:
+        return None
+    if (warning := overlap_warning(images, test)) and team.leads:
+        print(warning, file=sys.stderr, flush=True)
+    return Judge(test, config, team, describe_sets(images, test, (str(options.data), str(options.test))))
 
 
 def _add_accuracy(run: RunFolder, judge: Judge) -> None:
