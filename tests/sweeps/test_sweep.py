@@ -162,7 +162,7 @@ def test_folders_that_are_not_this_sweeps_are_refused(tmp_path):
     with pytest.raises(RunError, match="is not empty and holds no sweep"):
         prepare_folder(experiment(("--version",)), tmp_path / "photos")
     prepare_folder(experiment(("--version",)), tmp_path / "s").release()
-    with pytest.raises(RunError, match="holds the sweep 'e', and this is 'grid'"):
+    with pytest.raises(RunError, match="holds another sweep, 'e' instead of 'grid'"):
         run_sweep(options(data="shapes", out=tmp_path / "s", print=True), print)
     with pytest.raises(RunError):
         prepare_folder(experiment(("--version",)), tmp_path / "photos" / "a.jpg" / "s")
