@@ -127,7 +127,7 @@ def test_a_resume_takes_what_is_not_given_from_the_run(tmp_path, typed, flat):
 
 def test_resume_without_a_checkpoint_starts_and_says_so(tmp_path, typed, flat):
     done = typed("pretrain", flat, "--out", tmp_path / "run", *QUICK, "--patch-size", 16, "--max-steps", 1, "--resume")
-    assert done.code == 0 and "there is no checkpoint to resume from yet: starting at step 0" in done.said
+    assert done.code == 0 and "there is no checkpoint to resume from: starting at step 0" in done.said
     assert "run does not exist: there is nothing to resume, and a NEW run starts there" in done.said.splitlines()[0]
 
 
@@ -271,7 +271,7 @@ def test_ctrl_c_saves_everything_and_exits_0_and_requeue_exits_75(tmp_path):
     code, said = signalled(tmp_path, signal.SIGINT, 3)
     logged, saved = steps_of(tmp_path / "run")
     assert code == 0 and saved == logged >= 3 and "Traceback" not in said
-    assert f"stopped by SIGINT after step {saved}; all of it is saved" in said and "--resume continues" in said
+    assert f"stopped by SIGINT after step {saved}; everything is saved" in said and "--resume continues" in said
 
     code, said = signalled(tmp_path, signal.SIGTERM, saved + 2, "--resume", "--requeue")
     logged, again = steps_of(tmp_path / "run")

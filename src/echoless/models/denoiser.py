@@ -1,4 +1,4 @@
-"""What do the two diffusion transformers share? Embeddings of time and label, features. (Legend: layers.py.)"""
+"""What do U-ViT and SiT share? Embeddings of time and label, and named features. (Legend: layers.py.)"""
 
 from __future__ import annotations
 
@@ -89,5 +89,5 @@ class Denoiser(Backbone):
 
     @property
     def shortcut_record(self) -> dict[str, Any]:
-        """What travels with the weights, so that they are never used under another schedule."""
+        """Stored with the weights, so that they are never used with other shortcuts."""
         return shortcut_record(self.config.shortcuts.variant, self.shortcuts)

@@ -1,4 +1,4 @@
-"""How do the weights move? The optimiser by name, its groups, and the learning rate as a function of the step."""
+"""How are the weights updated? The optimiser by name, its parameter groups, and the learning-rate schedule."""
 
 from __future__ import annotations
 

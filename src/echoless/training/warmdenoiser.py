@@ -1,4 +1,4 @@
-"""How do the weights of a diffusion transformer start another run? Moved to its shortcuts; the function stays.
+"""How does a diffusion transformer start from trained weights? They are converted to its alphas, function unchanged.
 
 The identity is that of shortcuts/fold.py: with the stream multiplied by r_l after branch l, other alphas give the same
 function. In a SiT the gates carry the factors, and the output is held (r_L = 1), so that LayerNorm's eps matters less
