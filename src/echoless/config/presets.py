@@ -1,4 +1,7 @@
-"""Which masked autoencoder sizes are named? `mae_preset("base")`, `mae_preset("tiny-32", channels=1, alpha_min=0.7)`."""
+"""Which masked autoencoders have named sizes?
+
+`mae_preset("base")`, `mae_preset("tiny-32", channels=1, alpha_min=0.7)`.
+"""
 
 from __future__ import annotations
 

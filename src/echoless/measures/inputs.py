@@ -1,4 +1,4 @@
-"""What may a measure be given? Finite matrices of numbers, and one whole-number label for each of their rows.
+"""How are the inputs of a measure checked and read? Finite feature matrices, and one integer label per row.
 
 Features may be a tensor or a numpy array, memory-mapped or not, in any floating type. They are read a few rows at a
 time, so that a bank larger than memory can be measured.

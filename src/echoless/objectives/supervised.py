@@ -1,4 +1,4 @@
-"""What does a classifier minimise? Cross-entropy on mixed, smoothed labels. All that is random is in the draws."""
+"""What does a classifier minimise? Cross-entropy with mixup, cutmix and label smoothing."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from echoless.randomness import generator_for
 class SupervisedObjective:
     """Mixup (arXiv:1710.09412) or cutmix (arXiv:1905.04899) per batch, random erasing (arXiv:1708.04896), drop path.
 
-    Images are mixed within the part of a batch that is computed together, so with mixing on, and only then, the result
-    depends on how a batch is cut.
+    Images are mixed within a micro-batch, so with mixing on, and only then, the result depends on how a batch is split.
     """
 
     def __init__(self, config: SupervisedConfig, classes: int, branches: int) -> None:

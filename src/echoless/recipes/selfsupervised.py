@@ -1,9 +1,9 @@
 """Which recipes compare views (MoCo v3, DINO)? Each docstring gives the command, the cost and the result.
 
 Both have standard shortcuts, as published: `--alpha-min 0.7` fades them, `--variant none` removes them. Branches are
-not zero-initialised at any alpha: the class token, which the losses read, would not depend on the image. A residual-
-free encoder needs `--init-scheme skipless` to learn (arXiv:2510.00345; its constants for DINO: `--init-constants 1.8
-1 3`). The tiny recipes have a lower momentum and a higher learning rate than published, because they run for few
+not zero-initialised at any alpha: the class token, which the losses read, would not depend on the image. An encoder
+without shortcuts needs `--init-scheme skipless` to learn (arXiv:2510.00345; its constants for DINO: `--init-constants
+1.8 1 3`). The tiny recipes have a lower momentum and a higher learning rate than published, because they run for few
 steps.
 """
 
