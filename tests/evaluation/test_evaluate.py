@@ -74,9 +74,7 @@ def test_layers_all_says_which_is_best_without_looking_at_the_test_set(run):
     metrics = evaluate.run(wanted, said.append)
     scanned = [m for m in metrics if m.metric == "knn" and m.protocol.get("scan") == "layers"]
     assert len(scanned) == 6 * 3
-    assert any(
-        line.startswith("best layer and pooling by kNN in 5 folds of 200 training images: block") for line in said
-    )
+    assert any(line.startswith("best by kNN, 5-fold cross-validation on 200 training images: block") for line in said)
 
 
 def test_snapshots_are_measured_with_their_step(run):
