@@ -1,4 +1,4 @@
-"""echoless: fade the identity shortcuts of a network with depth, and measure what its features gain.
+"""echoless: train vision networks with fading residual shortcuts, and evaluate their frozen features.
 
 The public names are listed in `__init__.pyi`, and loaded when they are first used (PEP 562): `import echoless` is
 instant.

@@ -1,7 +1,7 @@
-"""What can go wrong because of something the user gave us.
+"""Which errors are raised for bad input, data or files?
 
-Each message is one sentence that names the field or file, the value, and what is allowed. The command line prints it
-without a traceback. `echoless.shortcuts` depends on nothing of ours and raises plain `ValueError`s in the same form.
+Each message is one sentence: the field or file, its value, and what is allowed or what to do. The command line prints
+it without a traceback. `echoless.shortcuts` imports nothing else of echoless, so it raises `ValueError` instead.
 """
 
 

@@ -66,7 +66,7 @@ def test_a_word_that_cannot_be_read_is_answered_in_one_sentence(words, sentence,
 def test_every_verb_names_what_is_missing(verb, typed):
     done = typed(verb)
     assert done.code == 2 and done.said.count("\n") == 1
-    assert " missing; see echoless " in done.said or "; allowed: " in done.said
+    assert " missing; see echoless " in done.said or "; give one run folder or more" in done.said
     assert not re.search(r"(: |and )(STR|PATH)", done.said), "a word without a flag has a name of its own"
 
 
@@ -125,4 +125,4 @@ def test_a_verb_is_a_row_an_options_class_and_a_function(typed, monkeypatch):
 
 def test_several_words_are_shown_by_the_name_of_one(typed):
     assert "RUN [RUN ...]" in typed("report", "--help").printed
-    assert "no run is given; allowed: one run folder or more" in typed("report").said
+    assert "no run is given; give one run folder or more" in typed("report").said

@@ -127,7 +127,7 @@ def test_a_resume_takes_what_is_not_given_from_the_run(tmp_path, typed, flat):
 
 def test_resume_without_a_checkpoint_starts_and_says_so(tmp_path, typed, flat):
     done = typed("pretrain", flat, "--out", tmp_path / "run", *QUICK, "--patch-size", 16, "--max-steps", 1, "--resume")
-    assert done.code == 0 and "there is no checkpoint to resume from yet: starting at step 0" in done.said
+    assert done.code == 0 and "there is no checkpoint to resume from: starting at step 0" in done.said
     assert "run does not exist: there is nothing to resume, and a NEW run starts there" in done.said.splitlines()[0]
 
 
@@ -187,10 +187,10 @@ def test_the_same_command_twice_is_refused_and_harms_nothing(tmp_path, typed, fl
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--patch-size", 8), "model.encoder.patch_size was 16 and is 8; allowed on --resume: the same, or --init"),
-        (("--ema", 0.9), "optim.ema was None and is 0.9; allowed on --resume: an average only where there was one"),
+        (("--patch-size", 8), "model.encoder.patch_size was 16 and is 8; --resume cannot change it, --init"),
+        (("--ema", 0.9), "optim.ema was None and is 0.9; --resume can neither add nor remove the average"),
         (("--optimizer", "adamw"), "optim.name was 'soap' and is 'adamw'"),
-        (("--max-steps", 1), "the run is to have 1 steps, and"),
+        (("--max-steps", 1), "steps is 1, but"),
     ],
     ids=["patch size", "ema", "optimizer", "fewer steps"],
 )
@@ -271,7 +271,7 @@ def test_ctrl_c_saves_everything_and_exits_0_and_requeue_exits_75(tmp_path):
     code, said = signalled(tmp_path, signal.SIGINT, 3)
     logged, saved = steps_of(tmp_path / "run")
     assert code == 0 and saved == logged >= 3 and "Traceback" not in said
-    assert f"stopped by SIGINT after step {saved}; all of it is saved" in said and "--resume continues" in said
+    assert f"stopped by SIGINT after step {saved}; everything is saved" in said and "--resume continues" in said
 
     code, said = signalled(tmp_path, signal.SIGTERM, saved + 2, "--resume", "--requeue")
     logged, again = steps_of(tmp_path / "run")

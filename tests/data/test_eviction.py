@@ -37,8 +37,8 @@ def test_the_cache_unused_for_longest_goes_first(own_cache: Path) -> None:
     assert open_cache(own_cache, "a") is not None  # used now
     sentence = make_room(own_cache, 300_000)
     assert names(own_cache) == ["a", "c"]
-    assert sentence.startswith("removed 1 decoded cache, the one unused for longest (") and str(own_cache) in sentence
-    assert make_room(own_cache, 0).startswith("removed 2 decoded caches, those unused for longest (")
+    assert sentence.startswith("removed the least recently used decoded cache (") and str(own_cache) in sentence
+    assert make_room(own_cache, 0).startswith("removed the 2 least recently used decoded caches (")
     assert names(own_cache) == []
 
 

@@ -75,7 +75,7 @@ def test_a_label_of_5000_digits_is_text(folder):
 def test_rows_that_contradict_each_other_are_refused(folder):
     rows = "".join(f"{number}.png,a\n" for number in range(4))
     assert labelled(folder, rows + "0.png,a\n").class_names == ("a",)
-    with pytest.raises(DataError, match=r"calls '0.png' both 'a' and 'b'; allowed: one label"):
+    with pytest.raises(DataError, match=r"gives '0.png' two labels, 'a' and 'b'"):
         labelled(folder, rows + "0.png,b\n")
 
 

@@ -79,11 +79,11 @@ def test_raw_patches_are_the_pixels_of_each_patch(run, images):
 def test_sets_without_masks_and_encoders_without_patches_are_refused_in_a_sentence(run, images, tmp_path, capsys):
     encoder = load(run)
     bare = replace(images, mask_of=None)
-    with pytest.raises(DataError, match="no masks"):
+    with pytest.raises(DataError, match="need images with masks"):
         tokencut(encoder, bare, layer=encoder.default_layer, count=5, seed=0)
     with pytest.raises(ConfigError, match="no grid"):
         tokencut(raw_pixels(encoder), images, layer="output", count=5, seed=0)
-    with pytest.raises(DataError, match="same proportions"):
+    with pytest.raises(DataError, match="aspect ratios must be equal"):
         tokencut(replace(encoder, image_size=(32, 16)), images, layer=encoder.default_layer, count=5, seed=0)
     assert main(["evaluate", str(run), "--train", "shapes:20", "--metrics", "tokencut", "--images", "0"]) != 0
     assert "images is 0" in capsys.readouterr().err

@@ -74,9 +74,7 @@ def test_layers_all_says_which_is_best_without_looking_at_the_test_set(run):
     metrics = evaluate.run(wanted, said.append)
     scanned = [m for m in metrics if m.metric == "knn" and m.protocol.get("scan") == "layers"]
     assert len(scanned) == 6 * 3
-    assert any(
-        line.startswith("best layer and pooling by kNN in 5 folds of 200 training images: block") for line in said
-    )
+    assert any(line.startswith("best by kNN, 5-fold cross-validation on 200 training images: block") for line in said)
 
 
 def test_snapshots_are_measured_with_their_step(run):
@@ -123,7 +121,7 @@ def test_a_correlation_that_cannot_be_is_refused_before_any_work(run, asked, sen
 def test_small_classes_have_fewer_folds_and_single_images_are_refused():
     few = blobs(12, 3)  # three images of each class
     assert knn(few, None, ks=[1], seed=0)[0].protocol["folds"] == 3
-    with pytest.raises(DataError, match=r"most classes have one image.*or --test"):
+    with pytest.raises(DataError, match=r"most classes have a single image.*; give --test, or"):
         fold_count(torch.tensor([0, 1, 2, 3, 3]))
     assert fold_count(torch.arange(40) % 4) == 5
 

@@ -155,7 +155,7 @@ def test_a_transformers_folder_is_opened_and_names_its_hidden_states(tmp_path):
     with torch.no_grad():
         hidden = model(images, output_hidden_states=True).hidden_states
     torch.testing.assert_close(encoder(images), hidden[-1].mean(dim=1))
-    with pytest.raises(ConfigError, match=r"noise is 0.2, but .* is no diffusion model; allowed: no noise"):
+    with pytest.raises(ConfigError, match=r"noise is 0.2, but .* is not a diffusion model"):
         echoless.load(tmp_path / "vit", noise=0.2)
 
 
@@ -171,7 +171,7 @@ def test_a_stopped_run_is_evaluated_and_its_numbers_name_the_checkpoint(stopped)
     said: list[str] = []
     settings = {"train": "shapes:60", "metrics": ("knn",), "k": (5,), "device": "cpu"}
     metrics = echoless.evaluate.run(EvaluateOptions(stopped, **settings), said.append)
-    assert f"the run has not ended: measuring {stopped} (checkpoint of step 30, averaged)" in said
+    assert f"the run has not ended: evaluating {stopped} (checkpoint of step 30, averaged)" in said
     checkpoints = {metric.protocol["features"]: metric.protocol.get("checkpoint") for metric in metrics}
     assert checkpoints == {"trained": 30, "raw pixels": None, "untrained": None}
     assert any(record["protocol"].get("checkpoint") == 30 for record in RunFolder(stopped).read_results())

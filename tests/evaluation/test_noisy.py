@@ -113,7 +113,8 @@ def test_the_best_cell_is_chosen_by_folds_and_judged_once_on_the_test_set(uvit, 
     assert {m.protocol["layer"] for m in metrics if m.metric == "rankme" and "scan" in m.protocol} == {
         f"block{i:02d}/+mlp" for i in range(5)
     }
-    assert any(line.startswith("best cell by linear in five folds of the training set: block") for line in said)
+    best_line = "best by linear, five-fold cross-validation on the training set: block"
+    assert any(line.startswith(best_line) for line in said)
     with Image.open(tmp_path / "echoless-figures" / "grid.png") as picture:
         assert picture.width > 600 and picture.height > 300
 

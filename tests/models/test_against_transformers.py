@@ -126,7 +126,7 @@ def test_positions_equal_transformers():
 def test_a_foreign_state_is_refused_by_the_name_that_does_not_fit():
     _, theirs = make_pair(**CASES[1])
     state = dict(theirs.state_dict())
-    with pytest.raises(Exception, match=r"the weights have 'classifier.weight'; allowed: the state of a ViTMAE"):
+    with pytest.raises(Exception, match=r"an unexpected 'classifier.weight'; they must be the state of a ViTMAE"):
         load_hf_vitmae(state | {"classifier.weight": torch.zeros(1)})
     del state["decoder.mask_token"]
     with pytest.raises(Exception, match=r"the weights have no 'decoder.mask_token'"):

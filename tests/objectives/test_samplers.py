@@ -391,13 +391,13 @@ def test_wrong_settings_are_refused_in_a_sentence():
     x, path = torch.zeros(1, 3), VP()
     with pytest.raises(ConfigError, match="steps is 0; allowed: a whole number, 1 or more"):
         uniform_times(0, 1, 0)
-    with pytest.raises(ConfigError, match="the times run from 1 to 0; allowed: ends where there is both"):
+    with pytest.raises(ConfigError, match="the times run from 1 to 0; both ends must have signal and noise"):
         log_snr_times(path, 1, 0, 4)
     with pytest.raises(ConfigError, match="order is 4; allowed: 1, 2, 3"):
         dpm_solver_multistep(Curved(), x, uniform_times(1, 0.1, 4), path, order=4)
     with pytest.raises(ConfigError, match="the orders add up to 3; allowed: 4"):
         dpm_solver_singlestep(Curved(), x, uniform_times(1, 0.1, 4), path, [3])
-    with pytest.raises(ConfigError, match="eta is 1 without a source of noise"):
+    with pytest.raises(ConfigError, match="eta is 1, which needs a source of noise"):
         ddim(Curved(), x, uniform_times(1, 0.1, 4), path, eta=1.0)
     with pytest.raises(ConfigError, match="diffusion is 'other'; allowed: constant, sbdm"):
         diffusion_coefficient("other", torch.tensor(0.5), path)

@@ -112,7 +112,7 @@ def test_classes_are_told_where_the_data_has_labels_unless_switched_off():
 
 
 def test_classes_without_labels_are_refused():
-    with pytest.raises(ConfigError, match="conditional is True, and the data has no labels"):
+    with pytest.raises(ConfigError, match="conditional is True, but the data has no labels"):
         settled(recipe="uvit-tiny", conditional=True)
 
 
@@ -141,11 +141,11 @@ def test_image_and_patch_are_fitted_to_each_other_where_one_was_given():
         ({"crop_scale": (0.9, 0.1)}, "crop_scale is .*; allowed: two numbers"),
         (
             {"recipe": "uvit-tiny", "mask_ratio": 0.5},
-            "mask_ratio is given, and recipe uvit-tiny has none; allowed with it: conditional, latent, patch_size",
+            "mask_ratio is not an option of recipe uvit-tiny; allowed: conditional, latent, patch_size",
         ),
-        ({"recipe": "uvit-tiny", "long_skips": False}, "long_skips is given, and recipe uvit-tiny has none"),
-        ({"recipe": "sit-tiny", "decoder": "plain"}, "decoder is given, and recipe sit-tiny has none"),
-        ({"recipe": "mae-tiny", "conditional": False}, "conditional is given, and recipe mae-tiny has none"),
+        ({"recipe": "uvit-tiny", "long_skips": False}, "long_skips is not an option of recipe uvit-tiny"),
+        ({"recipe": "sit-tiny", "decoder": "plain"}, "decoder is not an option of recipe sit-tiny"),
+        ({"recipe": "mae-tiny", "conditional": False}, "conditional is not an option of recipe mae-tiny"),
         ({"recipe": "sit-tiny", "label_dropout": 2.0}, "label_dropout is 2.0; allowed: a number in"),
     ],
 )

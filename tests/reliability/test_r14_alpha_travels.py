@@ -105,7 +105,7 @@ def test_a_warm_start_into_shortcuts_that_do_not_fold_is_refused(variant, tmp_pa
     config = tiny_config(images, steps=1, alpha_min=0.6)
     tiny_run(tmp_path / "run", images, config)
     other = replace(config.model.encoder, shortcuts=ShortcutConfig(variant=variant))
-    with pytest.raises(RunError, match="--init cannot move weights between"):
+    with pytest.raises(RunError, match="--init cannot convert weights from or to"):
         warm_start(MAE(replace(config.model, encoder=other)), tmp_path / "run")
 
 

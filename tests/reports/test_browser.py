@@ -139,7 +139,7 @@ FIGURES = (
     "Linear probe accuracy by layer and noise",
     "t-SNE map",
     "Reconstructions",
-    "What the patches group into",
+    "Spectral embedding of the patch features",
     "Samples",
 )
 

@@ -86,7 +86,7 @@ def test_a_comparison_says_how_many_seeds_it_rests_on(page, tmp_path):
         for seed in range(3)
     ]
     text = " ".join(Elements(render(collect_all(runs))).texts)
-    assert "3 seeds of each setting." in text and "paired over 3 seeds, p = " in text
+    assert "3 seeds per setting." in text and "paired over 3 seeds, p = " in text
     assert "One seed each" not in text
 
 

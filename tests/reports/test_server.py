@@ -152,4 +152,4 @@ def test_ctrl_c_ends_it_cleanly(folder):
     assert re.match(r"http://127\.0\.0\.1:\d+/ shows 2 runs", said)
     process.send_signal(signal.SIGINT)
     out, errors = process.communicate(timeout=300)
-    assert (process.returncode, out, errors) == (0, "ended\n", "")
+    assert (process.returncode, out, errors) == (0, "stopped\n", "")

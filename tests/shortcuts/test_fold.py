@@ -115,7 +115,7 @@ def test_folding_multiplies_by_the_contributions_of_equation_4():
 
 
 def test_what_cannot_be_folded_is_refused():
-    with pytest.raises(ValueError, match="an alpha is 0; allowed: alphas above 0"):
+    with pytest.raises(ValueError, match="an alpha is 0; allowed: above 0"):
         fold(random_vit(0.0, depth=2))
     with pytest.raises(ValueError, match="a shortcut is Learnable; allowed: Faded"):
         fold(random_vit(1.0, depth=2, variant="learnable"))

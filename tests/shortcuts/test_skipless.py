@@ -220,14 +220,14 @@ def bart() -> nn.Module:
 REFUSED = {
     "post-norm BERT": (
         lambda: hugging_face("Bert", vocab_size=64),
-        "runs attention, norm, MLP, norm; allowed: pre-norm",
+        "runs attention, norm, MLP, norm; it must be a pre-norm block",
     ),
-    "post-norm BART": (bart, "runs attention, norm, MLP, norm; allowed: pre-norm"),
+    "post-norm BART": (bart, "runs attention, norm, MLP, norm; it must be a pre-norm block"),
     "post-norm torch": (
         lambda: nn.TransformerEncoder(
             nn.TransformerEncoderLayer(48, 3, batch_first=True), 1, enable_nested_tensor=False
         ),
-        "runs attention, norm, MLP, norm; allowed: pre-norm",
+        "runs attention, norm, MLP, norm; it must be a pre-norm block",
     ),
     "attention-free": (
         lambda: transformers.ConvNextModel(transformers.ConvNextConfig(hidden_sizes=[8] * 4, depths=[1] * 4)),
@@ -238,7 +238,7 @@ REFUSED = {
         "ResNetModel has no attention",
     ),
     "heads": (lambda: FusedBlock(heads=5), "attn: it has 5 heads; allowed: a divisor of its width 48"),
-    "stem": (stemmed, "has the convolution 0; allowed: one patch embedding"),
+    "stem": (stemmed, "has the convolution 0; its only one must be a patch embedding"),
     "grouped keys": (
         lambda: hugging_face("Llama", num_key_value_heads=1, vocab_size=64),
         "its key is 48 x 16; allowed: 48 x 48",

@@ -152,7 +152,7 @@ def test_a_run_begun_under_other_settings_is_not_continued(tmp_path):
     planned = json.loads((tmp_path / "s" / "sweep.json").read_text())["trials"][0]["commands"]
     write_json(tmp_path / "s" / "logs" / f"{trial}.json", {"begun": planned[:1], "finished": []})
     run_sweep(options(data="shapes", out=tmp_path / "s", print=True), lambda line: None)
-    with pytest.raises(ConfigError, match=r"was begun with --max-steps 10, and this sweep says --max-steps 11"):
+    with pytest.raises(ConfigError, match=r"was started with --max-steps 10, but this sweep has --max-steps 11"):
         run_sweep(options(data="shapes", out=tmp_path / "s", print=True, max_steps=11), lambda line: None)
 
 
@@ -162,7 +162,7 @@ def test_folders_that_are_not_this_sweeps_are_refused(tmp_path):
     with pytest.raises(RunError, match="is not empty and holds no sweep"):
         prepare_folder(experiment(("--version",)), tmp_path / "photos")
     prepare_folder(experiment(("--version",)), tmp_path / "s").release()
-    with pytest.raises(RunError, match="holds the sweep 'e', and this is 'grid'"):
+    with pytest.raises(RunError, match="holds another sweep, 'e' instead of 'grid'"):
         run_sweep(options(data="shapes", out=tmp_path / "s", print=True), print)
     with pytest.raises(RunError):
         prepare_folder(experiment(("--version",)), tmp_path / "photos" / "a.jpg" / "s")

@@ -104,7 +104,7 @@ def test_a_row_is_compared_with_the_standard_network_that_is_like_it_in_all_else
     assert [(line[0], line[1], line[5]) for line in lines] == [("uvit", "0.7", "+10.0"), ("sit", "0.7", "+20.0")]
 
 
-@pytest.mark.parametrize(("seeds", "words"), [(1, "one seed: there is no interval"), (3, "3 seeds: mean ± half")])
+@pytest.mark.parametrize(("seeds", "words"), [(1, "one seed: no interval over seeds"), (3, "3 seeds: mean ± half")])
 def test_the_table_says_how_many_seeds_it_rests_on(seeds, words):
     plan = Experiment(name="e", title="", trials=trials(seeds=seeds), quantities=(KNN,))
     text = table(plan, {trial.name: [metric("knn", 0.3)] for trial in plan.trials})

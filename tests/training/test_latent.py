@@ -136,7 +136,7 @@ def test_a_run_on_latents_resumes_bitwise_and_its_samples_are_decoded(vae, cache
     other = autoencoder(tmp_path / "other", seed=1)
     with pytest.raises(ConfigError, match=r"differs from the one .* was trained with"):
         sample(tmp_path / "whole", out=tmp_path / "more", latent=str(other))
-    with pytest.raises(RunError, match=r"data.latent.fingerprint was .* allowed on --resume: the same autoencoder"):
+    with pytest.raises(RunError, match=r"data.latent.fingerprint was .* --resume needs the same autoencoder"):
         pretrain("shapes:16", out=tmp_path / "cut", max_steps=6, resume=True, **options | {"latent": str(other)})
 
 
@@ -184,7 +184,7 @@ def test_grey_images_are_shown_to_an_autoencoder_in_colour(vae, cache, tmp_path)
     ("options", "sentence"),
     [
         ({"latent": "nowhere"}, "latent is 'nowhere'; allowed: a folder that holds an AutoencoderKL"),
-        ({"recipe": "mae-tiny"}, "latent is given, and recipe mae-tiny has none"),
+        ({"recipe": "mae-tiny"}, "latent is not an option of recipe mae-tiny"),
         ({"image_size": (31,)}, "image_size is .*; allowed: multiples of"),
     ],
 )

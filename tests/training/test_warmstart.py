@@ -42,7 +42,7 @@ def test_a_path_that_is_not_there(trained, tmp_path):
     sentence = sentence_of(trained[1], tmp_path / "nowhere")
     assert (
         "--init" in sentence
-        and "nowhere is no folder; allowed: a run, a checkpoint, a snapshot, or an encoder folder" in sentence
+        and "nowhere is not a folder; allowed: a run, a checkpoint, a snapshot, or an encoder folder" in sentence
     )
 
 
@@ -52,9 +52,7 @@ def test_a_folder_that_is_no_run(trained, tmp_path):
 
 def test_a_run_without_a_checkpoint(trained, tmp_path):
     (tmp_path / "checkpoints").mkdir()
-    assert "has no checkpoint, which alone holds the whole model; allowed: a run with a checkpoint" in sentence_of(
-        trained[1], tmp_path
-    )
+    assert "has no checkpoint, and only a checkpoint holds the whole model" in sentence_of(trained[1], tmp_path)
 
 
 @pytest.mark.parametrize("part", ["", "encoder"])

@@ -113,7 +113,7 @@ def test_a_setting_given_to_resume_is_honoured_or_refused_by_name(name, images):
     try:
         resumed = pretraining.configure(options(resume=True, **{name: later}), images, TEAM, started)
     except ConfigError as error:
-        assert str(error).startswith(f"{name} is {later!r}, and the run to be resumed has ")
+        assert str(error).startswith(f"{name} is {later!r}, but the run being resumed has ")
         return
     assert look_up(resumed, path) == RESOLVED.get(name, later) != look_up(started, path)
     if name == "compile":
@@ -133,7 +133,7 @@ def test_what_a_resume_cannot_change_is_refused(images):
     for name in ("recipe", "channels", "conditional"):
         recipe, first, later, _ = SETTINGS[name]
         started = pretraining.configure(options(**{"recipe": recipe, name: first}), images, TEAM)
-        with pytest.raises(ConfigError, match=f"^{name} is .* on --resume leave it out, or give another --out"):
+        with pytest.raises(ConfigError, match=f"^{name} is .*, but the run being resumed has .*; leave it out, or"):
             pretraining.configure(options(resume=True, **{name: later}), images, TEAM, started)
 
 
@@ -240,7 +240,7 @@ def test_a_run_is_continued_by_the_verb_that_started_it_and_from_the_same_weight
     started = Record(RunConfig(), Remembered(init=str(tmp_path / "one")))
     require_same_start("init", tmp_path / "one", started)
     require_same_start("init", None, started)
-    with pytest.raises(RunError, match=r"init is .*two', and the run to be resumed started from .*one'"):
+    with pytest.raises(RunError, match=r"init is .*two', but the run being resumed started from .*one'"):
         require_same_start("init", tmp_path / "two", started)
 
 
@@ -273,7 +273,7 @@ def test_the_real_verb_honours_defaults_that_are_given_and_says_what_changed(tmp
         "log_every": 2,
     }
     assert {path.name for path in (run / "checkpoints").glob("step-*")} == {"step-00000003", "step-00000004"}
-    with pytest.raises(ConfigError, match="recipe is 'auto', and the run to be resumed has 'demo'"):
+    with pytest.raises(ConfigError, match="recipe is 'auto', but the run being resumed has 'demo'"):
         pretrain("shapes:16", out=run, resume=True, recipe="auto")
 
 
@@ -284,5 +284,5 @@ def test_a_first_start_with_resume_begins_from_init(tmp_path, capsys):
     assert pretrain("shapes:16", out=tmp_path / "run", init=tmp_path / "from", resume=True, max_steps=1, **QUICK)
     assert f"{tmp_path / 'from'}" in capsys.readouterr().err
     assert json.loads((tmp_path / "run" / "about.json").read_text())["runtime"]["init"] == str(tmp_path / "from")
-    with pytest.raises(RunError, match=r"init is .*run', and the run to be resumed started from .*from'"):
+    with pytest.raises(RunError, match=r"init is .*run', but the run being resumed started from .*from'"):
         pretrain("shapes:16", out=tmp_path / "run", init=tmp_path / "run", resume=True)

@@ -174,7 +174,7 @@ def test_what_cannot_be_is_refused_before_a_folder_is_made(options, sentence, si
 def test_guidance_without_classes_is_refused(tmp_path):
     model = denoiser(tmp_path / "model", classes=None)
     for options in ({"guidance": 2.0}, {"classes": (0,)}):
-        with pytest.raises(ConfigError, match="was trained without classes; allowed: neither"):
+        with pytest.raises(ConfigError, match=r"is .*, but .* was trained without classes"):
             sample(model, out=tmp_path / "out", **options)
 
 
@@ -183,13 +183,13 @@ def test_a_folder_is_never_overwritten_by_accident(sit, tmp_path):
     sample(sit, out=out, n=2, steps=1)
     with pytest.raises(RunError, match=r"is not empty; give --resume .* --overwrite"):
         sample(sit, out=out, n=2, steps=1)
-    with pytest.raises(RunError, match="steps was 1 and is 2; allowed on --resume: the same"):
+    with pytest.raises(RunError, match="steps was 1 and is 2; --resume cannot change it"):
         sample(sit, out=out, n=2, steps=2, resume=True)
     assert sample(sit, out=out, n=2, steps=1, resume=True) == 2
     assert sample(sit, out=out, n=3, steps=1, overwrite=True) == 3
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-    with pytest.raises(RunError, match="holds something other than samples"):
+    with pytest.raises(RunError, match="holds other files than samples"):
         sample(sit, out=tmp_path / "mine", n=2, overwrite=True)
     assert (tmp_path / "mine" / "thesis.txt").exists()
 
@@ -205,7 +205,7 @@ def test_a_resume_keeps_what_is_not_given_and_refuses_another_value_by_name(sit,
     assert np.array_equal(levels(out), before)
     defaults = {"n": 64, "steps": 20, "guidance": 1.0, "seed": 0, "guidance_channels": "all", "sampler": "heun"}
     for name, value in defaults.items():
-        with pytest.raises(RunError, match=f"^{name} was .* and is {value!r}; allowed on --resume: the same"):
+        with pytest.raises(RunError, match=f"^{name} was .* and is {value!r}; --resume cannot change it"):
             sample(sit, out=out, resume=True, **{name: value})
 
 
@@ -217,7 +217,7 @@ def test_guesses_are_clipped_where_there_is_black_and_white(sit, tmp_path):
         sample(uvit, out=out, n=2, steps=3, clip=clip)
         assert read_json_object(out / "samples.json")["clip"] is clip
     assert not np.array_equal(levels(drawn[True]), levels(drawn[False]))
-    with pytest.raises(RunError, match="clip was True and is False; allowed on --resume: the same"):
+    with pytest.raises(RunError, match="clip was True and is False; --resume cannot change it"):
         sample(uvit, out=drawn[True], n=2, steps=3, clip=False, resume=True)
     old = {name: value for name, value in read_json_object(drawn[False] / "samples.json").items() if name != "clip"}
     write_json(drawn[False] / "samples.json", old)

@@ -1,4 +1,4 @@
-"""What can be typed? `echoless VERB ...`; parsing and printing only. `--help` loads no torch."""
+"""What does the command `echoless VERB ...` do? It parses, runs the verb and prints. `--help` imports no torch."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ USAGE = "usage: echoless VERB [arguments]        echoless help VERB explains a v
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 success, 1 some runs of a sweep failed or the doctor found something broken, 2 bad
-    input, 3 not finite, 75 stopped and to be requeued, 130 interrupted.
+    """Returns the exit code: 0 success, 1 some runs of a sweep failed or `doctor` found a problem, 2 bad input, 3 a
+    non-finite value, 75 stopped and to be requeued, 130 interrupted.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["help"]:
@@ -58,7 +58,11 @@ def _run(name: str, words: Sequence[str]) -> int:
 
 def overview() -> str:
     """Every verb with its summary, by group."""
-    lines = ["echoless: fade the identity shortcuts of a network, and measure what its features gain", "", USAGE]
+    lines = [
+        "echoless: train vision networks with fading residual shortcuts, and evaluate their frozen features",
+        "",
+        USAGE,
+    ]
     for group in dict.fromkeys(verb.group for verb in VERBS.values()):
         lines += ["", f"{group}:"]
         lines += [f"  {name:12}  {verb.summary}" for name, verb in VERBS.items() if verb.group == group]

@@ -1,6 +1,6 @@
-"""What is wrong with these words? The first mistake, in one sentence, found by walking them along the options' fields.
+"""Which argument is wrong? The first mistake, in one sentence, found by matching the words with the options.
 
-Asked only after the parser has refused the words; it decides what is said, never what is accepted.
+Called only after the parser has refused the arguments: it writes the message and does not decide what is accepted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from echoless.config.options.fields import flag, is_required, positional, word
 
 
 def explain(options: type[Any], words: Sequence[str], prog: str) -> str:
-    """The first mistake, and where to read more."""
+    """The first mistake, with the help command to read."""
     help_page = f"see {prog} --help"
     walk = _Walk(options)
     walk.over(words)

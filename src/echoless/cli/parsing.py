@@ -1,6 +1,6 @@
-"""How do typed words become options? tyro reads them over the dataclass, and prints `--help`.
+"""How are arguments parsed into options? tyro parses them with the dataclass, and prints `--help`.
 
-Where tyro refuses, `cli/mistakes.py` finds the reason in the words themselves: nothing that tyro prints is read.
+If tyro refuses, `cli/mistakes.py` finds the reason; the output of tyro is not used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Options = TypeVar("Options")
 
 
 def parse(options: type[Options], words: Sequence[str], prog: str) -> Options:
-    """The options as typed. A setting that was not given is None in Python; nobody has to type `None`."""
+    """The parsed options. A setting that was not given is None."""
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             read, unknown = tyro.cli(
@@ -43,7 +43,7 @@ def parse(options: type[Options], words: Sequence[str], prog: str) -> Options:
 
 
 def _command(options: type[Any]) -> type[Any]:
-    """The options class with tyro's annotations, which the options themselves are free of."""
+    """The options class with tyro's annotations added, so that the options do not import tyro."""
     hints, texts = get_type_hints(options), explanations(options)
     fields: list[Any] = []
     for field in dataclasses.fields(options):
@@ -63,7 +63,7 @@ def _command(options: type[Any]) -> type[Any]:
 
 
 def as_typed(hint: Any) -> Any:
-    """What can be typed for a field: a path is a word like any other."""
+    """The type that tyro parses for a field: a path is parsed as a string."""
     if hint is Path:
         return str
     origin, inner = get_origin(hint), get_args(hint)
@@ -75,7 +75,7 @@ def as_typed(hint: Any) -> Any:
 
 
 def _metavar(hint: Any) -> str | None:
-    """What stands behind a flag where tyro's word for the type would not help."""
+    """The placeholder of a value in `--help`, if tyro's default is not helpful."""
     if Path in members(hint):
         return "PATH"
     several = values_of(hint)

@@ -1,4 +1,4 @@
-"""What is the body of a model? The part whose shortcuts fade and that `RUN/encoder` holds. No torch.
+"""What is the body of a model? The network whose shortcuts fade, stored in `RUN/encoder`. No torch.
 
 A model config is a body itself (a U-ViT), or holds one in its field `encoder` (a masked autoencoder).
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class BodyConfig(Protocol):
-    """What training, evaluation and export ask of a body's config. `kind` names it in RUN/encoder/config.json."""
+    """The interface of a body's config. `kind` is its name in RUN/encoder/config.json."""
 
     @property
     def kind(self) -> str: ...
@@ -26,12 +26,12 @@ class BodyConfig(Protocol):
     def shortcuts(self) -> ShortcutConfig: ...
     @property
     def title(self) -> str:
-        """Its sizes, for people."""
+        """A short description with its sizes."""
         ...
 
     @property
     def denoises(self) -> bool:
-        """Whether it is a diffusion model, which takes a time beside the image, or an encoder of images alone."""
+        """Whether it is a diffusion model, which takes a time as well as an image."""
         ...
 
     @property
@@ -56,27 +56,27 @@ class BodyConfig(Protocol):
 
     @property
     def feature_width(self) -> int:
-        """Of the last block's output."""
+        """Width of the last block's output."""
         ...
 
     @property
     def branches(self) -> int:
-        """Residual branches; each has its shortcut."""
+        """Number of residual branches, each with one shortcut."""
         ...
 
     @property
     def fades_over(self) -> Mapping[str, int]:
-        """What the schedule counts, as `shortcuts.alphas` takes it: {"depth": blocks} or {"shortcuts": number}."""
+        """Arguments of `shortcuts.alphas`: {"depth": blocks} or {"shortcuts": number}."""
         ...
 
     @property
     def multiplications(self) -> int:
-        """Of one forward pass of one image, roughly: for estimates of time."""
+        """Approximate multiplications of one forward pass of one image, to estimate time."""
         ...
 
 
 class TransformerBody:
-    """What every body of patches and blocks derives from its own fields."""
+    """Properties that transformers derive from their fields."""
 
     __slots__ = ()
 
@@ -100,7 +100,7 @@ class TransformerBody:
 
     @property
     def blocks(self) -> int:
-        """All that shortcuts fade over."""
+        """Number of blocks over which the shortcuts fade."""
         return self.depth
 
     @property
@@ -137,7 +137,7 @@ Encoder = TypeVar("Encoder", bound=BodyConfig)
 
 
 class AroundEncoder(Generic[Encoder]):
-    """What every model that holds its body in `encoder` takes from it."""
+    """Properties that a model with a body in `encoder` takes from it."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""How is a setting refused? In one sentence: the field, its value, what is allowed."""
+"""How are settings validated? A refusal is one sentence: the field, its value, what is allowed."""
 
 from __future__ import annotations
 

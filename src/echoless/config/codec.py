@@ -1,7 +1,7 @@
-"""How does a config become JSON and come back? Strictly: an unknown key or a wrong type is refused by name.
+"""How are configs written to and read from JSON? Strictly: an unknown key or a wrong type is an error.
 
 A config that is one of several (a model, an objective) has a class variable `kind`; it is written beside the fields,
-and decides which of them is read.
+and selects the class that is read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _plain(value: Any) -> Any:
 
 
 def from_dict(cls: type[T], data: Any, field: str = "config") -> T:
-    """The config that `to_dict` wrote. `field` is the path that an error names."""
+    """The inverse of `to_dict`. `field` is the path that error messages name."""
     require(isinstance(data, Mapping), field, data, "an object with named fields")
     if (kind := getattr(cls, "kind", None)) and "kind" in data:
         require(data["kind"] == kind, f"{field}.kind", data["kind"], kind)

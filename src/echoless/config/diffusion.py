@@ -1,4 +1,4 @@
-"""What is a diffusion model made of, what does it minimise, and which sizes have a name? Frozen values; no torch.
+"""What are the settings of diffusion models (U-ViT, SiT), their objectives, and their named sizes? No torch.
 
 `uvit_preset("uvit-small")`, `sit_preset("sit-xl2", classes=1000, shortcuts=ShortcutConfig(alpha_min=0.8))`.
 """
@@ -21,7 +21,7 @@ TimeWaves = Literal["published", "diffusers"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UViTConfig(TransformerBody):
-    """A U-ViT: half of `depth` blocks in, one in the middle, half out; long skips join the last to the first."""
+    """A U-ViT: depth / 2 input blocks, one middle block, depth / 2 output blocks, joined by long skips."""
 
     kind: ClassVar[str] = "uvit"
     denoises: ClassVar[bool] = True
@@ -41,7 +41,7 @@ class UViTConfig(TransformerBody):
 
     def __post_init__(self) -> None:
         _check_denoiser(self)
-        require(self.depth % 2 == 0, "depth", self.depth, "an even number: every block out has its block in")
+        require(self.depth % 2 == 0, "depth", self.depth, "an even number: every output block has its input block")
 
     @property
     def blocks(self) -> int:
@@ -87,7 +87,9 @@ class SiTConfig(TransformerBody):
         _check_denoiser(self)
         require_one_of("time_waves", self.time_waves, get_args(TimeWaves))
         if self.long_skips:
-            require(self.depth % 2 == 0, "depth", self.depth, "an even number with long_skips, which join two halves")
+            require(
+                self.depth % 2 == 0, "depth", self.depth, "an even number with long_skips, which join the two halves"
+            )
 
     @property
     def extra_tokens(self) -> int:
@@ -143,7 +145,7 @@ class DiffusionConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FlowConfig:
-    """A stochastic interpolant from noise (time 0) to data (time 1), and what of it is predicted."""
+    """A stochastic interpolant from noise (time 0) to data (time 1), and the predicted quantity."""
 
     kind: ClassVar[str] = "flow"
 
@@ -205,7 +207,7 @@ def uvit_preset(
 ) -> UViTConfig:
     """A named size on 32 x 32: pixels for tiny and small, latents of four channels for the others, unless said.
 
-    zero_init is on where shortcuts fade, unless said: a comparison says it for both sides.
+    zero_init defaults to on if the shortcuts fade; a comparison sets it for both sides.
     """
     require_one_of("preset", name, tuple(UVIT_SIZES))
     size, shortcuts = UVIT_SIZES[name], shortcuts or ShortcutConfig()
@@ -236,7 +238,7 @@ def sit_preset(
 ) -> SiTConfig:
     """A named size on 32 x 32: pixels for tiny, latents of four channels for the others, unless said.
 
-    The published SiT is `long_skips=False` with alpha_min 1; a comparison holds the skips equal.
+    The published SiT is `long_skips=False` with alpha_min 1; a comparison uses the same skips for both sides.
     """
     require_one_of("preset", name, tuple(SIT_SIZES))
     size = SIT_SIZES[name]

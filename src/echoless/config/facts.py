@@ -1,4 +1,4 @@
-"""What must a recipe know of the data? Its size in pixels, channels, count and classes; nothing else."""
+"""What does a recipe know about the data? Image size, channels, number of images and classes."""
 
 from __future__ import annotations
 
@@ -47,6 +47,6 @@ def natural_size(facts: DataFacts) -> tuple[tuple[int, int], int]:
 
 
 def fitted(size: tuple[int, int], patch: int) -> tuple[int, int]:
-    """The largest multiple of the patch that each side holds."""
+    """Each side rounded down to a multiple of the patch size."""
     height, width = (max(patch, side // patch * patch) for side in size)
     return height, width

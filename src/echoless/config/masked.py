@@ -1,4 +1,4 @@
-"""What is minimised? One frozen value per objective; no torch."""
+"""What are the settings of the masked autoencoder's objective? No torch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What does a number mean? One table of metrics, and the record in which every number carries its protocol.
+"""Which metrics are there, and what does each mean? One table, and the record of a measured value with its protocol.
 
-Terminal, page, sweeps and the papers' experiments take titles, units and directions from `METRICS`, and from nowhere
-else. `YIELDS` has the names that `--metrics` accepts; how each is measured stands in `evaluation/registry.py`.
+Terminal, report, sweeps and the papers' experiments take titles, units and directions from `METRICS` only. `YIELDS` has
+the names that `--metrics` accepts; `evaluation/registry.py` has the functions that measure them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WIDTH = 100  # columns of a terminal
 
 @dataclass(frozen=True, slots=True)
 class MetricInfo:
-    """What is known of a metric before it is measured. `short` heads the column of a table."""
+    """Title, unit, direction and description of a metric. `short` is the heading in tables."""
 
     title: str
     short: str
@@ -169,7 +169,7 @@ YIELDS: dict[str, tuple[str, ...]] = {
 
 
 def info_of(name: str) -> MetricInfo:
-    """A metric that is not in the table, of somebody else's run, is a plain number of which more is not better."""
+    """The entry of a metric; one that is not in the table is a plain number without a direction."""
     return METRICS.get(name) or MetricInfo(name.replace("_", " ").capitalize(), name, "number", 0, "")
 
 
@@ -186,7 +186,7 @@ def _needs_samples(metrics: Iterable[str]) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metric:
-    """`protocol` says everything that decides the value: features, layer, pooling, k, folds, seed, ..."""
+    """A measured value. `protocol` has everything that determines it: features, layer, pooling, k, folds, seed, ..."""
 
     metric: str
     value: float
@@ -228,7 +228,7 @@ NAMES_OF_SETS = ("train", "test")
 
 
 class Metrics(list[Metric]):
-    """What a verb measured: a list that prints as a table, in a terminal and in a notebook."""
+    """The results of `evaluate`: a list that prints as a table, in a terminal and in a notebook."""
 
     def __str__(self) -> str:
         return table(self)
@@ -253,7 +253,7 @@ def interval_text(metric: Metric) -> str:
 
 
 def table(metrics: Sequence[Metric]) -> str:
-    """For a terminal of 100 columns: what rows share is said once above; a row says in what it differs."""
+    """For a terminal of 100 columns: protocol entries that all rows share come first; each row has its own."""
     if not metrics:
         return "nothing was measured"
     shared = shared_protocols(metrics)
@@ -285,7 +285,7 @@ def html_table(metrics: Sequence[Metric]) -> str:
 
 
 def shared_protocols(metrics: Sequence[Metric]) -> dict[str, dict[str, Any]]:
-    """What all numbers share, under "all"; then, under each metric's name, what its own numbers share besides."""
+    """Protocol entries shared by all values, under "all", and by all values of a metric, under its name."""
     everywhere = _common(metrics)
     found = {"all": everywhere}
     for name in dict.fromkeys(metric.metric for metric in metrics):
@@ -295,7 +295,7 @@ def shared_protocols(metrics: Sequence[Metric]) -> dict[str, dict[str, Any]]:
 
 
 def _common(metrics: Sequence[Metric]) -> dict[str, Any]:
-    """Entries that every protocol has with the same value; of one number alone, `features` is what tells it apart."""
+    """Entries with the same value in every protocol; for a single value all but `features`."""
     if len(metrics) < 2:
         return {key: value for metric in metrics for key, value in metric.protocol.items() if key != "features"}
     first, *others = [metric.protocol for metric in metrics]

@@ -1,4 +1,4 @@
-"""What is a model made of? Frozen values, checked when they are made; no torch."""
+"""What are the settings of shortcuts, ViT and masked autoencoder? Frozen and validated; no torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEEPEST, WIDEST = 4096, 2**17
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShortcutConfig:
-    """How the stream passes each shortcut: x <- alpha_l * x + f_l(x) for "faded", or a named baseline."""
+    """The shortcuts: x <- alpha_l * x + f_l(x) for "faded", or a baseline."""
 
     variant: Variant = "faded"
     alpha_min: float | Literal["auto"] = "auto"  # alpha of the last shortcut; 1 is a standard residual network
@@ -40,7 +40,7 @@ class ShortcutConfig:
 
     @property
     def carry(self) -> bool:
-        """Whether the stream passes beside the branches. Where it does not, no branch may start at zero."""
+        """Whether there are shortcuts at all. Without them, no branch may be zero-initialised."""
         return self.variant != "none"
 
 
@@ -97,7 +97,7 @@ class ViTConfig(TransformerBody):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MAEConfig(AroundEncoder[ViTConfig]):
-    """A masked autoencoder: a ViT encoder, and a decoder fed by long skips (the paper) or by the bottleneck alone."""
+    """A masked autoencoder: a ViT encoder, and a decoder with long skips (the paper) or without (He et al. 2022)."""
 
     kind: ClassVar[str] = "mae"
 

@@ -1,4 +1,7 @@
-"""Which sizes have a name? `mae_preset("base")`, `mae_preset("tiny-32", channels=1, alpha_min=0.7)`."""
+"""Which masked autoencoders have named sizes?
+
+`mae_preset("base")`, `mae_preset("tiny-32", channels=1, alpha_min=0.7)`.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,7 @@ def mae_preset(
 
 
 def _named(name: str) -> tuple[ViTSize, int, int]:
-    """The size, the image's side and the patch that a preset stands for."""
+    """Size name, image size and patch size of a preset."""
     require_one_of("preset", name, PRESETS)
     stem, _, side = name.rpartition("-")
     if side.isdigit():

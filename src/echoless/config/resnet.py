@@ -1,4 +1,4 @@
-"""What is a ResNet made of? Frozen values, checked when they are made; no torch."""
+"""What are the settings of a ResNet? Frozen and validated; no torch."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class ResNetConfig:
 
     @property
     def extra_tokens(self) -> int:
-        """Tokens are the places of a feature map, and nothing else."""
+        """None: the tokens are the positions of the feature map."""
         return 0
 
     @property
     def grid(self) -> None:
-        """Stages differ in their number of places."""
+        """None: the stages differ in resolution."""
         return None
 
     @property

@@ -1,4 +1,4 @@
-"""What are MoCo v3 and DINO made of? Models with a momentum encoder, and their losses; no torch."""
+"""What are the settings of MoCo v3 and DINO, and of their losses? No torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What are a classifier and its objective made of? Frozen values, checked when they are made; no torch."""
+"""What are the settings of a classifier and its objective? Frozen and validated; no torch."""
 
 from __future__ import annotations
 

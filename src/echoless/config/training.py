@@ -1,4 +1,4 @@
-"""What is a run? Everything that decides its numbers, in one frozen value; no torch.
+"""What is the config of a run? Everything that determines its results, in one frozen dataclass; no torch.
 
 `RUN/config.json` is this value with every "auto" resolved, so that a run can be repeated from it alone.
 """
@@ -71,7 +71,7 @@ class DataConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OptimConfig:
-    """How the weights move. The learning rate is base_lr * batch_size / 256, warmed up, then decayed."""
+    """Optimiser and learning-rate schedule. The peak rate is base_lr * batch_size / 256."""
 
     name: Optimizer = "adamw"
     base_lr: float = 1.5e-4
@@ -131,14 +131,14 @@ class RunConfig:
 
     @property
     def views(self) -> tuple[ViewConfig, ...]:
-        """Of every image, where the objective compares several; none where one crop is all."""
+        """The views of every image if the objective compares several; else none."""
         make: Callable[..., tuple[ViewConfig, ...]] | None = getattr(self.objective, "views", None)
         return () if make is None else make(self.model.body, self.data.crop_scale or (1.0, 1.0), self.data.flip)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RuntimeConfig:
-    """What may differ between two equal runs: where and how it runs, not what it computes."""
+    """Settings that do not change the results: where and how a run executes."""
 
     workers: int = 2
     device: str = "auto"

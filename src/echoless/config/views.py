@@ -1,4 +1,4 @@
-"""What may a view of an image look like? Frozen values, checked when they are made; no torch."""
+"""What are the augmentation settings of a view? Frozen and validated; no torch."""
 
 from __future__ import annotations
 

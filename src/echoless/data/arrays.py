@@ -102,7 +102,7 @@ class ArrayFile:
         """The member's header, if its announced size, its stored size and the file's size agree."""
         if f"{name}.npy" not in archive.namelist():
             found = ", ".join(sorted(archive.namelist())[:8]) or "nothing"
-            raise DataError(f"{self.path} holds {found}; allowed: an array named {name!r}")
+            raise DataError(f"{self.path} holds {found}; it needs an array named {name!r}")
         info = archive.getinfo(f"{name}.npy")
         if info.compress_size > self.path.stat().st_size:
             raise UntrustedFile(f"{self.path}: {name} announces {info.compress_size:,} bytes, more than the file has")
@@ -160,9 +160,9 @@ def _read_header(member: IO[bytes]) -> _Header:
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = read(member)
     if fortran and len(shape) > 1:
-        raise ValueError("columns first; allowed: rows first")
+        raise ValueError("Fortran order; arrays must be in C order")
     if dtype.hasobject:
-        raise ValueError("Python objects; allowed: numbers")
+        raise ValueError("Python objects; arrays must hold numbers")
     if any(side < 0 for side in shape):
         raise ValueError(f"shape {shape}")
     return _Header(tuple(shape), dtype, member.tell())

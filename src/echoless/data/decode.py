@@ -212,7 +212,7 @@ def to_channels(pixels_CHW: Array, channels: int | None) -> Array:
     if channels is None or have == channels:
         return pixels_CHW
     if {have, channels} - {1, 3, 4}:
-        raise Undecodable(f"{have} channels where the set has {channels}")
+        raise Undecodable(f"{have} channels, but the set has {channels}")
     if channels == 1:
         red, green, blue = pixels_CHW[:3].astype(np.uint32)
         return ((299 * red + 587 * green + 114 * blue + 500) // 1000).astype(pixels_CHW.dtype)[None]

@@ -46,8 +46,8 @@ def make_room(root: Path, allowed: int) -> str:
             gone, freed = gone + 1, freed + size
     if not gone:
         return ""
-    what = "1 decoded cache, the one" if gone == 1 else f"{gone} decoded caches, those"
-    return f"removed {what} unused for longest ({freed:,} bytes), to make room in {root} (limit: {LIMIT})"
+    what = "the least recently used decoded cache" if gone == 1 else f"the {gone} least recently used decoded caches"
+    return f"removed {what} ({freed:,} bytes) to make room in {root}; {LIMIT} sets the limit"
 
 
 def _by_last_use(root: Path) -> list[tuple[Path, int]]:

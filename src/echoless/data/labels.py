@@ -38,7 +38,7 @@ def read_label_file(file: Path, paths: Sequence[str]) -> list[int | str]:
     known: dict[str, str] = {}
     for path, label in _rows(file):
         if known.setdefault(path, label) != label:
-            raise DataError(f"labels file {file} calls {path!r} both {known[path]!r} and {label!r}; allowed: one label")
+            raise DataError(f"labels file {file} gives {path!r} two labels, {known[path]!r} and {label!r}")
     missing = [path for path in paths if path not in known]
     if missing:
         raise DataError(

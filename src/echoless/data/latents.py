@@ -105,7 +105,7 @@ def cached_latents(
         _write(folder, _encoded(images, config, encode, progress), (len(images), _FACES, *shape), images)
         moments = _read(folder, len(images), shape)
     if moments is None:
-        raise DataError(f"the latents in {folder} are not what was just written; is the disk sound?")
+        raise DataError(f"the latents in {folder} differ from what was just written; the disk may be faulty")
     return Latents(moments, config)
 
 
@@ -136,7 +136,7 @@ def _write(folder: Path, encoded: Iterable[tuple[Tensor, Array]], shape: tuple[i
             seen.update(ids_B.tolist())
         moments.flush()
         if missing := len(images) - len(images.excluded) - len(seen):
-            raise DataError(f"{missing} images could not be decoded while their latents were made; allowed: none")
+            raise DataError(f"{missing} images could not be decoded, so their latents are missing")
         about = {"shape": list(shape), "sha256": _hash(building / "moments.bin")}
         (building / "about.json").write_text(json.dumps(about))
         for name in ("moments.bin", "about.json"):

@@ -274,7 +274,7 @@ def _open_arrays(file: ArrayFile, place: _CachePlace, max_bad_fraction: float) -
         if pixels is not None:
             return _from_cache(pixels, place.root / key, common)
         raise DataError(
-            f"{file.path} is compressed and {note}; allowed: a usable cache, or np.savez instead of savez_compressed"
+            f"{file.path} is compressed and {note}; enable the cache, or save with np.savez instead of savez_compressed"
         )
     note = "no cache: the file holds decoded pixels already"
     return Images(pixels=file, shape=survey.shape, bits=survey.bits, cache_note=note, **common)
@@ -316,7 +316,7 @@ def _cached(
         reason = f"no cache: {place.root} cannot be written ({error.strerror or error}), {room}"
         if place.choice == "on":
             raise DataError(
-                f"cache is 'on' but {reason}; allowed: cache_dir on a disk with room, or cache='off'"
+                f"cache is 'on' but {reason}; give a cache_dir on a disk with room, or cache='off'"
             ) from None
         return None, reason
 

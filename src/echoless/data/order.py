@@ -41,9 +41,7 @@ def batch_indices(
     """The ids of the global batch of this step, in order."""
     per_epoch = count - len(excluded)
     if per_epoch < 1:
-        raise DataError(
-            f"the data has {count} images and {len(excluded)} of them are unusable; allowed: at least one left"
-        )
+        raise DataError(f"none of the {count} images can be used: {len(excluded)} are unreadable")
     pieces, position, missing = [], step * batch_size, batch_size
     while missing:
         epoch, offset = divmod(position, per_epoch)

@@ -34,13 +34,13 @@ class ParquetSource:
         self._image, self._label = _columns(files[0], self._tables[0].schema_arrow)
         for file, table in zip(files, self._tables):
             if _columns(file, table.schema_arrow) != (self._image, self._label):
-                raise DataError(f"{file} has other columns than {files[0]}; allowed: the same in every file")
+                raise DataError(f"{file} and {files[0]} have different columns; they must be equal")
         # One entry per row group: where it is, and the number of its first image.
         self._groups = [(f, g) for f, table in enumerate(self._tables) for g in range(table.num_row_groups)]
         sizes = [self._tables[f].metadata.row_group(g).num_rows for f, g in self._groups]
         self._first = list(accumulate(sizes, initial=0))
         if self._first[-1] == 0:
-            raise DataError(f"{files[0]} holds no rows; allowed: at least one image")
+            raise DataError(f"{files[0]} holds no rows, so no image")
         self.paths = self._read_paths()
         self.labels = self._read_labels()
         self.class_names = _class_names(self._tables[0].schema_arrow, self._label)

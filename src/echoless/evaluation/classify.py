@@ -149,8 +149,8 @@ def fold_count(labels_N: Tensor) -> int:
     typical = int(labels_N.unique(return_counts=True)[1].median())
     if typical < 2:
         raise DataError(
-            "most classes have one image, and without --test a class needs one image to learn from and one to predict; "
-            "allowed: two images or more in most classes, or --test"
+            "most classes have a single image, which cross-validation cannot split; give --test, or two or more "
+            "images of most classes"
         )
     return min(FOLDS, typical)
 

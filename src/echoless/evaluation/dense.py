@@ -151,11 +151,11 @@ def check_masks(encoder: Encoder, images: Images) -> None:
     check_channels(encoder, images)
     first = images.masks(_drawn(images, 1, 0, at_least=1)[0])
     if first is None:
-        raise DataError("the images have no masks, which tokencut and segprobe need; allowed: shapes")
+        raise DataError("tokencut and segprobe need images with masks, such as `shapes`; these images have none")
     (height, width), (rows, columns) = first.shape, encoder.image_size
     if height * columns != width * rows:
         raise DataError(
-            f"the masks are {height} x {width} and the encoder sees {rows} x {columns}; allowed: the same proportions"
+            f"the masks are {height} x {width}, the encoder input {rows} x {columns}; aspect ratios must be equal"
         )
 
 
@@ -168,7 +168,7 @@ def _classes(images: Images, ids: list[int]) -> Tensor:
     """classes_IHW: background 0, class c as c + 1."""
     truth = class_maps(images, ids)
     if truth is None:
-        raise DataError("the images have no labels, which segprobe needs; allowed: a labelled set with masks")
+        raise DataError("segprobe needs images with labels; these images have none")
     return truth
 
 

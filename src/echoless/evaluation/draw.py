@@ -80,7 +80,7 @@ def _prepare(out: Path, protocol: dict[str, Any], options: SampleOptions) -> Non
     if not out.parent.is_dir():
         raise RunError(f"{out} cannot be written: its parent folder {out.parent} does not exist")
     if out.exists() and not out.is_dir():
-        raise RunError(f"{out} is a file; allowed: a folder for the samples")
+        raise RunError(f"{out} is a file; give --out a folder")
     filled = out.is_dir() and any(out.iterdir())
     if filled and not options.resume:
         if not options.overwrite:
@@ -93,9 +93,7 @@ def _prepare(out: Path, protocol: dict[str, Any], options: SampleOptions) -> Non
         before = _recorded(out)
         for name, value in protocol.items():
             if before.get(name) != value:
-                raise RunError(
-                    f"{name} was {before.get(name)!r} and is {value!r}; allowed on --resume: the same, or another --out"
-                )
+                raise RunError(f"{name} was {before.get(name)!r} and is {value!r}; --resume cannot change it")
         clear_leftovers(out)
     (out / "parts").mkdir(parents=True, exist_ok=True)
     write_json(out / "samples.json", protocol)
@@ -104,7 +102,7 @@ def _prepare(out: Path, protocol: dict[str, Any], options: SampleOptions) -> Non
 def _require_samples(out: Path) -> None:
     """Nothing is continued or replaced that `sample` did not make."""
     if not (out / "samples.json").is_file():
-        raise RunError(f"{out} holds something other than samples; allowed: a folder that `sample` made, or a new one")
+        raise RunError(f"{out} holds other files than samples; give --out a new folder, or one that `sample` wrote")
 
 
 def _draw(

@@ -92,7 +92,7 @@ def _part(encoder: Encoder, images: Images, view: View, number: int, half: bool)
     first = number * CHUNKS_PER_PART
     found = list(chunks(encoder, images, [view], first=first, last=first + CHUNKS_PER_PART))
     if not found:
-        raise DataError(f"none of the images {number * IMAGES_PER_PART} and on can be decoded")
+        raise DataError(f"no image from number {number * IMAGES_PER_PART} on can be decoded")
     return _table(images, found, view, half)
 
 

@@ -36,9 +36,9 @@ def open_extractor(name: str, image_size: tuple[int, int], device: str = "cpu") 
         return load(name, device=device)
     file = Path(name.removeprefix(PREFIX))
     if not file.exists():
-        raise ConfigError(f"extractor is {name!r}, and there is no file {file}; allowed: inception:FILE")
+        raise ConfigError(f"extractor is {name!r}, but the file {file} does not exist")
     if not file.is_file():
-        raise UntrustedFile(f"{file} is no regular file; allowed: weights, or a TorchScript archive")
+        raise UntrustedFile(f"{file} is not a regular file; give a file of weights or a TorchScript archive")
     network = _scripted(file, device) if _is_torchscript(file) else _weights(file, device)
     return from_inception(network, name=name, fingerprint=_fingerprint(file), image_size=image_size, device=device)
 
@@ -102,7 +102,7 @@ def _scripted(file: Path, device: str) -> Network:
         try:
             model = torch.jit.load(str(file), map_location=device).eval()
         except RuntimeError as error:
-            raise UntrustedFile(f"{file} is no TorchScript archive: {' '.join(str(error).split())[:200]}") from None
+            raise UntrustedFile(f"{file} is not a TorchScript archive: {' '.join(str(error).split())[:200]}") from None
 
     def network(images_BCHW: Tensor) -> tuple[Tensor, Tensor]:
         levels = (images_BCHW * 255).round().clamp(0, 255).to(torch.uint8)

@@ -32,7 +32,7 @@ def load(
     encoder = _open(str(path), device, noise, None if latent is None else str(latent))
     for name, value in (("noise", noise), ("latent", latent)):
         if value is not None and encoder.noise is None:
-            raise ConfigError(f"{name} is {value!r}, but {path} is no diffusion model; allowed: no {name}")
+            raise ConfigError(f"{name} is {value!r}, but {path} is not a diffusion model")
     return encoder
 
 

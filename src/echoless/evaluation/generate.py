@@ -101,7 +101,7 @@ def check_request(generator: ImageGenerator, guidance: float, classes: Sequence[
     known = generator.objective.classes
     if known is None and (guidance != 1.0 or classes is not None):
         asked = f"guidance is {guidance:g}" if guidance != 1.0 else f"classes is {tuple(classes or ())}"
-        raise ConfigError(f"{asked}, and {generator.name} was trained without classes; allowed: neither of the two")
+        raise ConfigError(f"{asked}, but {generator.name} was trained without classes")
     wrong = [label for label in classes or () if known is not None and label >= known]
     if wrong or classes == ():
         raise ConfigError(f"classes is {tuple(classes or ())}; allowed: -1 (none) to {(known or 0) - 1}")

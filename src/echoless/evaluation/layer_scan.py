@@ -81,6 +81,6 @@ def _say_best(evaluation: Evaluation, chosen: dict[View, Metric]) -> None:
     best = max(chosen, key=lambda view: chosen[view].value)
     folds, rows, value = chosen[best].protocol["folds"], chosen[best].protocol["train_n"], 100 * chosen[best].value
     evaluation.say(
-        f"best layer and pooling by kNN in {folds} folds of {rows} training images: {best.layer}, {best.pooling} "
+        f"best by kNN, {folds}-fold cross-validation on {rows} training images: {best.layer}, {best.pooling} pooling "
         f"({value:.2f} %)"
     )

@@ -128,14 +128,14 @@ def _show(
     maps = {name: _table([metric for metric in metrics if metric.metric == name]) for name in names}
     path = heatmaps(
         evaluation.figures / "grid.png",
-        {f"{info_of(name).title} in five folds (%)": table for name, table in maps.items()},
+        {f"{info_of(name).title}, cross-validated (%)": table for name, table in maps.items()},
         rows_title="layer",
         columns_title="noise level (0 the image, 1 noise)",
         marked=(best.layer, f"{best.noise:g}"),
     )
     value = 100 * maps[chooser][best.layer][f"{best.noise:g}"]
     evaluation.say(
-        f"best cell by {chooser} in five folds of the training set: {best.layer} at noise {best.noise:g} "
+        f"best by {chooser}, five-fold cross-validation on the training set: {best.layer} at noise {best.noise:g} "
         f"({value:.2f} %)\nwritten: {path}"
     )
 

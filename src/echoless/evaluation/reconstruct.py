@@ -36,7 +36,7 @@ def open_mae(run: Path) -> tuple[MAE, MaskedConfig, DataConfig]:
     objective = whole.config.objective
     if not isinstance(objective, MaskedConfig):
         kind = whole.config.model.kind
-        raise RunError(f"{run} holds a model of kind {kind!r}; allowed for reconstructions: mae, a masked autoencoder")
+        raise RunError(f"reconstruct needs a masked autoencoder (kind mae), but {run} holds a model of kind {kind!r}")
     return whole.model, objective, whole.config.data
 
 

@@ -51,7 +51,7 @@ def check_samples(evaluation: Evaluation) -> None:
         )
     if evaluation.options.samples is not None and evaluation.options.draw is not None:
         raise ConfigError(
-            f"samples is {evaluation.options.samples!r} and draw is {evaluation.options.draw}; allowed: one of them"
+            f"samples is {evaluation.options.samples!r} and draw is {evaluation.options.draw}; give one of the two"
         )
     if evaluation.options.draw is not None:
         require_whole("draw", evaluation.options.draw, FEWEST)

@@ -53,7 +53,7 @@ class TrainedDenoiser:
 def open_denoiser(body: TrainedBody, *, device: str = "cpu", latent: str | None = None) -> TrainedDenoiser:
     """A body that denoises, with its objective and its autoencoder. `latent`: where the autoencoder is now."""
     if not isinstance(body.objective, DiffusionConfig | FlowConfig):
-        raise RunError(f"{body.name} does not say what it was trained to predict; allowed: diffusion, flow")
+        raise RunError(f"{body.name} does not record its objective, diffusion or flow")
     return TrainedDenoiser(
         name=body.title,
         model=body.model.to(device).eval(),
@@ -70,7 +70,7 @@ def _autoencoder(name: str, space: LatentConfig | None, given: str | None, devic
     """The autoencoder that the denoiser was trained with, and no other; None for a model of pixels."""
     if space is None:
         if given is not None:
-            raise ConfigError(f"latent is {given!r}, and {name} was trained on pixels; allowed: no --latent")
+            raise ConfigError(f"latent is {given!r}, but {name} was trained on pixels")
         return None
     folder = Path(given or space.path)
     if not folder.is_dir():

@@ -60,7 +60,7 @@ def _read_folder(path: Path) -> Foreign:
     weights = weights_of(path)
     if not config.exists() or not weights.exists():
         raise UntrustedFile(
-            f"{path} lacks config.json or model.safetensors; allowed: a folder of transformers or diffusers, or a file"
+            f"{path} lacks config.json or model.safetensors; give a transformers or diffusers folder, or a file"
         )
     return Foreign(
         path=path,

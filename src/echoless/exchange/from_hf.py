@@ -57,7 +57,7 @@ def _config(foreign: Foreign, options: ImportOptions, state: Any, prefix: str) -
         raise UntrustedFile(f"hidden_act is {foreign.settings['hidden_act']!r}; allowed: 'gelu'")
     for name in (f"{prefix}{_PATCHES}", f"{prefix}embeddings.position_embeddings", f"{prefix}layers.0.mlp.fc1.bias"):
         if name not in state:
-            raise UntrustedFile(f"the weights have no {name!r}; allowed: the state of a ViT of transformers")
+            raise UntrustedFile(f"the weights lack {name!r}; they must be the state of a ViT of transformers")
     size = foreign.settings.get("image_size")
     return vit_config(
         state[f"{prefix}{_PATCHES}"],

@@ -129,7 +129,7 @@ def _require_shared(taken: Taken, first: str, own: str) -> None:
     table = "class_embedder.embedding_table.weight"
     for name in [*names, *([table] if f"{first}.{table}" in taken.state else [])]:
         if not torch.equal(taken(f"{own}.{name}"), taken(f"{first}.{name}")):
-            raise UntrustedFile(f"{own}.{name} differs from that of the first block; allowed: one embedding for all")
+            raise UntrustedFile(f"{own}.{name} differs from that of the first block; all blocks must share it")
 
 
 def _require_plain_dit(foreign: Foreign) -> None:

@@ -18,7 +18,7 @@ class Taken:
 
     def __call__(self, name: str) -> Tensor:
         if name not in self.state:
-            raise UntrustedFile(f"the weights have no {name!r}; allowed: {self.what}")
+            raise UntrustedFile(f"the weights lack {name!r}; they must be {self.what}")
         self.names.add(name)
         return self.state[name]
 
@@ -34,7 +34,7 @@ class Taken:
 
     def refuse_the_rest(self) -> None:
         if rest := sorted(set(self.state) - self.names):
-            raise UntrustedFile(f"the weights have {rest[0]!r}; allowed: {self.what}")
+            raise UntrustedFile(f"the weights have an unexpected {rest[0]!r}; they must be {self.what}")
 
 
 def count_blocks(state: Mapping[str, Tensor], prefix: str) -> int:

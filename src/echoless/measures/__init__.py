@@ -1,4 +1,4 @@
-"""Measurements as pure functions on tensors, one protocol per file. Whatever is random takes a generator or a seed."""
+"""Measurements as pure functions on tensors, one protocol per file. Random ones take a generator or a seed."""
 
 from echoless.measures.frechet import (
     Moments,

@@ -1,6 +1,6 @@
 """How far are generated samples from real ones? Frechet distance, Inception Score, precision and recall of features.
 
-None of these means anything without the name of the extractor that made the features; it belongs to the metric.
+All of them depend on the network that extracts the features; its name is part of every reported metric.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class MomentsAccumulator:
         self.scatter_DD = torch.zeros(dim, dim, dtype=torch.float64)
 
     def update(self, features_BD: Tensor) -> None:
-        """Adds a batch. Chan et al. (1979): scatter around a mean that moves, never a difference of large sums."""
+        """Adds a batch by the stable update of Chan et al. (1979), without differences of large sums."""
         check_features("features", features_BD)
         if features_BD.shape[1] != len(self.mean_D):
             raise DataError(f"features has {features_BD.shape[1]} dimensions; allowed: {len(self.mean_D)}")
@@ -76,9 +76,7 @@ def moments(features_ND: Rows) -> Moments:
 def frechet_distance(first: Moments, second: Moments) -> float:
     """|m1 - m2|^2 + tr(C1 + C2 - 2 (C1 C2)^(1/2)), the squared 2-Wasserstein distance of two Gaussians."""
     if len(first.mean_D) != len(second.mean_D):
-        raise DataError(
-            f"the moments have {len(first.mean_D)} and {len(second.mean_D)} dimensions; allowed: the same for both"
-        )
+        raise DataError(f"the moments have {len(first.mean_D)} and {len(second.mean_D)} dimensions; they must be equal")
     return _distance(first, second, _root(first))
 
 
@@ -105,7 +103,7 @@ def frechet_interval(
     level: float = 0.95,
     resamples: int = 200,
 ) -> ConfidenceInterval:
-    """The distance of generated samples from a reference, and how far it would move with other samples.
+    """The distance of generated samples from a reference, with a bootstrap interval over the samples.
 
     A resample repeats rows, so its covariance is poorer and its distance larger than that of the samples themselves.
     The interval is therefore the spread of the resamples around their own mean, moved to the value.

@@ -1,4 +1,4 @@
-"""What may a measure be given? Finite matrices of numbers, and one whole-number label for each of their rows.
+"""How are the inputs of a measure checked and read? Finite feature matrices, and one integer label per row.
 
 Features may be a tensor or a numpy array, memory-mapped or not, in any floating type. They are read a few rows at a
 time, so that a bank larger than memory can be measured.
@@ -50,7 +50,7 @@ def check_features(name: str, features: Rows, *, at_least: int = 1) -> None:
 def check_same_width(name: str, features: Rows, other_name: str, other: Rows) -> None:
     if features.shape[1] != other.shape[1]:
         raise DataError(
-            f"{name} has {features.shape[1]} dimensions and {other_name} has {other.shape[1]}; allowed: the same number"
+            f"{name} has {features.shape[1]} dimensions and {other_name} has {other.shape[1]}; they must be equal"
         )
 
 

@@ -8,7 +8,7 @@ Rules that decide every case:
 - Equal similarity: the row that comes first in the bank is nearer. Equal votes: the smaller label wins.
 - k larger than the bank means the whole bank.
 
-Digits do not depend on chunk sizes. A matrix product's last bit may depend on its shape, so similarities are always
+Results do not depend on chunk sizes. A matrix product's last bit may depend on its shape, so similarities are always
 computed in tiles of one shape, aligned to the index and padded with zeros; the chunk size only says how many are held.
 
 Shapes: N bank rows, M queries, D dimensions, K neighbours, C classes; R bank rows of one chunk, Q queries of one tile.
@@ -113,7 +113,7 @@ def nearest_neighbours(
 
 
 def _scan(tiles: list[tuple[int, Tensor]], n: int, queries_MD: Rows, first_query: int, search: _Nearest) -> None:
-    """Feeds one tile of queries with the similarities to each of the bank's (first row, unit rows) in turn."""
+    """Updates one tile of queries with the similarities to each tile of the bank, (first row, unit rows), in turn."""
     queries_QD = _unit_tile(queries_MD, first_query, QUERY_TILE)
     similarities_QT = torch.empty(QUERY_TILE, BANK_TILE)  # small enough to stay in the cache
     for row, bank_DT in tiles:
@@ -126,7 +126,7 @@ def _scan(tiles: list[tuple[int, Tensor]], n: int, queries_MD: Rows, first_query
 def memory_estimate(
     bank_rows: int, queries: int, dim: int, k: int = 20, bank_chunk: int = BANK_CHUNK, threads: int = 2
 ) -> int:
-    """Bytes that `nearest_neighbours` may need beyond the features themselves, were the bank in the worst of orders.
+    """Bytes that `nearest_neighbours` may need besides the features, for the worst order of the bank.
 
     1,281,167 x 768 against 50,000: 277 MB of unit rows, some still being read, and 36 MB of results; per thread 8 MB of
     similarities, 6 MB of queries and, in the worst of orders, 150 MB of candidates (in a random order, below 5 MB).

@@ -1,4 +1,4 @@
-"""Where is the minimum of multinomial logistic regression?
+"""How is multinomial logistic regression fitted? Preconditioned L-BFGS on
 
     sum over rows of -log softmax(x W^T + b)[target]  +  penalty / 2 * |W|^2,        divided by the number of rows N
 

@@ -1,4 +1,4 @@
-"""How well does a linear layer on frozen features classify? Three protocols, each by its name.
+"""How well does a linear layer on frozen features classify? Three named protocols.
 
 - `quick_probe`: multinomial logistic regression on standardised features, to convergence. The default.
 - `imagenet100_probe`: the protocol of arXiv:2404.10947 on ImageNet-100: AdamW, 200 epochs, no augmentation.
@@ -37,7 +37,7 @@ class LinearProbe:
     settings: dict[str, float]
 
     def logits(self, features_MD: Rows) -> Tensor:
-        """Always computed in zero-padded tiles of one shape, so that a row's digits do not depend on its neighbours."""
+        """Always computed in zero-padded tiles of one shape, so that a row's result does not depend on other rows."""
         check_features("features", features_MD)
         if features_MD.shape[1] != len(self.mean_D):
             raise DataError(
@@ -194,7 +194,7 @@ def _check_batch(features_BD: Tensor, labels_B: Tensor, dim: int, classes: int) 
 
 
 def _linear_head(dim: int, classes: int) -> nn.Linear:
-    """Zeros, and no draw from the global generator; the caller initialises from its own."""
+    """A zero-initialised linear layer that does not use the global generator."""
     head: nn.Linear = nn.utils.skip_init(nn.Linear, dim, classes)
     nn.init.zeros_(head.weight)
     nn.init.zeros_(head.bias)
@@ -210,9 +210,7 @@ def _descend(optimizer: torch.optim.Optimizer, logits_BC: Tensor, targets_B: Ten
 def _finished(mean_D: Tensor, scale_D: Tensor, head: nn.Linear, classes_C: Tensor, settings: dict) -> LinearProbe:
     weight_DC = head.weight.detach().T.contiguous()
     if not weight_DC.isfinite().all():
-        raise DataError(
-            f"the probe diverged with {settings}; allowed: features of a scale that its learning rate can follow"
-        )
+        raise DataError(f"the probe diverged with {settings}; the features may be too large for its learning rate")
     return LinearProbe(mean_D, scale_D, weight_DC, head.bias.detach(), classes_C, settings)
 
 

@@ -1,4 +1,4 @@
-"""How many directions do the features use? Three measures with three names, because they are three different numbers.
+"""What is the effective rank of the features? Three definitions that give different numbers, each with its own name.
 
 | name          | the N x D matrix whose singular values s count       | weights p          | value  |
 |---------------|------------------------------------------------------|--------------------|--------|
@@ -7,8 +7,8 @@
 | rankme        | the embeddings as they are                           | s_i / sum s + 1e-7 | exp(H) |
 
 H is the entropy in nats. The singular values come from a QR decomposition updated with one block of rows after another,
-in float64: the N x N covariance of the paper is never formed, nothing is squared before its time, and there is no chunk
-size for the digits to depend on.
+in float64: the N x N covariance of the paper is never formed, no precision is lost by squaring, and the result does not
+depend on a chunk size.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def confusion_matrix(clusters_X: Tensor, truth_X: Tensor, clusters: int, classes
     """Pixels in cluster i (row) and class j (column); arguments of any, equal, shape."""
     if clusters_X.shape != truth_X.shape:
         raise DataError(
-            f"clusters and masks have shapes {tuple(clusters_X.shape)} and {tuple(truth_X.shape)}; allowed: the same"
+            f"clusters and masks have shapes {tuple(clusters_X.shape)} and {tuple(truth_X.shape)}; they must be equal"
         )
     kept = truth_X != void
     cluster, label = clusters_X[kept].long(), truth_X[kept].long()

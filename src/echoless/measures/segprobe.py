@@ -1,6 +1,6 @@
 """How well does a linear layer on frozen patch features segment? Fitted on patches, scored on pixels.
 
-A patch is taught as the class of most of its pixels. The probe is `quick_probe`, logistic regression to convergence;
+The label of a patch is the class of most of its pixels. The probe is `quick_probe`, logistic regression to convergence;
 its class for each patch of a held-out image is enlarged to the pixels and compared with the masks.
 
 Shapes: I images, P = h * w patches, D dimensions, H x W pixels, C classes.
@@ -44,7 +44,7 @@ def segment(probe: LinearProbe, tokens_IPD: Tensor, grid: tuple[int, int], size:
 
 
 def confusion_per_image(guess_IHW: Tensor, truth_IHW: Tensor, classes: int) -> Tensor:
-    """confusion_ICC: pixels said to be i (row) that are j (column), image by image, so that images can be redrawn."""
+    """confusion_ICC: pixels said to be i (row) that are j (column), per image, for bootstrap over images."""
     return torch.stack([confusion_matrix(g, t, classes, classes) for g, t in zip(guess_IHW, truth_IHW)])
 
 

@@ -14,7 +14,7 @@ Apply = Callable[[Tensor], Tensor]
 
 
 class Extremes(NamedTuple):
-    """The largest and the smallest singular value; `exact` or found by Lanczos, which only ever narrows the range."""
+    """The largest and the smallest singular value; `exact`, or by Lanczos, which underestimates their ratio."""
 
     largest: float
     smallest: float
@@ -41,9 +41,9 @@ def extreme_singular_values(matrix_MN: Tensor, rank: int) -> Extremes:
 
 # Golub & Kahan 1965: A V = U B with B bidiagonal.
 def lanczos_singular_values(apply: Apply, apply_transposed: Apply, start_N: Tensor, steps: int) -> Extremes:
-    """From products with A and A^T alone. The start decides the space: what A^T never leaves is never entered.
+    """From products with A and A^T only, in the Krylov space of the start vector.
 
-    Every new vector is made orthogonal to all before it, twice, so that no value is found again as a ghost.
+    Every new vector is orthogonalised twice against all earlier ones, to avoid spurious copies of singular values.
     """
     right, left = [start_N / start_N.norm()], list[Tensor]()
     diagonal, above = list[float](), list[float]()

@@ -1,4 +1,4 @@
-"""Which image regions do the features put together? The layer-distributed spectral embedding of Zhang et al. (2024).
+"""Which image regions have similar features? The layer-distributed spectral embedding of Zhang et al. (2024).
 
 Tokens are nodes, cosine similarities are edges, and the leading eigenvectors of the normalised graph group the tokens
 that belong together, within and across images. Several layers share one embedding: their graphs are averaged.

@@ -1,4 +1,4 @@
-"""Which samples are held out? Folds that hold an equal share of every class."""
+"""How are cross-validation folds made? Stratified by class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How do independent pieces of work share the cores? Each piece on one thread, several pieces at a time."""
+"""How do independent tasks share the cores? One thread per task, several tasks at a time."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import torch
 def one_thread_each() -> Iterator[ThreadPoolExecutor]:
     """As many threads as torch may use, each computing alone.
 
-    Whole pieces in parallel need no meeting after every operation, and no digit of a piece depends on how many threads
-    there are. For one caller at a time: how many threads torch uses is a setting of the process.
+    Parallel tasks need no synchronisation after every operation, and the result of a task does not depend on the number
+    of threads. For one caller at a time, because the thread count of torch is a setting of the process.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the caller too: what its own team leaves behind would spin on a core that others need

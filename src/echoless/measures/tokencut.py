@@ -109,7 +109,7 @@ def mask_iou(masks_IHW: Tensor, others_IHW: Tensor) -> Tensor:
     """iou_I of each mask with the other of the same image; 1 where both are empty."""
     if masks_IHW.shape != others_IHW.shape:
         shapes = f"{tuple(masks_IHW.shape)} and {tuple(others_IHW.shape)}"
-        raise DataError(f"masks have shapes {shapes}; allowed: the same")
+        raise DataError(f"masks have shapes {shapes}; they must be equal")
     both = (masks_IHW & others_IHW).flatten(1).sum(dim=1).double()
     either = (masks_IHW | others_IHW).flatten(1).sum(dim=1)
     return torch.where(either > 0, both / either.clamp(min=1), 1.0)

@@ -1,4 +1,4 @@
-"""What do the features look like in two dimensions?"""
+"""How are features mapped to two dimensions? With t-SNE."""
 
 from __future__ import annotations
 

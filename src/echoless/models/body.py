@@ -1,4 +1,4 @@
-"""What is kept of a model? Its body: the network whose features are used; all else serves the objective.
+"""Which part of a model is kept after training? Its body, the network whose features are used.
 
 A model is its own body (a diffusion transformer), or is built around one, its `encoder`.
 """
@@ -14,14 +14,14 @@ from echoless.models.features import Features
 
 
 class Backbone(nn.Module):
-    """A network that is kept as it is."""
+    """A network that is its own body."""
 
     @property
     def body(self) -> Any:
         return self
 
     def share_encoder(self) -> None:
-        """After weights were loaded into the body: it has no copies that would have to follow."""
+        """Called after weights were loaded into the body; a body has no copies to update."""
 
 
 class EncoderModel(nn.Module):
@@ -34,7 +34,7 @@ class EncoderModel(nn.Module):
         return self.encoder
 
     def share_encoder(self) -> None:
-        """After weights were loaded into `encoder`: copies of it, where a model has any, take them over."""
+        """Called after weights were loaded into `encoder`: copies them to a momentum encoder or teacher, if any."""
 
     def features(self, images_BCHW: Tensor, only: Collection[str] | None = None) -> Features:
         """The encoder's features of whole images: see `ViT.features`."""

@@ -33,7 +33,7 @@ class Classifier(EncoderModel):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, images_BCHW: Tensor, drop_path_BS: Tensor | None = None) -> Tensor:
-        """drop_path_BS: the factor of each of the S branches, for each sample."""
+        """drop_path_BS: the drop-path factor of each of the S branches, for each sample."""
         encoder, tokens_BTD = self.config.encoder, self.encoder(images_BCHW, drop_path_BS=drop_path_BS)
         pooled_BD = pool(
             tokens_BTD, self.config.pooling, extra_tokens=encoder.extra_tokens, class_token=encoder.has_class_token

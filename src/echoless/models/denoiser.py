@@ -1,4 +1,4 @@
-"""What do the two diffusion transformers share? Embeddings of time and label, features. (Legend: layers.py.)"""
+"""What do U-ViT and SiT share? Embeddings of time and label, and named features. (Legend: layers.py.)"""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Denoiser(Backbone):
         if time_B.shape != images_BCHW.shape[:1]:
             raise ValueError(f"time has the shape {tuple(time_B.shape)}; allowed: {tuple(images_BCHW.shape[:1])}")
         if labels_B is not None and self.config.classes is None:
-            raise ValueError("labels were given to a model without classes; allowed: labels_B=None")
+            raise ValueError("labels were given to a model without classes; pass labels_B=None")
 
     @property
     def shortcuts(self) -> list[Shortcut]:
@@ -89,5 +89,5 @@ class Denoiser(Backbone):
 
     @property
     def shortcut_record(self) -> dict[str, Any]:
-        """What travels with the weights, so that they are never used under another schedule."""
+        """Stored with the weights, so that they are never used with other shortcuts."""
         return shortcut_record(self.config.shortcuts.variant, self.shortcuts)

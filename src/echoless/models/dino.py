@@ -1,4 +1,4 @@
-"""What are student and teacher of DINO (arXiv:2104.14294)? Encoders with heads; the teacher is the moving average.
+"""What are student and teacher in DINO (arXiv:2104.14294)? Encoders with heads; the teacher is an EMA of the student.
 
 The teacher and the centre of its outputs are part of every checkpoint; `RUN/encoder` is the teacher's encoder.
 (Legend: models/layers.py; K prototypes.)
@@ -73,7 +73,7 @@ class DINO(EncoderModel):
 
     @torch.no_grad()
     def notice(self, scores: list[Tensor]) -> None:
-        """Add the teacher's scores of a part of a batch to the sum that `move_centre` uses."""
+        """Add the teacher's scores of a micro-batch to the sum that `move_centre` uses."""
         count = sum(len(part) for part in scores)
         self.seen[:-1] += torch.cat(scores).float().sum(dim=0)
         self.seen[-1] += count
@@ -81,13 +81,13 @@ class DINO(EncoderModel):
     # Eq. (4), arXiv:2104.14294.
     @torch.no_grad()
     def move_centre(self, momentum: float) -> None:
-        """Towards the mean of the scores of this step, over all processes."""
+        """EMA update of the centre with the mean score of this step, over all processes."""
         seen = total(self.seen)
         self.centre.lerp_(seen[:-1] / seen[-1].clamp(min=1), 1 - momentum)
         self.seen.zero_()
 
     def follow(self, momentum: float) -> None:
-        """The teacher moves towards the student."""
+        """EMA update of the teacher."""
         follow(self.teacher, self.student, momentum)
 
     def share_encoder(self) -> None:

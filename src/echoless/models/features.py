@@ -1,4 +1,4 @@
-"""Which tensor is the feature? Every intermediate has a name, and pooling is an explicit choice.
+"""Which tensor is the feature? Every intermediate has a name, and the pooling is chosen explicitly.
 
 Names, in the order of the stream: `embed`, then for block 03 `block03/attn` (the branch), `block03/+attn` (the stream
 after it), `block03/mlp`, `block03/+mlp`, and `norm` where the model ends in one; `block09/+skip` is the stream

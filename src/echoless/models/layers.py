@@ -1,4 +1,4 @@
-"""What are the parts of a transformer here?
+"""Which layers are the transformers built from?
 
 Shape suffixes, used in all of `models`:
   B batch   C channels   H, W height and width   N patches of an image   P values in a patch, p * p * C
@@ -24,7 +24,7 @@ Note = Callable[[str, Tensor], None]
 
 
 def ignore(name: str, value: Tensor) -> None:
-    """The observer of a training step: records nothing."""
+    """The default observer: records no intermediates."""
 
 
 def patchify(images_BCHW: Tensor, patch: int) -> Tensor:
@@ -53,7 +53,7 @@ def sincos_positions(grid: tuple[int, int], width: int) -> Tensor:
 
 
 def resample_positions(positions_ND: Tensor, grid: tuple[int, int], new_grid: tuple[int, int]) -> Tensor:
-    """A table made for one grid, read at another: bicubic, so that an encoder takes images of any size."""
+    """Position embeddings of one grid, interpolated (bicubic) to another, for images of another size."""
     if grid == new_grid:
         return positions_ND
     table = positions_ND.T.reshape(1, -1, *grid)
@@ -62,7 +62,7 @@ def resample_positions(positions_ND: Tensor, grid: tuple[int, int], new_grid: tu
 
 
 def linear(inputs: int, outputs: int, bias: bool = True) -> nn.Linear:
-    """A linear layer without weights yet: `initialise` draws them, from a generator."""
+    """A linear layer with uninitialised weights; `initialise` draws them from a generator."""
     return nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias, device=torch.get_default_device())
 
 
@@ -97,7 +97,7 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    """A pre-norm transformer block; how its two branches join the stream is given from outside."""
+    """A pre-norm transformer block; its two shortcuts are passed in."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ def drop_path(branch: Tensor, factors_BS: Tensor | None, index: int) -> Tensor:
 
 
 def build_shortcuts(depth: int, shortcuts: ShortcutConfig) -> list[tuple[Shortcut, Shortcut]]:
-    """For every block the shortcuts of its attention and of its MLP, as the schedule has them."""
+    """The shortcuts of attention and MLP of every block, with the alphas of the schedule."""
     schedule = alphas(
         depth,
         alpha_min=shortcuts.alpha_min,
@@ -182,7 +182,7 @@ def initialise(module: nn.Module, *, zero_branches: bool, generator: torch.Gener
 
 
 def silence_branches(module: nn.Module) -> None:
-    """Every branch starts at zero."""
+    """Zero-initialise the last linear layer of every branch."""
     for block in module.modules():
         if isinstance(block, Block):
             nn.init.zeros_(block.attn.proj.weight)
@@ -190,7 +190,7 @@ def silence_branches(module: nn.Module) -> None:
 
 
 def take_rows(x_BND: Tensor, ids_BK: Tensor) -> Tensor:
-    """For every sample its own rows: (B, K, D). One copy per row, where `gather` would copy value by value."""
+    """Select rows per sample: (B, K, D). Faster than `gather`, which copies value by value."""
     B, N, D = x_BND.shape
     offsets = torch.arange(0, B * N, N, device=x_BND.device)[:, None]
     return x_BND.reshape(B * N, D).index_select(0, (ids_BK + offsets).flatten()).view(B, -1, D)

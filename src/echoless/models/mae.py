@@ -1,8 +1,8 @@
-"""How are hidden patches predicted from visible ones? A masked autoencoder with two decoders. (Legend: layers.py.)
+"""How are masked patches predicted from visible ones? A masked autoencoder with two decoders. (Legend: layers.py.)
 
-The decoder works on tokens in shuffled order, visible ones first: attention does not care about order, positions are
-added in the same order, and patches are put back in place only to show a picture. The loss needs the
-hidden patches only, so they alone are predicted.
+The decoder works on tokens in shuffled order, visible ones first: attention is permutation equivariant, positions are
+added in the same order, and patches are unshuffled only to show an image. Only the hidden patches are predicted,
+because only they enter the loss.
 """
 
 from __future__ import annotations
@@ -74,17 +74,17 @@ class _BlockOutputs:
 
 
 def tap_blocks(depth: int, decoder_depth: int) -> tuple[int, ...]:
-    """The encoder blocks whose output a skip takes, deepest first, one for each decoder block that gets one.
+    """The encoder blocks that feed a long skip, deepest first, one per decoder block with a skip.
 
-    After every second block, as the paper has it; further apart where the decoder is too shallow to take them all,
-    so that every skip is used, and the last block is always among them.
+    Every second block, as in the paper; further apart if the decoder has too few blocks for all skips. The last block
+    is always included.
     """
     stride = max(2, math.ceil(depth / decoder_depth))
     return tuple(range(depth - 1, -1, -stride))
 
 
 class LongSkip(nn.Module):
-    """Adds MLP([encoder, decoder]) to the decoder's tokens, with a learned token where the encoder saw nothing."""
+    """Adds MLP([encoder, decoder]) to the decoder's tokens, with a learned token for patches that were masked."""
 
     def __init__(self, width: int, encoder_width: int) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class _Decoder(nn.Module):
 
 
 class LongSkipDecoder(_Decoder):
-    """The paper's: starts from its own tokens; the encoder's features enter through skips only, deepest first."""
+    """The paper's decoder: starts from learned tokens; encoder features enter only through skips, deepest first."""
 
     def __init__(self, config: MAEConfig, generator: torch.Generator | None) -> None:
         super().__init__(config)
@@ -159,7 +159,7 @@ class LongSkipDecoder(_Decoder):
 
 
 class PlainDecoder(_Decoder):
-    """He et al. 2022: the bottleneck, mask tokens in the hidden places, positions."""
+    """He et al. 2022: the last encoder output, mask tokens for hidden patches, and positions."""
 
     def __init__(self, config: MAEConfig, generator: torch.Generator | None) -> None:
         super().__init__(config)

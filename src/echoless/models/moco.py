@@ -56,7 +56,7 @@ class MoCo(EncoderModel):
         return Pairs(queries, keys)
 
     def follow(self, momentum: float) -> None:
-        """The momentum encoder and its projector move towards the trained ones."""
+        """EMA update of the momentum encoder and its projector."""
         follow(self.slow_encoder, self.encoder, momentum)
         follow(self.slow_projector, self.projector, momentum)
 

@@ -56,15 +56,15 @@ DENOISERS = tuple(kind for kind, architecture in BODIES.items() if architecture.
 
 
 def build(config: Any, generator: torch.Generator | None = None) -> Any:
-    """The network of a config, of either table; its weights are those of its constructor, to be loaded over."""
+    """The network of a config, of either table, to load weights into."""
     return (BODIES | MODELS)[config.kind].model(config, generator)
 
 
 def fresh(config: Any, generator: torch.Generator) -> Any:
-    """A network as training starts it: here, and nowhere else, is the start of blocks without shortcuts decided.
+    """A network initialised for training; the only place that applies the skipless initialisation.
 
-    `init_scheme` alone asks for it, in every model with a ViT, and no variant of the shortcuts implies it: comparisons
-    need both starts. It costs a decomposition per block, so networks that are read from a file go without (`build`).
+    Only `init_scheme` selects it, in every model with a ViT; no shortcut variant implies it, because comparisons need
+    both initialisations. It needs a decomposition per block, so `build` skips it for networks read from a file.
     """
     model = build(config, generator)
     body = config.body

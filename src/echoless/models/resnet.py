@@ -1,4 +1,4 @@
-"""How does a residual network of convolutions fade? Every block's shortcut, projections included.
+"""How are the shortcuts of a ResNet faded? In every block, projection shortcuts included.
 
 ResNet-18 of arXiv:1512.03385 with blocks repeated in its third stage, as section B.2 of arXiv:2404.10947 has it:
 x <- ReLU(alpha_l * P_l(x) + f_l(x)), where P_l is the identity or, where the size changes, a 1 x 1 convolution.
@@ -89,12 +89,12 @@ class ResNet(Backbone):
             raise ValueError(f"images have the shape {shape}; allowed: (batch, {self.config.channels}, height, width)")
 
     def head_norm(self) -> nn.Module:
-        """Between the pooled feature and a linear head there is none: batch norms precede it."""
+        """No norm before the linear head: the blocks end in batch norms."""
         return nn.Identity()
 
     @property
     def shortcut_record(self) -> dict[str, Any]:
-        """What travels with the weights, so that they are never used under another schedule."""
+        """Stored with the weights, so that they are never used with other shortcuts."""
         shortcuts = [block.shortcut for block in self.blocks if isinstance(block, ConvBlock)]
         return shortcut_record(self.config.shortcuts.variant, shortcuts)
 
@@ -105,7 +105,7 @@ def tokens(x_BCHW: Tensor) -> Tensor:
 
 
 def convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
-    """Without weights yet and without a bias: a batch norm follows."""
+    """Uninitialised, and without a bias because a batch norm follows."""
     settings: dict[str, Any] = {"stride": stride, "padding": kernel // 2, "bias": False}
     return nn.utils.skip_init(nn.Conv2d, inputs, outputs, kernel, **settings, device=torch.get_default_device())
 

@@ -91,5 +91,5 @@ class UViT(Denoiser):
 
 
 def _conv3x3(channels: int) -> nn.Conv2d:
-    """Without weights yet, as `linear`."""
+    """Uninitialised, as `linear`."""
     return nn.utils.skip_init(nn.Conv2d, channels, channels, 3, padding=1, device=torch.get_default_device())

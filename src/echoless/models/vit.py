@@ -102,17 +102,17 @@ class ViT(Backbone):
 
     @property
     def shortcut_record(self) -> dict[str, Any]:
-        """What travels with the weights, so that they are never used under another schedule."""
+        """Stored with the weights, so that they are never used with other shortcuts."""
         return shortcut_record(self.config.shortcuts.variant, [branch.shortcut for branch in self.branches()])
 
     # What shortcuts/fold.py needs to know of a network.
 
     def name_plain_shortcuts(self) -> None:
-        """After folding: the config names the shortcuts that are there."""
+        """Called after folding: sets the config to plain shortcuts."""
         self.config = replace(self.config, shortcuts=ShortcutConfig(variant="identity", alpha_min=1.0))
 
     def embeddings(self) -> list[Tensor]:
-        """All that is added up to the stream's first value."""
+        """The embeddings that form the first value of the stream."""
         return [self.patch_embed.weight, self.patch_embed.bias, self.cls_token, self.positions]
 
     def branches(self) -> list[PreNormBranch]:

@@ -1,4 +1,4 @@
-"""What is minimised: (model, batch, draws) -> loss."""
+"""Objectives: (model, batch, draws) -> loss; and samplers."""
 
 from echoless.objectives.diffusion import DiffusionObjective
 from echoless.objectives.distillation import DINOObjective, distillation_loss, teacher_targets

@@ -42,7 +42,7 @@ class DiffusionObjective:
         return uniform_B
 
     def network_time(self, t: Tensor) -> Tensor:
-        """What the network is given for a time of the path."""
+        """The time as the network takes it."""
         if isinstance(self.path, Discrete):
             return t * self.path.steps - (1 - self.config.first_step)
         return t * VP_TIME_SCALE

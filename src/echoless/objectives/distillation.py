@@ -19,13 +19,13 @@ LARGE_VIEWS = 2  # those that the teacher sees
 
 # Eq. (1) and (4), arXiv:2104.14294.
 def teacher_targets(scores_BK: Tensor, centre_K: Tensor, temperature: float | Tensor) -> Tensor:
-    """Centred and sharpened."""
+    """The teacher's output, centred and sharpened."""
     return ((scores_BK.float() - centre_K) / temperature).softmax(dim=-1)
 
 
 # Eq. (3), arXiv:2104.14294, as a mean over the pairs.
 def distillation_loss(targets: list[Tensor], students: list[Tensor], temperature: float) -> Tensor:
-    """targets: of the teacher for the first views; students: scores for all views. No view is compared with itself."""
+    """targets: teacher outputs for the large views; students: scores for all views. No view is compared with itself."""
     said = [(scores.float() / temperature).log_softmax(dim=-1) for scores in students]
     pairs = [
         -(target * log_p).sum(dim=-1).mean()
@@ -55,7 +55,7 @@ class DINOObjective:
         return distillation_loss(targets, model.student(views), self.config.student_temperature)
 
     def before_update(self, model: nn.Module, step: int) -> None:
-        """The last layer stays as it is at first, so that its noise does not become the features'."""
+        """Freezes the last layer during the first steps, as in DINO, to stabilise training."""
         assert isinstance(model, DINO)
         if step < self.config.freeze_prototypes * self.steps:
             model.student.head.prototypes.grad = None

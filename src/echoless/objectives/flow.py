@@ -22,7 +22,7 @@ class TimeInterval(NamedTuple):
 
 # As in the code of arXiv:2401.08740: what keeps every division away from zero.
 def training_interval(config: FlowConfig) -> TimeInterval:
-    """All of [0, 1] for the velocities that are finite there."""
+    """All of [0, 1] where the velocity is finite everywhere; a shorter interval elsewhere."""
     if config.interpolant == "vp":
         return TimeInterval(0.0, 1.0 - 1e-5)
     return TimeInterval(0.0, 1.0) if config.prediction == "velocity" else TimeInterval(1e-3, 1.0 - 1e-3)
@@ -30,7 +30,7 @@ def training_interval(config: FlowConfig) -> TimeInterval:
 
 # The same for sampling.
 def sampling_interval(config: FlowConfig) -> TimeInterval:
-    """Where an ODE is solved; an SDE ends earlier, where its last step begins."""
+    """The interval of ODE samplers; an SDE ends earlier, where its last step begins."""
     if config.interpolant == "vp":
         return TimeInterval(0.0, 1.0 - 1e-3)
     return training_interval(config)
@@ -58,7 +58,7 @@ class FlowObjective:
         return (self.weight(at) * self.error(predicted, images_BCHW, noise, at).square()).mean()
 
     def error(self, predicted: Tensor, images_BCHW: Tensor, noise: Tensor, at: Point) -> Tensor:
-        """What is squared. A score is compared after multiplication by s, where its target is -noise."""
+        """The error that is squared. A score is multiplied by s first, so that its target is -noise."""
         if self.prediction == "velocity":
             return predicted - at.velocity(images_BCHW, noise)
         return predicted - noise if self.prediction == "noise" else predicted * at.s + noise
@@ -75,5 +75,5 @@ class FlowObjective:
         return start + (end - start) * uniform_B
 
     def network_time(self, t: Tensor) -> Tensor:
-        """What the network is given for a time of the path."""
+        """The time as the network takes it."""
         return t

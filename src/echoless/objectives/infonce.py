@@ -1,6 +1,6 @@
 """What does MoCo v3 minimise? InfoNCE: classify the other view of an image among those of the whole batch.
 
-The denominator repels every other image of the batch: it spreads features out, where fading draws them together.
+The denominator repels all other images of the batch, which raises the rank of the features; fading lowers it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from echoless.objectives.objective import Draws
 
 # Eq. (1), arXiv:2104.02057, times 2 * temperature as in algorithm 1 there.
 def info_nce(queries_BD: Tensor, keys_ND: Tensor, first: int, temperature: float) -> Tensor:
-    """Query i belongs to key first + i; a scalar, the mean over the queries."""
+    """The positive of query i is key first + i; returns the mean over the queries."""
     logits_BN = F.normalize(queries_BD.float(), dim=1) @ F.normalize(keys_ND.float(), dim=1).T / temperature
     own_B = first + torch.arange(len(queries_BD), device=queries_BD.device)
     return 2 * temperature * F.cross_entropy(logits_BN, own_B)
@@ -27,7 +27,7 @@ def info_nce(queries_BD: Tensor, keys_ND: Tensor, first: int, temperature: float
 
 # Section 4.1 of arXiv:2104.02057, after arXiv:2006.07733.
 def rising_momentum(start: float, progress: float) -> float:
-    """From `start` to 1, along half a cosine."""
+    """Momentum that rises from `start` to 1 along half a cosine."""
     return 1 - (1 - start) * (1 + math.cos(math.pi * progress)) / 2
 
 

@@ -38,7 +38,7 @@ def masking_from_noise(noise_BN: Tensor, ratio: float) -> Masking:
 
 # Section 3 of arXiv:2111.06377, "Reconstruction target".
 def patch_targets(patches_BMP: Tensor, normalize: bool) -> Tensor:
-    """The pixels themselves, or each patch brought to zero mean and unit variance."""
+    """The pixels, or each patch normalised to zero mean and unit variance."""
     if not normalize:
         return patches_BMP
     variance, mean = torch.var_mean(patches_BMP, dim=-1, keepdim=True)

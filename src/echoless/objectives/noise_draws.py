@@ -26,7 +26,7 @@ def hide_labels(labels_B: Tensor | None, draws: Draws, classes: int | None, drop
     if classes is None:
         return None
     if labels_B is None:
-        raise ConfigError(f"classes is {classes} and the data has no labels; allowed: labelled data, or no classes")
+        raise ConfigError(f"the model has {classes} classes, but the data has no labels")
     return torch.where((draws["label"] < dropout) | (labels_B < 0), classes, labels_B)
 
 

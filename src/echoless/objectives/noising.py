@@ -1,4 +1,4 @@
-"""What is a diffusion model given for a noise level? The image with that much noise, and its time."""
+"""How is an image noised for a diffusion model? To a given noise level, with the matching time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must an objective offer to be trained? Its draws for a global batch, and the loss of a part of it."""
+"""What is the interface of an objective? Random draws for a global batch, and the loss of a part of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Draws = dict[str, Tensor]  # everything random about a batch; the first axis is 
 
 
 class Objective(Protocol):
-    """Draws are made for the global batch and sliced by sample, so that ranks and pieces see what one process sees."""
+    """Draws are made for the global batch and sliced by sample, so that the result does not depend on ranks."""
 
     def draw(self, batch_size: int, seed: int, step: int) -> Draws: ...
 
@@ -22,14 +22,14 @@ class Objective(Protocol):
 
 @runtime_checkable
 class Teaching(Protocol):
-    """An objective whose model holds more than gradients move: a slower copy of itself, a running mean."""
+    """An objective whose model has state besides its parameters: a momentum encoder, a running centre."""
 
     def before_update(self, model: nn.Module, step: int) -> None:
-        """When the gradients of `step` are there."""
+        """Called after the backward pass of `step`."""
         ...
 
     def after_update(self, model: nn.Module, step: int) -> None:
-        """When the optimiser has moved the weights."""
+        """Called after the optimiser update."""
         ...
 
 

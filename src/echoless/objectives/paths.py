@@ -1,7 +1,7 @@
-"""How does data become noise? Along x_t = a(t) * data + s(t) * noise, and every path here says what a and s are.
+"""Which noise schedules are there? Each path defines a(t) and s(t) of x_t = a(t) * data + s(t) * noise.
 
-Two directions of time are in use: diffusions put data at time 0, interpolants at time 1. A path says where its own data
-is, and everything else works with either. Times are tensors of any shape; in samplers they are 0-d float64, so that
+Two conventions of time are in use: diffusion has data at time 0, interpolants at time 1. A path says which one it uses,
+and all other code works with either. Times are tensors of any shape; in samplers they are 0-d float64, so that
 coefficients are exact and images keep their own type.
 """
 
@@ -42,7 +42,7 @@ class Point(NamedTuple):
 
 
 class Path:
-    """A pair of functions of time, and the clock that every path shares, log(a / s)."""
+    """a(t) and s(t), and log(a / s), half the log signal-to-noise ratio, which samplers use as time."""
 
     data_time: float  # a = 1 and s = 0 there; noise is at the other end of [0, 1]
 
@@ -98,7 +98,7 @@ class GVP(Path):
 
 
 class VariancePreserving(Path):
-    """a^2 + s^2 = 1, given log a as a function of the age u: 0 is data, 1 is noise, whichever way time runs."""
+    """a^2 + s^2 = 1, given log a as a function of the age u: 0 is data, 1 is noise, for either convention of time."""
 
     def __init__(self, data_time: float = 0.0) -> None:
         self.data_time = data_time

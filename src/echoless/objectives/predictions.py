@@ -1,8 +1,8 @@
 """How are predictions of noise, data, velocity and score converted into one another?
 
 At one time of a path, x = a * data + s * noise and v = a' * data + s' * noise: two equations in two unknowns, so any
-one prediction and x give all the others. Nothing here divides by what need not be small: a velocity becomes a score
-where a = 0, and a noise where s = 0.
+one prediction and x give all the others. No division by zero is introduced: a velocity can be converted to a score
+where a = 0, and to noise where s = 0.
 """
 
 from __future__ import annotations
@@ -82,10 +82,11 @@ def translate(field: Field, path: Path, given: Prediction, wanted: Prediction) -
 
 # Section 3.2 of arXiv:2006.11239 in its authors' code: the expected data, clipped to where data can be.
 def keep_within(field: Field, path: Path, given: Prediction, low: Tensor, high: Tensor) -> Field:
-    """The same field, except where the data it expects would be out of bounds (they broadcast to x).
+    """The same field with the predicted data clipped to the bounds (which broadcast to x).
 
-    Noise that is wrong by a hair is wrong data by 1 / a, a hundredfold near pure noise: a sampler that takes such data
-    for granted never comes back. For paths that have both signal and noise everywhere, because it divides by s.
+    Near pure noise a is small, and an error of the predicted noise becomes an error of the data that is 1 / a times as
+    large. Without clipping, the sampler does not recover from it. Only for paths with noise everywhere, because it
+    divides by s.
     """
 
     def kept(x: Tensor, t: Tensor) -> Tensor:
@@ -111,5 +112,5 @@ def field_of(
 
 
 def expand_time(time: Tensor, x: Tensor) -> Tensor:
-    """One time for every sample, float32 as networks are trained with."""
+    """The same time for every sample, in float32 as in training."""
     return time.to(device=x.device, dtype=torch.float32).expand(len(x))

@@ -1,4 +1,4 @@
-"""How does the name of a sampler become samples? The solver, its times and its field, for either objective."""
+"""How are samples drawn with a named sampler? Its solver, times and prediction type, for either objective."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EDGE = 1e-3  # how near to an end a solver goes that needs both signal and noise
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sampling:
-    """Which sampler, and how it is guided. name=None: the one that suits the objective."""
+    """Sampler and guidance. name=None: the default of the objective."""
 
     name: Sampler | None = None
     steps: int = 20
@@ -33,7 +33,7 @@ class Sampling:
 
 
 def sampler_for(objective: DenoisingObjective, name: Sampler | None = None) -> Sampler:
-    """The sampler of this name, or the one that suits the objective; refuses one that it has no use for."""
+    """The sampler of this name, or the default of the objective; refuses one that does not fit it."""
     diffuses = isinstance(objective, DiffusionObjective)
     if name is None:
         return "dpm++2m" if diffuses else "heun"
@@ -54,8 +54,8 @@ def draw_samples(
 ) -> Tensor:
     """One sample for each generator of `noise`, in the space that the model was trained in.
 
-    bounds: where data can be, as pixels are between black and white. What a diffusion expects is clipped to them; an
-    interpolant, whose velocities say as much about data as about noise, is sampled as it is.
+    bounds: the range of the data, such as that of pixels. Noise-prediction models clip the predicted data to it;
+    interpolants are not clipped.
     """
     name = sampler_for(objective, sampling.name)
     if labels_B is None or objective.classes is None:

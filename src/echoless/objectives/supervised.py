@@ -1,4 +1,4 @@
-"""What does a classifier minimise? Cross-entropy on mixed, smoothed labels. All that is random is in the draws."""
+"""What does a classifier minimise? Cross-entropy with mixup, cutmix and label smoothing."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from echoless.randomness import generator_for
 class SupervisedObjective:
     """Mixup (arXiv:1710.09412) or cutmix (arXiv:1905.04899) per batch, random erasing (arXiv:1708.04896), drop path.
 
-    Images are mixed within the part of a batch that is computed together, so with mixing on, and only then, the result
-    depends on how a batch is cut.
+    Images are mixed within a micro-batch, so with mixing on, and only then, the result depends on how a batch is split.
     """
 
     def __init__(self, config: SupervisedConfig, classes: int, branches: int) -> None:
@@ -38,7 +37,7 @@ class SupervisedObjective:
 
     def loss(self, model: nn.Module, images_BCHW: Tensor, labels_B: Tensor | None, draws: Draws) -> Tensor:
         if labels_B is None:
-            raise ConfigError("supervised training needs labels; allowed: a labelled set, or --labels FILE.csv")
+            raise ConfigError("supervised training needs labels; give a labelled set, or --labels FILE.csv")
         targets = F.one_hot(labels_B, self.classes).float()
         images, targets = mix(images_BCHW, targets, draws["mix"], draws["uniform"])
         images = erase(images, draws["uniform"], draws["noise_seed"], self.config.erase)

@@ -1,1 +1,1 @@
-"""Functions that return a config, and the verbs that run them."""
+"""Functions that return a config, by name; `table.py` lists them all."""

@@ -1,6 +1,6 @@
-"""Which diffusion models have a name? Functions that return a config; the docstring says command, cost, result.
+"""Which recipes train diffusion models (U-ViT, SiT)? Each docstring gives the command, the cost and the result.
 
-Their learning rates are published as such, and for one batch size: `_per_256` writes them as the base_lr of that batch.
+Published learning rates are absolute and belong to one batch size; `_per_256` converts them to a base_lr.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _space(facts: DataFacts, patch: int) -> dict[str, object]:
 
 
 def _pixels(facts: DataFacts) -> DataConfig:
-    """From -1 to 1 in all channels, whatever the data; flipped, never cropped."""
+    """Pixels in -1 to 1 in all channels, whatever the data; random flips, no random crops."""
     half = (0.5,) * facts.channels
     return DataConfig(mean=half, std=half, crop_scale=None)
 
@@ -56,7 +56,7 @@ def uvit_small(facts: DataFacts) -> RunConfig:
 
     echoless pretrain DATA --out RUN --recipe uvit-small --no-conditional
     Cost: 500,000 steps of 128 images on a GPU. The paper reports FID 8.99 (alpha_min 1: 14.34) and 66.9 % linear
-    probing (62.5 %) on CIFAR-100; not repeated here.
+    probing (62.5 %) on CIFAR-100; not reproduced here.
     """
     return RunConfig(
         recipe="uvit-small",
@@ -82,7 +82,7 @@ def uvit_mid(facts: DataFacts) -> RunConfig:
 
     echoless pretrain DATA --out RUN --recipe uvit-mid
     Cost: 300,000 steps of 1024 latents on several GPUs. The paper reports FID 5.11 (alpha_min 1: 6.93) on
-    ImageNet-100 with classes; not repeated here.
+    ImageNet-100 with classes; not reproduced here.
     """
     return RunConfig(
         recipe="uvit-mid",
@@ -105,7 +105,7 @@ def uvit_mid(facts: DataFacts) -> RunConfig:
 
 # Appendix of arXiv:2401.08740: the settings of DiT, arXiv:2212.09748.
 def _published_sit(name: str, facts: DataFacts) -> RunConfig:
-    """AdamW 1e-4 without decay or warm-up, batch 256, 400,000 steps."""
+    """AdamW 1e-4 without weight decay or warm-up, batch 256, 400,000 steps."""
     return RunConfig(
         recipe=name,
         model=_sit(name, facts, alpha_min=0.8),
@@ -129,7 +129,7 @@ def sit_s2(facts: DataFacts) -> RunConfig:
     """SiT-S/2 (384 x 12) as published, with long skips and alpha_min 0.8.
 
     echoless pretrain DATA --out RUN --recipe sit-s2
-    Cost: 400,000 steps of 256 latents on GPUs. Not repeated here.
+    Cost: 400,000 steps of 256 latents on GPUs. Not reproduced here.
     """
     return _published_sit("sit-s2", facts)
 
@@ -138,7 +138,7 @@ def sit_b2(facts: DataFacts) -> RunConfig:
     """SiT-B/2 (768 x 12) as published, with long skips and alpha_min 0.8.
 
     echoless pretrain DATA --out RUN --recipe sit-b2
-    Cost: 400,000 steps of 256 latents on GPUs. Not repeated here.
+    Cost: 400,000 steps of 256 latents on GPUs. Not reproduced here.
     """
     return _published_sit("sit-b2", facts)
 
@@ -147,7 +147,7 @@ def sit_l2(facts: DataFacts) -> RunConfig:
     """SiT-L/2 (1024 x 24) as published, with long skips and alpha_min 0.8.
 
     echoless pretrain DATA --out RUN --recipe sit-l2
-    Cost: 400,000 steps of 256 latents on GPUs. Not repeated here.
+    Cost: 400,000 steps of 256 latents on GPUs. Not reproduced here.
     """
     return _published_sit("sit-l2", facts)
 
@@ -156,15 +156,15 @@ def sit_xl2(facts: DataFacts) -> RunConfig:
     """SiT-XL/2 (1152 x 28) as published, with long skips and alpha_min 0.8.
 
     echoless pretrain DATA --out RUN --recipe sit-xl2
-    Cost: 400,000 steps of 256 latents on GPUs. Not repeated here.
+    Cost: 400,000 steps of 256 latents on GPUs. Not reproduced here.
     """
     return _published_sit("sit-xl2", facts)
 
 
 def _cpu_optim(lr: float, batch_size: int) -> OptimConfig:
-    """For less than a thousand steps: SOAP, a learning rate that falls to zero, and a short average.
+    """For fewer than a thousand steps: SOAP, a learning rate that falls to zero, and a short EMA.
 
-    The loss of SOAP is lower than that of AdamW at every step: "Which optimiser" in docs/results.md.
+    The loss with SOAP is lower than with AdamW at every step: "Which optimiser" in docs/results.md.
     """
     return OptimConfig(
         name="soap",
@@ -181,7 +181,7 @@ def uvit_tiny(facts: DataFacts) -> RunConfig:
     """A U-ViT for two CPU cores: 128 x 9, patch 4 at 32 x 32, noise prediction.
 
     echoless pretrain shapes --out RUN --recipe uvit-tiny
-    Cost: 102,400 images; 31 minutes on one core, 26 on two (66 images/s seen). Seen: loss 0.050; samples of 20 steps
+    Cost: 102,400 images; 31 minutes on one core, 26 on two (66 images/s). Observed: loss 0.050; samples of 20 steps
     are patches of the right colours.
     """
     return RunConfig(
@@ -199,7 +199,7 @@ def sit_tiny(facts: DataFacts) -> RunConfig:
     """A SiT for two CPU cores: 128 x 8, patch 4 at 32 x 32, velocities.
 
     echoless pretrain shapes --out RUN --recipe sit-tiny
-    Cost: 102,400 images; 31 minutes on one core, 26 on two (66 images/s seen). Seen: loss 0.21; samples of 20 steps
+    Cost: 102,400 images; 31 minutes on one core, 26 on two (66 images/s). Observed: loss 0.21; samples of 20 steps
     are objects on a shaded ground, their outlines not yet those of the ten classes.
     """
     return RunConfig(

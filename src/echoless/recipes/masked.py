@@ -1,4 +1,4 @@
-"""Which masked autoencoders have a name? Functions that return a config; the docstring says command, cost, result."""
+"""Which recipes train masked autoencoders? Each docstring gives the command, the cost and the result."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def mae_small(facts: DataFacts) -> RunConfig:
     """The paper's settings with a 384 x 12 encoder (Table 2, first row).
 
     echoless pretrain DATA --out RUN --recipe mae-small
-    Cost: 800 epochs on a GPU. The paper reports 78.5 % linear probing on ImageNet-100; not repeated here.
+    Cost: 800 epochs on a GPU. The paper reports 78.5 % linear probing on ImageNet-100; not reproduced here.
     """
     return _paper("mae-small", "small", facts, alpha_min=0.6)
 
@@ -44,7 +44,7 @@ def mae_base(facts: DataFacts) -> RunConfig:
 
     torchrun --nproc-per-node 4 -m echoless pretrain DATA --out RUN --recipe mae-base
     Cost: 800 epochs, 200 hours on four A40 GPUs by the paper's account. The paper reports 72.7 % linear probing and
-    63.9 % kNN on ImageNet-1k; not repeated here.
+    63.9 % kNN on ImageNet-1k; not reproduced here.
     """
     return _paper("mae-base", "base", facts, alpha_min=0.6)
 
@@ -53,13 +53,13 @@ def mae_large(facts: DataFacts) -> RunConfig:
     """The paper's settings with a 1024 x 24 encoder; deeper, so alpha_min is 0.7 (Table 2, last row).
 
     torchrun --nproc-per-node 8 -m echoless pretrain DATA --out RUN --recipe mae-large
-    Cost: 800 epochs on several GPUs. The paper reports 86.0 % linear probing on ImageNet-100; not repeated here.
+    Cost: 800 epochs on several GPUs. The paper reports 86.0 % linear probing on ImageNet-100; not reproduced here.
     """
     return _paper("mae-large", "large", facts, alpha_min=0.7)
 
 
 def _soap(lr: float) -> OptimConfig:
-    """lr: at batch 128. Hundreds of steps do the work of thousands of AdamW: docs/results.md, "Which optimiser"."""
+    """lr: for batch 128. SOAP needs far fewer steps than AdamW here: docs/results.md, "Which optimiser"."""
     return OptimConfig(name="soap", base_lr=lr * 256 / 128, clip=1.0)
 
 
@@ -123,7 +123,7 @@ def demo(facts: DataFacts) -> RunConfig:
 
 
 def auto(facts: DataFacts) -> RunConfig:
-    """Sizes from the data and the machine: the paper's method at a scale that finishes.
+    """The paper's method with sizes and length chosen from the data and the machine.
 
     echoless pretrain DATA --out RUN
     With a GPU, the small encoder for sets under 200,000 images and the base one above; without, the tiny one with a

@@ -1,4 +1,4 @@
-"""How do a recipe, the user's options and the data become one config with nothing left open? No torch."""
+"""How are a recipe, the user's options and the data combined into one complete config? No torch."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ def resolve(options: PretrainOptions, facts: DataFacts, data: DataConfig, record
         _refuse_other_run(options, record)
     _refuse_options_of_others(options, config)
     if options.conditional and facts.classes is None:
-        raise ConfigError(
-            "conditional is True, and the data has no labels; allowed: labelled data, or --labels FILE.csv"
-        )
+        raise ConfigError("conditional is True, but the data has no labels; give labelled data, or --labels FILE.csv")
     optim = replace(config.optim, **given(options, *_OPTIM_OPTIONS))
     if options.optimizer is not None:
         optim = replace(optim, name=options.optimizer)
@@ -60,7 +58,7 @@ def _recipe(options: PretrainOptions, facts: DataFacts) -> RunConfig:
 
 
 def _refuse_other_run(options: PretrainOptions, record: RunConfig) -> None:
-    """Settings that make another model: a resumed run keeps them."""
+    """Refuses to change the settings that define the model of a resumed run."""
     body: Any = record.model.body
     recorded: dict[str, Any] = {"recipe": record.recipe}
     if hasattr(body, "classes"):
@@ -70,13 +68,13 @@ def _refuse_other_run(options: PretrainOptions, record: RunConfig) -> None:
     for name, value in given(options, *recorded).items():
         if value != recorded[name]:
             raise ConfigError(
-                f"{name} is {value!r}, and the run to be resumed has {recorded[name]!r}; on --resume leave it out, or "
+                f"{name} is {value!r}, but the run being resumed has {recorded[name]!r}; leave it out, or "
                 "give another --out"
             )
 
 
 def _refuse_options_of_others(options: PretrainOptions, config: RunConfig) -> None:
-    """An option that the recipe has no use for is a misunderstanding, and is never passed over in silence."""
+    """Refuses an option that the recipe does not use, instead of ignoring it."""
     known = {field.name for part in (config.model, config.model.body, config.objective) for field in fields(part)}
     if "classes" in {field.name for field in fields(config.model.body)}:
         known |= {"conditional", "latent"}
@@ -84,7 +82,7 @@ def _refuse_options_of_others(options: PretrainOptions, config: RunConfig) -> No
     for name in given(options, *special):
         allowed = ", ".join(option for option in special if option in known)
         if name not in known:
-            raise ConfigError(f"{name} is given, and recipe {config.recipe} has none; allowed with it: {allowed}")
+            raise ConfigError(f"{name} is not an option of recipe {config.recipe}; allowed: {allowed}")
 
 
 def _model(config: RunConfig, options: PretrainOptions) -> Any:
@@ -99,7 +97,7 @@ def _model(config: RunConfig, options: PretrainOptions) -> Any:
 
 
 def _widened(body: Any, width: int | None) -> Any:
-    """Another width has more or fewer heads, of the same size."""
+    """Another width: the number of heads changes, the width of a head does not."""
     if width is None or not hasattr(body, "heads"):
         return body if width is None else replace(body, width=width)
     head = body.width // body.heads
@@ -110,7 +108,7 @@ def _widened(body: Any, width: int | None) -> Any:
 def _objective(config: RunConfig, options: PretrainOptions) -> Any:
     objective: Any = replace(config.objective, **given(options, *_OBJECTIVE_OPTIONS))
     if options.variant == "none" and getattr(objective, "drop_path", 0.0) > 0:
-        allowed = "0 with variant none, because nothing is left of the stream where a branch is dropped"
+        allowed = "0 with variant none, because a dropped branch would leave no signal"
         require(options.drop_path is None, "drop_path", options.drop_path, allowed)
         objective = replace(objective, drop_path=0.0)
     return objective

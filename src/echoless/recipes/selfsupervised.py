@@ -1,9 +1,10 @@
-"""Which comparisons of views have a name? Functions that return a config; the docstring says command, cost, result.
+"""Which recipes compare views (MoCo v3, DINO)? Each docstring gives the command, the cost and the result.
 
-Both have ordinary shortcuts, as published: `--alpha-min 0.7` fades them, `--variant none` removes them. Branches do not
-start at zero at any alpha: the class token, which the losses read, would know nothing of the image. A residual-free
-encoder needs `--init-scheme skipless` to learn (arXiv:2510.00345; its constants for DINO: `--init-constants 1.8 1 3`).
-In runs of a few thousand steps the slow copy follows faster than published, and learning rates are higher.
+Both have standard shortcuts, as published: `--alpha-min 0.7` fades them, `--variant none` removes them. Branches are
+not zero-initialised at any alpha: the class token, which the losses read, would not depend on the image. An encoder
+without shortcuts needs `--init-scheme skipless` to learn (arXiv:2510.00345; its constants for DINO: `--init-constants
+1.8 1 3`). The tiny recipes have a lower momentum and a higher learning rate than published, because they run for few
+steps.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def dino_tiny(facts: DataFacts) -> RunConfig:
     """DINO (arXiv:2104.14294) for two CPU cores: encoder 64 x 8, patch 4 at 32 x 32, two large views and four small.
 
     echoless pretrain shapes --out RUN --recipe dino-tiny
-    Unlike the publication: weight decay stays at its first value, gradients are clipped as a whole.
+    Unlike the publication: weight decay is constant, gradients are clipped by their global norm.
     """
     return RunConfig(
         recipe="dino-tiny",
@@ -77,7 +78,7 @@ def infonce_small(facts: DataFacts) -> RunConfig:
     """MoCo-v3 as published for ViT-S/16 (arXiv:2104.02057): batch 4096, 300 epochs; the patch embedding is trained.
 
     torchrun --nproc-per-node 8 -m echoless pretrain DATA --out RUN --recipe infonce-small
-    Cost: 300 epochs on several GPUs. Not repeated here.
+    Cost: 300 epochs on several GPUs. Not reproduced here.
     """
     return RunConfig(
         recipe="infonce-small",
@@ -94,8 +95,8 @@ def dino_small(facts: DataFacts) -> RunConfig:
     """DINO as published for ViT-S/16 (arXiv:2104.14294): batch 1024, 300 epochs, two large views and eight small.
 
     torchrun --nproc-per-node 8 -m echoless pretrain DATA --out RUN --recipe dino-small
-    Cost: 300 epochs on several GPUs. Not repeated here.
-    Unlike the publication: weight decay stays at its first value, gradients are clipped as a whole.
+    Cost: 300 epochs on several GPUs. Not reproduced here.
+    Unlike the publication: weight decay is constant, gradients are clipped by their global norm.
     """
     return RunConfig(
         recipe="dino-small",

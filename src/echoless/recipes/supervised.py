@@ -1,4 +1,4 @@
-"""Which classifiers have a name? Functions that return a config; the docstring is the command, the cost, what was seen.
+"""Which recipes train classifiers on labels? Each docstring gives the command, the cost and the result.
 
 `--variant none --init-scheme skipless` is the residual-free ViT of arXiv:2510.00345, `--alpha-min 0.7` the faded
 network of arXiv:2404.10947, `--variant identity` the residual baseline: one recipe, so that only the shortcuts differ.
@@ -17,7 +17,7 @@ PLAIN = SupervisedConfig(label_smoothing=0.0, mixup=0.0, cutmix=0.0, erase=0.0, 
 
 
 def _vit(facts: DataFacts, width: int, depth: int, heads: int) -> ClassifierConfig:
-    """Branches do not start at zero: the residual-free network could not, and the others are compared with it."""
+    """No zero-initialised branches: a network without shortcuts could not have them, and it is the one compared."""
     image_size, patch = natural_size(facts)
     encoder = ViTConfig(
         image_size=image_size,
@@ -37,7 +37,7 @@ def vit_supervised(facts: DataFacts) -> RunConfig:
 
     echoless pretrain DATA --out RUN --recipe vit-supervised --test HELD_OUT --variant none --init-scheme skipless
     Cost: 300 epochs on several GPUs. On ImageNet-1k the paper reports 80.3 % with shortcuts and AdamW, 61.4 % without,
-    78.1 % without and initialised for it, 80.8 % with SOAP; not repeated here.
+    78.1 % without and with the skipless initialisation, 80.8 % with SOAP too; not reproduced here.
     """
     return RunConfig(
         recipe="vit-supervised",
@@ -50,12 +50,12 @@ def vit_supervised(facts: DataFacts) -> RunConfig:
 
 
 def vit_tiny_supervised(facts: DataFacts) -> RunConfig:
-    """A ViT of 64 x 12 with one head on labels, for two CPU cores; nothing is mixed, smoothed or erased.
+    """A ViT of 64 x 12 with one head on labels, for two CPU cores, without mixup, label smoothing or erasing.
 
     echoless pretrain shapes --out RUN --recipe vit-tiny-supervised --test shapes:2000@test
-    Seen: 98.9 % [98.4, 99.3] of 2,000 test images after 320,000 training images (shapes:100000), half an hour on a busy
-    core, with --optimizer soap --base-lr 4e-3 --batch-size 128 --max-steps 2500 --patch-size 8 --width 128 --depth 6
-    --crop-scale 0.8 1. AdamW needed about seven times as many images to get as far as 41 %.
+    Observed: 98.9 % [98.4, 99.3] on 2,000 test images after 320,000 training images (shapes:100000), half an hour on
+    a busy core, with --optimizer soap --base-lr 4e-3 --batch-size 128 --max-steps 2500 --patch-size 8 --width 128
+    --depth 6 --crop-scale 0.8 1. AdamW needed about seven times as many images to reach 41 %.
     """
     return RunConfig(
         recipe="vit-tiny-supervised",
@@ -84,7 +84,7 @@ def resnet_supervised(facts: DataFacts) -> RunConfig:
 
     echoless pretrain DATA --out RUN --recipe resnet-supervised --test HELD_OUT --third-stage 6 --alpha-min 0.7
     Cost: 90 epochs on a GPU. On a small subset of ImageNet the paper reports 94.4 % with alpha_min 0.7 and 93.6 % with
-    1.0 for ResNet-18; not repeated here.
+    1.0 for ResNet-18; not reproduced here.
     """
     return RunConfig(
         recipe="resnet-supervised",

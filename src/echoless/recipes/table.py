@@ -1,4 +1,4 @@
-"""Which runs have a name? All recipes, of every family."""
+"""Which recipes are there? All families in one table."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How numbers are shown: the page about one run or several, its figures, the live server."""
+"""The HTML report of one run or several, its figures, and the live server."""

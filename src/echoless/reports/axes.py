@@ -1,4 +1,4 @@
-"""Where on a chart does a value go, and which values are written beside it?"""
+"""Where is a value drawn on an axis, and where are the ticks?"""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def tick_text(value: float) -> str:
 
 
 def thin(xs: list[float], ys: list[float], most: int) -> tuple[list[float], list[float]]:
-    """At most `most` points: the least and the greatest of equal spans, so that no spike is lost."""
+    """At most `most` points: minimum and maximum of equal intervals, so that no spike is lost."""
     if len(xs) <= most:
         return xs, ys
     spans = most // 2
@@ -87,7 +87,7 @@ def thin(xs: list[float], ys: list[float], most: int) -> tuple[list[float], list
 
 
 def medians(xs: list[float], ys: list[float], spans: int) -> tuple[list[float], list[float]]:
-    """The median of each of `spans` equal parts, at its middle: what is left when noise and spikes are taken away."""
+    """The median of each of `spans` equal parts, at its middle: the trend without noise and spikes."""
     ends = [index * len(xs) // spans for index in range(spans + 1)]
     parts = [(first, last) for first, last in pairwise(ends) if last > first]
     return [fmean(xs[first:last]) for first, last in parts], [median(ys[first:last]) for first, last in parts]

@@ -1,6 +1,6 @@
 """How is a chart drawn? As inline SVG: colours come from the page's style, so that one drawing serves both schemes.
 
-Every chart has a title and a description for those who do not see it, and carries its scales, so that the page's script
+Every chart has a title and a text description for screen readers, and stores its scales, so that the page's script
 can read values back from the drawing.
 """
 
@@ -86,7 +86,7 @@ def dot_chart(title: str, dots: Sequence[Dot], *, include: tuple[float, ...] = (
 
 
 def heat_map(title: str, grid: Grid, *, x: str, y: str, percent: bool) -> Markup:
-    """Darker is more. The value stands in every cell."""
+    """Darker is higher. Every cell shows its value."""
     known = [value for row in grid.values for value in row if value is not None]
     scale = fit(known, pad=0.0)
     wide, high = (WIDTH - SIDE - RIGHT) / len(grid.columns), 22
@@ -104,7 +104,7 @@ def heat_map(title: str, grid: Grid, *, x: str, y: str, percent: bool) -> Markup
 
 
 def sparkline(values: Sequence[float]) -> Markup:
-    """A curve without axes, a word long."""
+    """A small curve without axes."""
     xs, ys = thin([float(i) for i in range(len(values))], list(values), 80)
     across, up = fit(xs, pad=0.0), fit(ys)
     points = " ".join(f"{118 * across.place(a) + 1:.1f},{31 - 30 * up.place(b):.1f}" for a, b in zip(xs, ys))

@@ -1,6 +1,6 @@
-"""What does a run folder tell? Everything a page shows, as plain values; whatever is missing or broken is only noted.
+"""What does the report read from a run folder? Plain values; missing or damaged files are noted, not refused.
 
-Runs are looked at while they train, after they were killed, and when other verbs wrote them: every file is optional.
+A report may be made while a run trains, after it was killed, or of an imported model: every file is optional.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class RunData:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Finite, and a float at need: JSON has whole numbers that no float can hold."""
+    """Whether it is a finite number that fits a float; JSON has integers that do not."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
@@ -120,7 +120,7 @@ def looks_like_a_run(path: Path) -> bool:
 
 
 def collect(path: Path, name: str | None = None) -> RunData:
-    """Read what is there. Only a folder that is no run at all is refused."""
+    """Read what is there. Only a folder that is not a run is refused."""
     if not path.is_dir():
         raise RunError(f"{path} does not exist or is not a folder; allowed: a run folder")
     if not looks_like_a_run(path):
@@ -157,10 +157,10 @@ def collect(path: Path, name: str | None = None) -> RunData:
 
 
 def collect_all(paths: list[Path]) -> list[RunData]:
-    """Every run under a name of its own: its folder's, with as many parents as it takes."""
+    """Every run under a unique name: that of its folder, with as many parents as needed."""
     resolved = [path.resolve() for path in paths]
     if len(set(resolved)) < len(resolved):
-        raise RunError(f"{_given_twice(paths, resolved)} is given twice; allowed: each run once")
+        raise RunError(f"{_given_twice(paths, resolved)} is given twice; give each run once")
     for parts in range(1, 64):
         names = [printable_path(Path(*path.parts[-parts:])) for path in resolved]
         if len(set(names)) == len(names):
@@ -177,7 +177,7 @@ def _mapping(value: object) -> dict[str, Any]:
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    """Of the newest checkpoint; its weights are not looked at, so nothing is verified here."""
+    """The manifest of the newest checkpoint. The weights are not verified."""
     folders = checkpoint_folders(path / "checkpoints") if (path / "checkpoints").is_dir() else []
     for folder in sorted(folders, reverse=True):
         if (folder / "MANIFEST.json").exists():
@@ -186,7 +186,7 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 
 def _alphas(path: Path, config: dict[str, Any], manifest: dict[str, Any]) -> tuple[float, ...]:
-    """As the weights carry them; before the first checkpoint as the config asks; learned ones from the encoder."""
+    """Alphas stored with the weights; before the first checkpoint, from the config; learned ones, from the encoder."""
     record = _mapping(manifest.get("shortcuts"))
     values = record.get("alphas")
     if isinstance(values, list) and values and all(is_number(value) for value in values):
@@ -279,12 +279,12 @@ def _require_drawable(record: dict[str, Any]) -> None:
     """Every value of a map is of the kind and size that a page can hold."""
     for key in ("x", "y"):
         if not all(is_number(value) for value in record[key]):
-            raise ValueError(f"{key} has a value that is no number")
+            raise ValueError(f"{key} has a value that is not a number")
     for key in ("neighbours", "labels", "tile"):
         if not all(is_whole(value) and -1 <= value <= MOST_ON_A_MAP for value in record[key] or ()):
-            raise ValueError(f"{key} has a value that is no whole number up to {MOST_ON_A_MAP}")
+            raise ValueError(f"{key} has a value that is not a whole number up to {MOST_ON_A_MAP}")
     names, tile = record.get("class_names"), record["tile"]
     if not (names is None or isinstance(names, list)) or len(tile) != 2 or min(tile) < 1:
-        raise ValueError("class_names is no list, or tile is not a height and a width")
+        raise ValueError("class_names is not a list, or tile is not a height and a width")
     if not (is_whole(record["columns"]) and 1 <= record["columns"] <= MOST_ON_A_MAP):
-        raise ValueError(f"columns is no whole number from 1 to {MOST_ON_A_MAP}")
+        raise ValueError(f"columns is not a whole number from 1 to {MOST_ON_A_MAP}")

@@ -1,4 +1,4 @@
-"""Which run is better, and how sure is that? Runs that differ in their seed alone form a group; groups are compared.
+"""Which run is better, and how certain is that? Runs that differ only in their seed form a group; groups are compared.
 
 Within one run, an interval is over test images and says nothing of other seeds; across seeds it is Student's. A
 difference of two single runs has the interval of two independent ones: wide where both were tested on the same images,
@@ -123,7 +123,7 @@ def compare(groups: Sequence[Group]) -> list[ComparedMetric]:
 
 
 def comparable(metric: Metric) -> bool:
-    """Numbers about the run itself: no baselines, no scan over layers or snapshots, no test images seen in training."""
+    """Numbers of the trained run: no baselines, no scan over layers or snapshots, no test images seen in training."""
     protocol = metric.protocol
     return protocol.get("features", "trained") == "trained" and not {"scan", "step", "overlap"} & set(protocol)
 
@@ -180,7 +180,7 @@ def _difference(base: Mapping[Any, Metric], other: Mapping[Any, Metric]) -> Diff
 
 
 def best_of(name: str, estimates: Sequence[Estimate | None]) -> int | None:
-    """The place of the best value, if its interval lies wholly beyond that of every other; ranks have no better."""
+    """The place of the best value, if its interval overlaps no other; ranks have no best value."""
     sign = info_of(name).better
     known = [(place, each) for place, each in enumerate(estimates) if each is not None]
     if sign == 0 or len(known) < 2 or any(each.interval is None for _, each in known):

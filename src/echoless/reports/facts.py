@@ -1,4 +1,4 @@
-"""What was run, in words? Rows of (what, value) for one run, from whatever its folder recorded."""
+"""What was run? Rows of (name, value) for one run, from what its folder recorded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def status(run: RunData) -> str:
 
 
 def facts(run: RunData) -> list[tuple[str, str]]:
-    """Only what is known."""
+    """The rows whose value is known."""
     known = _sentences_from_config(run) | sentences(run.about)
     rows = [
         ("status", status(run)),
@@ -41,12 +41,12 @@ def facts(run: RunData) -> list[tuple[str, str]]:
 
 
 def command(run: RunData) -> str:
-    """What to type to repeat the run; empty where it was not recorded."""
+    """The command that repeats the run; empty if it was not recorded."""
     return str(run.about.get("command") or "")
 
 
 def headline(run: RunData) -> str:
-    """The setting that this project is about, for the legend."""
+    """alpha_min or the shortcut variant, for the legend."""
     shortcuts = _shortcuts(run.config)
     if shortcuts.get("variant", "faded") != "faded":
         return str(shortcuts["variant"])
@@ -65,7 +65,7 @@ def _part(config: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _sentences_from_config(run: RunData) -> dict[str, str]:
-    """What the settings tell of a run whose about.json has no such facts, because an earlier version wrote it."""
+    """Facts from the config, for a run whose about.json was written by an earlier version and lacks them."""
     config = run.config
     facts: dict[str, Any] = {}
     if run.alphas:
@@ -102,11 +102,11 @@ def _parameters(about: dict[str, Any]) -> str:
 
 def _time(run: RunData) -> str:
     seconds, sessions = run.about.get("seconds"), run.about.get("sessions")
-    started = f", begun {run.about['started']}" if run.about.get("started") else ""
+    started = f", started {run.about['started']}" if run.about.get("started") else ""
     if is_number(seconds) and is_whole(sessions) and seconds > 0:
         ended = run.about.get("ended", 0)
         cut = sessions - ended if is_whole(ended) else 0
-        more = f"; {cut} of {sessions} sessions did not end by themselves and are not counted" if cut else ""
+        more = f"; {cut} of {sessions} sessions were killed and are not counted" if cut else ""
         return f"{_duration(seconds)}{more}{started}"
     estimate = _estimated_seconds(run)
     return f"about {_duration(estimate)}, from images/s{started}" if estimate else ""
@@ -144,7 +144,7 @@ def _machine(run: RunData) -> str:
 
 
 def _vectors(features: object) -> str:
-    """The widest vector instructions: digits may differ between machines that have others."""
+    """The widest vector instruction set: the last digits may depend on it."""
     if not isinstance(features, list):
         return ""
     widest = next((name for name in ("avx512f", "avx2", "avx", "sve", "asimd") if name in features), "")

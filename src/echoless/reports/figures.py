@@ -1,4 +1,4 @@
-"""Which charts does a page have? Those that the runs' numbers allow; several runs share one chart."""
+"""Which charts show how training went? Those for which the runs recorded numbers; several runs share one chart."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KNOWN = {"step", "loss", "lr", "gradient_norm", "rankme", "rank_paper", "images
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing with its title above and what one should know about it below. `key`: names of curves, by look."""
+    """A chart with its title and caption. `key`: the names of the curves, by style."""
 
     title: str
     drawing: Markup
@@ -39,14 +39,14 @@ def alpha_figures(runs: Sequence[RunData]) -> list[Figure]:
     alphas = {place: run.alphas for place, run in faded}
     shortcut = "shortcut (attention, MLP, attention, ...)"
     return [
-        _depth("Alpha of every shortcut", alphas, runs, shortcut, 1, "The weight of the identity at each sub-layer."),
+        _depth("Alpha of every shortcut", alphas, runs, shortcut, 1, "Coefficient of the identity at each sub-layer."),
         _depth(
             "Running product of the alphas",
             products,
             runs,
             shortcut,
             1,
-            "How much of the input is left after each shortcut, branches aside; the last is the effective alpha.",
+            "Weight of the input after each shortcut; the last value is the effective alpha.",
         ),
         _depth(
             "Contribution of every layer to the output",
@@ -54,7 +54,7 @@ def alpha_figures(runs: Sequence[RunData]) -> list[Figure]:
             runs,
             "layer (0 is the input)",
             0,
-            "Equation 4: the weight with which the input and each branch reach the output.",
+            "Weight of the input and of each branch in the output (equation 4).",
         ),
     ]
 
@@ -81,7 +81,7 @@ def training_figures(runs: Sequence[RunData]) -> list[Figure]:
             runs,
             smoothed=True,
             quantity="loss",
-            caption="Faint: as recorded. Bold: medians of 60 equal spans.",
+            caption="Faint: recorded values. Bold: medians over 60 equal intervals.",
         ),
         _over_steps("Learning rate", "lr", runs, quantity="learning rate"),
         _over_steps(
@@ -91,7 +91,7 @@ def training_figures(runs: Sequence[RunData]) -> list[Figure]:
             log=True,
             smoothed=True,
             quantity="gradient norm",
-            caption="Before clipping; bold as above.",
+            caption="Before clipping. Bold: medians over 60 equal intervals.",
         ),
         *(_norms(runs, place) for place in range(len(runs))),
         _over_steps(
@@ -99,11 +99,9 @@ def training_figures(runs: Sequence[RunData]) -> list[Figure]:
             "rankme",
             runs,
             quantity="effective rank",
-            caption="Of the pooled features of a fixed probe batch.",
+            caption="Pooled features of a fixed probe batch.",
         ),
-        _over_steps(
-            info_of("rank_paper").title, "rank_paper", runs, caption="Of the class tokens of a fixed probe batch."
-        ),
+        _over_steps(info_of("rank_paper").title, "rank_paper", runs, caption="Class tokens of a fixed probe batch."),
         _over_steps("Images per second", "images_per_second", runs, include=(0.0,), quantity="images/s"),
     ]
     others = {key for run in runs for line in run.lines for key, value in line.items() if not isinstance(value, dict)}
@@ -173,8 +171,8 @@ def _last_norm(runs: Sequence[RunData]) -> Figure | None:
 
 
 def effective_alpha_note(run: RunData) -> str:
-    """What the effective alpha is, beside the range in which the paper found the best probes."""
+    """The effective alpha, and the range in which the paper found the best linear probes."""
     if not run.alphas:
         return ""
     effective = math.prod(run.alphas)
-    return f"effective alpha {effective:.2g} (the paper's best probes: 0.001 to 0.01)"
+    return f"effective alpha {effective:.2g} (best linear probes in the paper: 0.001 to 0.01)"

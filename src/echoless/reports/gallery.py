@@ -1,4 +1,4 @@
-"""Which runs are in a folder, and what is worth a glance? Names, states and a card each; links are not followed."""
+"""Which runs are in a folder, and what does the gallery show of each? Symbolic links are not followed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _walk(folder: Path, deep: int) -> Iterator[Path]:
 
 
 def state_of(path: Path) -> str:
-    """Changes when a file that a page shows does."""
+    """A string that changes when a file behind the page changes."""
     words = []
     for name in _WATCHED:
         for file in [path / name, *sorted((path / name).glob("*") if name in ("figures", "samples") else ())]:

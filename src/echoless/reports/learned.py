@@ -1,4 +1,4 @@
-"""What was learned, as charts? The numbers of results.json by what varies in their protocols: layer, step, noise."""
+"""Which charts show the metrics in results.json? Values with intervals, and curves over layer, step and noise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEADINGS = {  # by kind of metric
     "features": "Measured on frozen features",
     "samples": "Measured on generated samples",
     "classifier": "Measured on the trained classifier",
-    "training": "Read off the training",
+    "training": "Recorded during training",
 }
 # A field of the protocol, the heading of the charts over it, and the name of their axis.
 _AXES = (
@@ -43,12 +43,12 @@ def learned_figures(runs: Sequence[RunData]) -> list[tuple[str, list[Figure]]]:
 
 
 def _importance(name: str) -> int:
-    """The order of the table; metrics of others come last."""
+    """The order of the table of metrics; unknown metrics come last."""
     return list(METRICS).index(name) if name in METRICS else len(METRICS)
 
 
 def _values(name: str, runs: Sequence[RunData]) -> Figure | None:
-    """The runs and their baselines on one scale. Of several protocols the first is drawn; the table has them all."""
+    """The runs and their baselines on one scale, under the first protocol; the table lists all protocols."""
     dots: list[Dot] = []
     drawn: Metric | None = None
     for place, run in enumerate(runs):
@@ -99,7 +99,7 @@ def _along(name: str, runs: Sequence[RunData], key: str, how: str, axis: str) ->
 
 
 def _curves(name: str, runs: Sequence[RunData], place: int, key: str, places: Sequence[Any]) -> list[Curve]:
-    """Of one run: one for each protocol, or only that of mean pooling where several runs share the chart."""
+    """The curves of one run: one per protocol, or only mean pooling if several runs share the chart."""
     run, factor = runs[place], 100 if info_of(name).is_share else 1
     families = _families(name, run, key)
     if len(runs) > 1:
@@ -174,7 +174,7 @@ def _band(metrics: Sequence[Metric], factor: float) -> list[tuple[float, float]]
 
 
 def _cells(name: str, run: RunData) -> dict[tuple[str, float], float]:
-    """By layer and noise. A scan counts alone: the cell that it chose is measured again, in another way."""
+    """Values by layer and noise level. Where there is a scan, only its values: the chosen cell is measured again."""
     found = [
         m for m in run.results if m.metric == name and "layer" in m.protocol and is_number(m.protocol.get("noise"))
     ]

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 _PICTURES = {
-    "reconstructions": ("Reconstructions", "Ground truth, what the encoder saw, and what the decoder made of it."),
+    "reconstructions": ("Reconstructions", "Ground truth, masked input and reconstruction."),
     "samples": ("Samples", "Drawn from the model."),
-    "grid": ("Layers and noise levels", "Accuracy in folds of the training set; the framed cell is the one chosen."),
+    "grid": ("Layers and noise levels", "Cross-validated accuracy on the training set; the framed cell was chosen."),
     "spectral-trained": (
-        "What the patches group into",
-        "The top three eigenvectors of the graph of all patches as RGB, beside their images: equal colour, equal "
-        "feature. Below, where the set has masks: segments matched to the classes, and the true masks.",
+        "Spectral embedding of the patch features",
+        "The top three eigenvectors of the patch similarity graph as RGB, beside the images: similar colours mean "
+        "similar features. Below, if the set has masks: clusters matched to the classes, and the true masks.",
     ),
-    "spectral-untrained": ("The same, untrained", "The same encoder before training, for comparison."),
+    "spectral-untrained": ("Spectral embedding, untrained", "The same encoder before training, for comparison."),
     "tsne": ("t-SNE map", ""),
 }
 _NOT_SHOWN = ("data", "tsne-images")
@@ -45,7 +45,7 @@ def report(runs: Sequence[str | Path], out: str | Path) -> Path:
     """Write one page about one run or several."""
     out = Path(out)
     if not runs:
-        raise ConfigError("no run is given; allowed: one run folder or more")
+        raise ConfigError("no run is given; give one run folder or more")
     if out.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"out is {str(out)!r}; allowed: a file whose name ends in .html")
     write_bytes(out, render(collect_all([Path(run) for run in runs])).encode(errors="backslashreplace"))
@@ -53,7 +53,7 @@ def report(runs: Sequence[str | Path], out: str | Path) -> Path:
 
 
 def render(runs: Sequence[RunData], *, live: str = "") -> str:
-    """The page. `live` is the address to ask whether it has changed."""
+    """The page as HTML. `live` is the address that tells whether it has changed."""
     return template("report.html").render(**page_values(runs), live=live, **frame_values(live))
 
 
@@ -78,12 +78,12 @@ def page_values(runs: Sequence[RunData]) -> dict[str, Any]:
 
 
 def _seeds_note(groups: Sequence[Group]) -> str:
-    """What a comparison rests on, said before its intervals are explained."""
+    """How many seeds a comparison is based on."""
     counts = sorted({group.seeds for group in groups})
     if counts == [1]:
         return "One seed each: a difference between runs may be chance, however narrow the intervals over test images."
     spread = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"{spread} seeds of each setting."
+    return f"{spread} seeds per setting."
 
 
 def frame_values(live: str = "") -> dict[str, Any]:
@@ -147,7 +147,7 @@ def _metric_row(metric: Metric) -> dict[str, Any]:
 
 
 def _is_scan(metric: Metric) -> bool:
-    """One of many, which a chart shows better."""
+    """Whether it is one value of a scan over layers or steps, which a chart shows better."""
     return bool({"scan", "step"} & set(metric.protocol))
 
 
@@ -163,7 +163,7 @@ def _with_verdicts(figure: Any, verdicts: list[list[Verdict]]) -> tuple[Any, lis
 
 
 def _pictures(runs: Sequence[RunData]) -> list[dict[str, Any]]:
-    """By kind, each kind with every run that has it, so that runs stand side by side."""
+    """Grouped by kind, so that the pictures of several runs are side by side."""
     shown = [
         (name, place, run, picture)
         for place, run in enumerate(runs)

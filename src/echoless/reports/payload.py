@@ -1,4 +1,4 @@
-"""How do pictures and maps get into one file that stays small? As data, shared and shrunk to a budget."""
+"""How are pictures and maps embedded in one small file? As data URIs, shared and shrunk to a size budget."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _base64_uint16(values: Any) -> str:
 
 
 def _shorten_names(sets: list[dict[str, Any]]) -> None:
-    """Cut names to their ends where they would make the page heavy."""
+    """Keep only the ends of names if they would make the page too large."""
     characters = sum(len(name) for each in sets for name in each["names"])
     if characters <= NAME_BUDGET:
         return

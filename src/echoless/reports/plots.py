@@ -1,4 +1,4 @@
-"""How are curves and point clouds drawn? matplotlib, without a screen."""
+"""How are scatter plots and heat maps drawn as PNG? With matplotlib, without a display."""
 
 from __future__ import annotations
 

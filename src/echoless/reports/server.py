@@ -1,7 +1,7 @@
-"""How are runs watched while they train? The same pages from a server for this machine alone, which only reads.
+"""How are runs watched while they train? A read-only server on this machine shows the same pages.
 
-It listens on 127.0.0.1, answers only requests that were addressed to it by that name or by localhost (a page of another
-site that has its name point here is refused), and knows no path but those of the runs it found.
+It listens on 127.0.0.1, answers only requests whose Host is that address or localhost (which prevents DNS rebinding),
+and serves no path but those of the runs that it found.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _refusal(why: str, status: HTTPStatus = HTTPStatus.NOT_FOUND) -> Answer:
 
 
 class Server(ThreadingHTTPServer):
-    """Bound to this machine; it does not answer before `serve_forever`."""
+    """Bound to 127.0.0.1; it does not answer before `serve_forever`."""
 
     daemon_threads = True
 
@@ -163,11 +163,11 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def log_message(self, format: str, *args: object) -> None:
-        """The terminal belongs to the address."""
+        """Requests are not logged; the terminal shows the address only."""
 
 
 def make_server(root: Path, port: int) -> Server:
-    """Port 0 takes any that is free."""
+    """Port 0 takes any free port."""
     if not 0 <= port <= 65535:
         raise ConfigError(f"port is {port}; allowed: 0 (any) to 65535")
     library = Library(root)
@@ -181,9 +181,9 @@ def serve(root: Path, port: int, say: Callable[[str], None] = print) -> None:
     """Until Ctrl-C."""
     server = make_server(root, port)
     try:
-        say(f"http://{ADDRESS}:{server.server_port}/ shows {len(find_runs(root))} runs of {root}; Ctrl-C ends it")
+        say(f"http://{ADDRESS}:{server.server_port}/ shows {len(find_runs(root))} runs of {root}; stop with Ctrl-C")
         server.serve_forever(poll_interval=0.2)
     except KeyboardInterrupt:
-        say("ended")
+        say("stopped")
     finally:
         server.server_close()

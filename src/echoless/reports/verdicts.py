@@ -1,7 +1,7 @@
 """How did training go, in plain words? One line per quantity, with the rule that produced it.
 
-The rules compare averages over parts of a run, so that the noise of single steps decides nothing; each rule is printed
-beside its verdict, so that a reader can check it.
+The rules compare averages over parts of a run, so that the noise of single steps does not matter. Each rule is printed
+with its verdict, so that readers can check it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Literal
 from echoless.reports.collect import RunData, Series
 
 Tone = Literal["good", "neutral", "warning"]
-FEWEST = 20  # values below which nothing is said of a trend
+FEWEST = 20  # with fewer values, no trend is reported
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`word` at a glance, `sentence` with the figures, `rule` as it was applied."""
+    """`word` is the summary, `sentence` has the figures, `rule` is the criterion that was applied."""
 
     quantity: str
     word: str
@@ -102,14 +102,14 @@ def gradient_norm(run: RunData) -> Verdict:
 
 
 def feature_norms(run: RunData) -> Verdict:
-    rule = "growing if the mean token norm of any block at the last look is above 3 times that at a quarter of the run"
+    rule = "growing if the mean token norm of any block ends above 3 times its value at a quarter of the run"
     growth = {}
     for block in run.blocks("feature_norm"):
         series = run.series(f"feature_norm/{block}")
         if len(series) >= 4:
             growth[block] = series.values[-1] / max(series.values[len(series) // 4], 1e-12)
     if not growth:
-        return Verdict("feature norms", "too short to tell", "fewer than four looks", rule)
+        return Verdict("feature norms", "too short to tell", "fewer than four measurements", rule)
     worst = max(growth, key=lambda block: growth[block])
     last = run.series(f"feature_norm/{worst}").values[-1]
     sentence = f"most in {worst}: {growth[worst]:.2g} times since a quarter of the run, now {last:.3g}"

@@ -102,7 +102,7 @@ def load_model(path: str | Path) -> TrainedModel:
     path = Path(path)
     folder = path if (path / MANIFEST).is_file() else _newest(path)
     if folder is None:
-        raise RunError(f"{path} has no checkpoint, which alone holds the whole model; allowed: a run with a checkpoint")
+        raise RunError(f"{path} has no checkpoint, and only a checkpoint holds the whole model")
     return _model_of_checkpoint(str(path), folder)
 
 
@@ -278,7 +278,7 @@ def _require_fitting(config: Any, tensors: Mapping[str, Tensor], folder: Path) -
             )
     for name, tensor in tensors.items():
         if not tensor.isfinite().all():
-            raise RunError(f"{folder} holds {name} with numbers that are not finite; allowed: finite weights")
+            raise RunError(f"{folder} holds numbers that are not finite in {name}")
     return model
 
 

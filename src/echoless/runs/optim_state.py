@@ -116,4 +116,4 @@ def _decode_tagged(tag: str, content: Any, tensors: Mapping[str, Tensor], depth:
             return {key: item for key, item in items}  # noqa: C416  (dict() would also take a string of pairs)
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError):
         pass
-    raise UntrustedFile(f"the state has a {tag} that means nothing: {str(content)[:80]!r}")
+    raise UntrustedFile(f"the state has an invalid {tag}: {str(content)[:80]!r}")

@@ -72,7 +72,7 @@ class Team:
             self.maximum(1.0)
             raise
         if self.maximum(0.0) == [1.0]:
-            raise RunError("another process of this run refused to start, and says why")
+            raise RunError("another process of this run refused to start; its message says why")
 
     def leader_first(self, work: Callable[[], Result]) -> Result:
         """Everybody does it, rank 0 before the others: what it leaves in a cache is made once."""

@@ -90,9 +90,7 @@ def stream_factors(old: Sequence[float], new: Sequence[float]) -> tuple[float, .
     if len(old) != len(new):
         raise ValueError(f"{len(new)} alphas were given; allowed: {len(old)}, one per shortcut")
     if not all(alpha > 0 for alpha in (*old, *new)):
-        raise ValueError(
-            "an alpha is 0; allowed: alphas above 0, because what a shortcut dropped cannot be folded back"
-        )
+        raise ValueError("an alpha is 0; allowed: above 0, because a shortcut of weight 0 cannot be folded")
     factors = [1.0]
     for a, b in zip(reversed(old), reversed(new)):
         factors.append(factors[-1] * a / b)

@@ -93,7 +93,7 @@ def find_blocks(model: nn.Module, example: object = None) -> list[TransformerBlo
     found = [_attention(model, name, module) for name, module in model.named_modules() if _readers(module) is not None]
     if not found:
         raise ValueError(
-            f"{type(model).__name__} has no attention that could be recognised; allowed: transformers with linear "
+            f"{type(model).__name__} has no attention that could be recognised; it must be a transformer with linear "
             "queries, keys and values"
         )
     _refuse_convolutions(model)
@@ -141,13 +141,13 @@ def _attention(model: nn.Module, name: str, module: nn.Module) -> SelfAttention:
             break
     if len(projections) != 3 or len(others) != 1:
         raise ValueError(
-            f"{name or 'the model'} has no single layer after its attention that could be recognised; allowed: "
+            f"{name or 'the model'} has no single layer after its attention that could be recognised; it needs "
             "queries, keys and values of one width, and one linear layer behind them"
         )
     if any(_is_norm(m) for m in module.modules()):
         raise ValueError(
-            f"{name} normalises its queries and keys, so that W_Q W_K^T does not set its logits; allowed: attention "
-            "without a norm of its own"
+            f"{name} normalises its queries and keys, so that W_Q W_K^T does not set its logits; the attention must be "
+            "without such norms"
         )
     query, key, value = projections
     attention = SelfAttention(where, reader, query, key, value, _projection(others[0]), _heads(model, name, where))
@@ -182,8 +182,8 @@ def _refuse_convolutions(model: nn.Module) -> None:
     stems += [name for name, _ in convolutions if name not in stems][1:]
     if stems:
         raise ValueError(
-            f"{type(model).__name__} has the convolution {stems[0]}; allowed: one patch embedding, with stride equal "
-            "to its kernel"
+            f"{type(model).__name__} has the convolution {stems[0]}; its only one must be a patch embedding, with "
+            "stride equal to its kernel"
         )
 
 
@@ -208,8 +208,8 @@ def _block(model: nn.Module, attention: SelfAttention, example: object) -> Trans
             break
     if len(mlp) < 2 or sum(_readers(m) is not None for m in module.modules()) != 1:
         raise ValueError(
-            f"{attention.name or 'the model'} stands in no block of its own with an MLP of two or more linear layers; "
-            "allowed: one attention and one MLP per block"
+            f"{attention.name or 'the model'} is not in a block with an MLP of two or more linear layers; each block "
+            "must have one attention and one MLP"
         )
     norms = [m for m in module.modules() if _is_norm(m)]
     run = (lambda: _run_alone(name, module, attention)) if example is None else (lambda: _run(model, example))
@@ -253,7 +253,7 @@ def _norms_in_order(
     order = [kind for kind, _ in groupby(kinds[module] for module in calls)]
     if order[:4] != _PRE_NORM:
         raise ValueError(
-            f"{name or 'the model'} runs {', '.join(order) or 'nothing'}; allowed: pre-norm blocks, which run "
+            f"{name or 'the model'} runs {', '.join(order) or 'nothing'}; it must be a pre-norm block, which runs "
             f"{', '.join(_PRE_NORM)}"
         )
     before = calls.index(attention.reader)
@@ -271,7 +271,7 @@ def _run_alone(name: str, module: nn.Module, attention: SelfAttention) -> None:
     except Exception as error:  # whatever a block says that needs more than its tokens
         reason = " ".join(str(error).split())[:200]
         raise ValueError(
-            f"{name} cannot be run on its tokens alone ({reason}); allowed: example= with an input of the whole model"
+            f"{name} cannot be run on its tokens alone ({reason}); give example=, an input of the whole model"
         ) from error
 
 

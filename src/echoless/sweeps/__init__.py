@@ -1,1 +1,1 @@
-"""Many runs compared: grids, the experiments of the papers, and where their trials run."""
+"""Comparisons of many runs: grids, the experiments of the papers, and how their trials run."""

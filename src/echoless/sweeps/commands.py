@@ -1,6 +1,6 @@
-"""What is typed after `echoless` in a trial? Words, in which the trial's own folder is left open.
+"""Which commands does a trial run? Arguments of `echoless`, with a placeholder for the trial's folder.
 
-Trials are resumed by comparing their words with those that were begun: the order of options is part of the format.
+A trial is resumed only if its commands equal the recorded ones, so the order of options is part of the format.
 """
 
 from __future__ import annotations
@@ -66,5 +66,5 @@ def evaluate_command(inputs: Inputs, metrics: Sequence[str], **more: Any) -> Wor
 
 
 def in_folder(word: str, run: Path) -> str:
-    """The word as it is typed where the trial's folder is `run`."""
+    """The argument with the placeholder replaced by the folder `run`."""
     return f"{run}{word.removeprefix(RUN)}" if word.startswith(RUN) else word

@@ -1,4 +1,4 @@
-"""How does a command that a sweep started end when the sweep is killed? The kernel ends it (Linux), at once.
+"""How do the commands of a killed sweep end? On Linux the kernel kills them with their parent.
 
 `python -m echoless.sweeps.die_with_parent PARENT WORDS...` is `echoless WORDS...`, tied to the process PARENT.
 Without this, a killed sweep would leave a run that goes on training, and the same command could not continue it.

@@ -1,4 +1,4 @@
-"""How long will a sweep take? Asked of trials that are done, or of a few real steps of the largest one to come."""
+"""How long will a sweep take? Estimated from finished trials, or from the first steps of the largest one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from echoless.sweeps.trials import Ledger, is_done, run_command
 
 @dataclass(frozen=True)
 class TimeEstimate:
-    """Seconds of one unit of a trial's cost where `jobs` trials share the machine, and where that is known from."""
+    """Seconds per unit of a trial's cost when `jobs` trials share the machine, and the origin of the estimate."""
 
     seconds: float
     origin: str
@@ -27,7 +27,7 @@ class TimeEstimate:
 
 
 def estimate_from_finished(trials: Sequence[Trial], out: Path, jobs: int = 1) -> TimeEstimate | None:
-    """From what finished trials took, measuring included."""
+    """From the time of finished trials, evaluation included."""
     seconds, cost, count = 0.0, 0.0, 0
     for trial in trials:
         if is_done(out, trial):
@@ -44,7 +44,7 @@ def estimate_from_first_steps(
     jobs: int = 1,
     threads: int | None = None,
 ) -> TimeEstimate | None:
-    """Start the largest trial, stop it when it knows its speed. Nothing is lost: it continues when its turn comes."""
+    """Start the largest trial and stop it once its speed is known. Nothing is lost: it is resumed later."""
     largest = max(trials, key=lambda trial: trial.cost)
     ledger, run = Ledger(out, largest), RunFolder(out / largest.name)
     if ledger.finished:
@@ -71,7 +71,7 @@ def estimate_from_first_steps(
 
 
 def _read_about(run: RunFolder) -> dict[str, object]:
-    """Nothing where the run has not begun, or its file is damaged: then there is no estimate, and no harm."""
+    """Empty if the run has not started or its file is damaged: then there is no estimate."""
     try:
         return run.read_about()
     except EcholessError:

@@ -1,4 +1,4 @@
-"""What is an experiment? Trials that differ in a few settings, what is read off them, and what was published."""
+"""What is an experiment? Trials that differ in a few settings, the quantities to compare, and the published values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Reading = Callable[[Path], list[Metric]]  # a run folder -> numbers that no verb
 class Trial:
     """One row of an experiment: what is typed after `echoless`, training first, then everything that measures it.
 
-    Every command must be one that can be given again: training resumes, measuring replaces what it measured.
+    Every command must be repeatable: training resumes, evaluation replaces its earlier results.
     """
 
     name: str  # its folder in the sweep
@@ -68,7 +68,7 @@ class Quantity:
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A figure of a paper, for the row whose columns say the same as `settings`."""
+    """A published value, for the row whose columns equal `settings`."""
 
     metric: str
     value: float

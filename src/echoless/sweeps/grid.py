@@ -90,7 +90,7 @@ def _choices(options: SweepOptions) -> dict[str, list[Any]]:
 
 
 def _combinations(choices: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
-    """alpha_min means something to the faded variant alone: the others are run once, not once for each alpha_min."""
+    """alpha_min applies only to the faded variant: other variants are run once, not once per alpha_min."""
     for values in itertools.product(*choices.values()):
         chosen = dict(zip(choices, values))
         if chosen.get("variant", "faded") != "faded":

@@ -23,7 +23,8 @@ def run_trials(
 ) -> Iterator[tuple[Trial, Outcome]]:
     """`jobs` trials at a time; how each ended, in the order in which they do.
 
-    `watch` hears what those that run said last. After a stop nothing is begun, and what was not begun ends as stopped.
+    `watch` is given the last output line of each running trial. After a stop, trials that have not started count as
+    stopped.
     """
     last_words: dict[str, str] = {}
     threads = threads_each(jobs)
@@ -51,5 +52,5 @@ def run_trials(
 
 
 def threads_each(jobs: int) -> int | None:
-    """A fair share of the cores for each of several jobs; a single one takes what it would take by itself."""
+    """Threads per job: an equal share of the cores; None for a single job, which uses its default."""
     return None if jobs == 1 else max(1, usable_cores() // jobs)

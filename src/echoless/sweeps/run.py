@@ -64,20 +64,20 @@ def plan(options: SweepOptions) -> Experiment:
 
 
 def _read_data_once(options: SweepOptions) -> None:
-    """Data that cannot be read is refused once, before any run; what is decoded here is cached for all of them."""
+    """Refuses unreadable data once, before any run; the decoded images are cached for all runs."""
     for data, labels in ((options.data, options.labels), (options.test, options.test_labels)):
         if data is not None:
             read_images(str(data), str(labels) if labels else None)
 
 
 def prepare_folder(experiment: Experiment, out: Path) -> FileLock:
-    """Make OUT, or make sure that it holds the same sweep; it is ours until the lock is released."""
+    """Creates OUT, or checks that it holds the same sweep, and locks it."""
     with explained(out):
         if out.is_dir() and any(out.iterdir()) and not (out / PLAN).is_file():
             raise RunError(f"{out} is not empty and holds no sweep; give --out a new folder")
         (out / "logs").mkdir(parents=True, exist_ok=True)
     if (out / PLAN).is_file() and (name := read_json_object(out / PLAN).get("name")) != experiment.name:
-        raise RunError(f"{out} holds the sweep {name!r}, and this is {experiment.name!r}; give another --out")
+        raise RunError(f"{out} holds another sweep, {name!r} instead of {experiment.name!r}; give another --out")
     lock = FileLock(out / ".lock", busy=f"{out} is being filled by another sweep; wait for it, or give another --out")
     try:
         for trial in experiment.trials:
@@ -120,13 +120,11 @@ def carry_out(experiment: Experiment, out: Path, stop: StopRequest, say: Say, jo
     if left and estimate is None and not stop.requested:
         estimate = estimate_from_first_steps(left, out, stop, say, jobs, threads_each(jobs))
     if left and not stop.requested:
-        how_long = (
-            f"about {estimate.of(left)} ({estimate.origin})" if estimate else "how long they take is not known yet"
-        )
+        how_long = f"about {estimate.of(left)} ({estimate.origin})" if estimate else "the time is not known yet"
         say(f"{len(done)} of {len(experiment.trials)} runs are done; {len(left)} to go: {how_long}\n")
     result = _run_all(experiment, left, out, jobs, stop, say)
     if result.stopped:
-        say(f"stopped by {stop.requested}; all of it is saved: the same command continues")
+        say(f"stopped by {stop.requested}; everything is saved, the same command continues")
         return result
     return _compare(result, out, say)
 
@@ -148,7 +146,7 @@ def overview(experiment: Experiment, done: Sequence[Trial], estimate: TimeEstima
 def _run_all(
     experiment: Experiment, left: Sequence[Trial], out: Path, jobs: int, stop: StopRequest, say: Say
 ) -> SweepResult:
-    """One that fails does not keep the others from running."""
+    """Runs the trials that are left; a failure does not stop the others."""
     total, to_go = len(experiment.trials), list(left)
     failed: list[str] = []
     stopped = False
@@ -181,7 +179,7 @@ def _outcome_line(trial: Trial, out: Path, outcome: Outcome, rest: Sequence[Tria
 def _compare(result: SweepResult, out: Path, say: Say) -> SweepResult:
     found = collect(result.experiment, out)
     write_csv(out / "sweep.csv", result.experiment, found)
-    say(f"\n{table(result.experiment, found)}\n\nevery number: {out / 'sweep.csv'}; the plan: {out / PLAN}")
+    say(f"\n{table(result.experiment, found)}\n\nall numbers: {out / 'sweep.csv'}; the plan: {out / PLAN}")
     say(_page(result.experiment, out))
     if result.failed:
         say(f"{len(result.failed)} of {len(result.experiment.trials)} runs failed; the same command tries them again")
@@ -193,10 +191,10 @@ def _page(experiment: Experiment, out: Path) -> str:
     runs = [out / trial.name for trial in experiment.trials if (out / trial.name / "config.json").is_file()]
     shown = runs[:MOST_ON_A_PAGE]
     if not shown:
-        return "no run has begun, so there is no page"
+        return "no run has started, so there is no report"
     try:
         page = report(shown, out / "report.html")
     except EcholessError as error:
-        return f"the page was not written: {error}"
-    fewer = f", the first {len(shown)} of {len(runs)} runs; echoless report makes others" if shown != runs else ""
-    return f"to look at: {page}{fewer}"
+        return f"the report was not written: {error}"
+    fewer = f", the first {len(shown)} of {len(runs)} runs; echoless report shows others" if shown != runs else ""
+    return f"report: {page}{fewer}"

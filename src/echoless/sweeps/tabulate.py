@@ -22,7 +22,7 @@ ValuesBySeed = dict[Any, float]
 
 @dataclass(frozen=True)
 class SettingRow:
-    """One setting: the values of each quantity by seed, and what was published of it."""
+    """One setting: the values of each quantity by seed, and the published values."""
 
     columns: Mapping[str, Any]
     values: Mapping[str, ValuesBySeed]  # heading of a quantity -> seed -> value
@@ -34,7 +34,7 @@ class SettingRow:
 
 
 def collect(experiment: Experiment, out: Path) -> dict[str, list[Metric]]:
-    """Every number of every trial that has any: those of results.json, and those read off the run."""
+    """Every number of every trial that has any: those of results.json, and those computed from its log."""
     found: dict[str, list[Metric]] = {}
     for trial in experiment.trials:
         records = [record for folder in trial.folders_in(out) for record in read_results(folder / "results.json")]
@@ -95,7 +95,7 @@ def _published(experiment: Experiment, columns: Mapping[str, Any]) -> dict[str, 
 
 
 def table(experiment: Experiment, found: Mapping[str, Sequence[Metric]]) -> str:
-    """For a terminal: means over seeds, differences from baselines, and what has to be known to read them."""
+    """For a terminal: means over seeds, differences from the baseline, and notes."""
     found_rows = rows(experiment, found)
     names = list(dict.fromkeys(key for row in found_rows for key in row.columns))
     header = [*names, "seeds"]
@@ -111,10 +111,10 @@ def table(experiment: Experiment, found: Mapping[str, Sequence[Metric]]) -> str:
 
 
 def seeds_note(found_rows: Sequence[SettingRow]) -> str:
-    """How many seeds the table rests on, and what its intervals are."""
+    """The number of seeds, and what the intervals are."""
     counts = sorted({row.seeds for row in found_rows if row.seeds})
     if not counts or counts == [1]:
-        return "one seed: there is no interval over seeds, and a difference between rows may be chance"
+        return "one seed: no interval over seeds, so a difference between rows may be chance"
     seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return f"{seeds} seeds: mean ± half of the 95 % interval over seeds (Student's t); one seed alone has no interval"
 
@@ -172,7 +172,7 @@ def _baseline(experiment: Experiment, row: SettingRow, found_rows: Sequence[Sett
 
 
 def _contrast(row: SettingRow, baseline: SettingRow) -> str:
-    """What the baseline has instead."""
+    """The settings of the baseline that differ from this row."""
     differing = [key for key, value in baseline.columns.items() if row.columns.get(key) != value]
     return ", ".join(f"{key} {_text(baseline.columns[key])}" for key in differing if key != "effective")
 

@@ -1,8 +1,8 @@
-"""How does a trial of a sweep run, so that a kill at any instant loses nothing and nothing is done twice?
+"""How does a trial run so that a kill loses no work and nothing is done twice? Its ledger records every command.
 
 OUT/NAME/            the run
-OUT/logs/NAME.txt    what its commands said
-OUT/logs/NAME.json   which commands were begun and which are finished, and how long each took
+OUT/logs/NAME.txt    output of its commands
+OUT/logs/NAME.json   which commands were started and finished, and how long each took
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LAST_BYTES = 4096
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a trial ended, and in which words."""
+    """How a trial ended, and the message that says so."""
 
     state: State
     text: str = ""
@@ -50,7 +50,7 @@ class Entry:
 
 
 class Ledger:
-    """What is known of a trial's commands. They are compared as planned, so that OUT may be moved."""
+    """Which commands of a trial were started and finished. They are stored without OUT, so that OUT may be moved."""
 
     def __init__(self, out: Path, trial: Trial) -> None:
         self.path = out / "logs" / f"{trial.name}.json"
@@ -81,25 +81,25 @@ def _read(path: Path) -> tuple[list[Words], list[Entry]]:
         return begun, [Entry(tuple(entry["words"]), float(entry["seconds"])) for entry in record["finished"]]
     except (KeyError, TypeError, ValueError):
         raise UntrustedFile(
-            f"{path} does not say which commands were run; move it away, or give another --out"
+            f"{path} does not record which commands were run; move it away, or give another --out"
         ) from None
 
 
 def is_done(out: Path, trial: Trial) -> bool:
-    """Every command is finished, and what it measured is still there."""
+    """Whether every command is finished, and its results are still there."""
     finished = len(Ledger(out, trial).finished) == len(trial.commands)
     return finished and (trial.may_diverge or all((f / "results.json").is_file() for f in trial.folders_in(out)))
 
 
 def require_same_training(out: Path, trial: Trial) -> None:
-    """A run that was begun under other settings is not continued under these."""
+    """Refuses to continue a run that was started with other settings."""
     begun = Ledger(out, trial).begun[:1]
     if begun and begun[0] != trial.commands[0]:
         theirs = " ".join(_only_in(begun[0], trial.commands[0]))
         ours = " ".join(_only_in(trial.commands[0], begun[0]))
         raise ConfigError(
-            f"{out / trial.name} was begun with {theirs or 'fewer settings'}, and this sweep says "
-            f"{ours or 'nothing of it'}; allowed: the same settings, or another --out"
+            f"{out / trial.name} was started with {theirs or 'fewer settings'}, but this sweep has "
+            f"{ours or 'fewer settings'}; give the same settings, or another --out"
         )
 
 
@@ -122,7 +122,7 @@ def _options(words: Words) -> list[str]:
 def run_trial(
     trial: Trial, out: Path, stop: StopRequest, tick: Callable[[str], None], threads: int | None = None
 ) -> Outcome:
-    """Every command that is not finished yet, one after another. `tick` hears the last thing that was said."""
+    """Runs the commands that are not finished, in order. `tick` is given the last line of their output."""
     ledger = Ledger(out, trial)
     for words, placed in list(zip(trial.commands, trial.commands_in(out)))[len(ledger.finished) :]:
         ledger.begin(words)
@@ -153,7 +153,7 @@ def run_command(
     until: Callable[[], bool] | None = None,
     threads: int | None = None,
 ) -> int:
-    """Run `echoless WORDS`, its words going to the log. A stop that is asked for, here or by `until`, is passed on."""
+    """Runs `echoless WORDS` with its output in the log; a stop, by a signal or by `until`, is sent on as SIGTERM."""
     with log.open("ab") as sink:
         sink.write(f"\n$ {shlex.join(['echoless', *words])}\n".encode(errors="replace"))
         sink.flush()
@@ -188,5 +188,5 @@ def last_line(log: Path) -> str:
 
 def _reason(code: int, log: Path) -> str:
     if code < 0:
-        return f"ended by {signal.Signals(-code).name} from outside; all of it is in {log}"
-    return f"{last_line(log)} (exit code {code}; all of it is in {log})"
+        return f"killed by {signal.Signals(-code).name}; full output in {log}"
+    return f"{last_line(log)} (exit code {code}; full output in {log})"

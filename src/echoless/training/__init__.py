@@ -1,4 +1,4 @@
-"""Training that loses no work: an exact loop, its steps, its state, and who it runs with."""
+"""The training loop, its steps, its state, and exact resume."""
 
 from echoless.training.loop import Session, train
 from echoless.training.optim import learning_rate, make_optimizer

@@ -1,4 +1,4 @@
-"""Where, when, how long and how fast did a run go on? What about.json records: for people, never for numbers."""
+"""Where, when, how long and how fast did a run train? about.json records it; results never depend on it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OF_A_SESSION = ("command", "started", "seconds", "machine", "versions")
 
 
 def run_facts(config: RunConfig, images: Images, model: nn.Module) -> dict[str, Any]:
-    """What the run is, as data; `sentences` says it in words."""
+    """The facts of a run as data; `sentences` turns them into text."""
     record: dict[str, Any] = model.shortcut_record  # type: ignore[assignment]
     alphas = record["alphas"]
     parameters = count_parameters(model)
@@ -61,15 +61,15 @@ def run_facts(config: RunConfig, images: Images, model: nn.Module) -> dict[str, 
 
 
 def opening_lines(facts: Mapping[str, Any], images: Images) -> list[str]:
-    """What is about to happen, in a few lines."""
+    """The first lines of the log: data, model, shortcuts, run, unreadable images."""
     said = sentences(facts)
     said["data"] += f"; {images.cache_note}"
-    bad = [f"bad image, left out: {each.path}: {each.reason}" for each in images.bad]
+    bad = [f"unreadable image, skipped: {each.path}: {each.reason}" for each in images.bad]
     return [*(f"{name}: {sentence}" for name, sentence in said.items()), *bad]
 
 
 class SessionRecord:
-    """One session of a run in its about.json. Every write is of the whole file; what earlier sessions said stays."""
+    """One session of a run in its about.json. Every write replaces the file; earlier sessions are kept."""
 
     def __init__(self, run: RunFolder, command: str, facts: Mapping[str, Any], team: Team) -> None:
         before = run.read_about()
@@ -96,7 +96,7 @@ class SessionRecord:
         run.write_about(self._about)
 
     def note_speed(self, images_per_second: float) -> None:
-        """For whoever waits to know how long the run will take."""
+        """Records the speed early, so that a sweep can estimate its time."""
         self._about["speed"] = {"images_per_second": images_per_second}
         self._session["images_per_second"] = images_per_second
         self._run.write_about(self._about)
@@ -109,7 +109,7 @@ class SessionRecord:
 
 
 def _history(before: Mapping[str, Any]) -> list[Any]:
-    """The earlier sessions; of a file that kept no list of them, what it said of the latest."""
+    """The earlier sessions; an old file without a list has only the latest."""
     history = before.get("history")
     if isinstance(history, list):
         return history
@@ -120,7 +120,7 @@ def _history(before: Mapping[str, Any]) -> list[Any]:
 def recorded(
     run: RunFolder | None, command: str, facts: Mapping[str, Any], team: Team
 ) -> Iterator[SessionRecord | None]:
-    """Records a session and its seconds. A killed one has begun and not ended, and its time is unknown."""
+    """Records a session and its duration. A killed session has no end, so its duration is unknown."""
     record = None if run is None else SessionRecord(run, command, facts, team)
     yield record
     if record is not None:
@@ -133,7 +133,7 @@ def _versions() -> dict[str, str]:
 
 
 def _machine(team: Team) -> dict[str, Any]:
-    """What it ran on; no name of the host or of a person. Vector units round differently, so they are named."""
+    """The hardware, without host or user names. Vector instructions are included because they affect rounding."""
     cuda = team.device.type == "cuda"
     return {
         "system": f"{platform.system()} {platform.machine()}",

@@ -1,4 +1,4 @@
-"""Is the run healthy, without labels? Feature norms by block and the effective rank of a fixed probe batch."""
+"""Is training healthy? Feature norms of every block and effective rank of a fixed probe batch, without labels."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def look(model: nn.Module, objective: Objective, probe_BCHW: Tensor, device: tor
 
 
 def _features(model: Any, objective: Objective, images_BCHW: Tensor, piece: int) -> Features:
-    """Of the images as they are; of a diffusion model, with a little noise that is the same at every call."""
+    """Features of the images; a diffusion model gets a little noise, the same at every call."""
     if not model.config.body.denoises:
         return model.features(images_BCHW)
     assert isinstance(objective, DiffusionObjective | FlowObjective)

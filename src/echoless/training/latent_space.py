@@ -36,7 +36,7 @@ class LatentSpace:
 
 
 def open_space(options: PretrainOptions, images: Images, team: Team) -> LatentSpace | None:
-    """None where pixels are trained on."""
+    """None for a run on pixels."""
     if options.latent is None:
         return None
     vae = open_vae(Path(options.latent), str(team.device))

@@ -1,4 +1,4 @@
-"""How does a settled config become a training run? Open its folder, build the model, describe it, train.
+"""How does a complete config become a training run? Open the folder, build the model, log the facts, train.
 
 Shared by every verb that trains.
 """
@@ -30,7 +30,7 @@ from echoless.training.warmstart import warm_start
 
 @dataclass(kw_only=True)
 class Workplace:
-    """Where a run is trained, and by whom. `run` is the open folder on rank 0 and None elsewhere."""
+    """The processes, the stop signal and the run folder of a run. `run` is None except on rank 0."""
 
     out: Path
     run: RunFolder | None
@@ -38,7 +38,7 @@ class Workplace:
     team: Team
 
     def replace_old_run(self) -> None:
-        """What --overwrite deletes is deleted here, once the data is known to be good."""
+        """Deletes the run that --overwrite replaces, after the data was found to be usable."""
         with self.team.together():
             if self.team.leads and self.run is None:
                 self.run = open_run(self.out, overwrite=True)

@@ -1,4 +1,4 @@
-"""What is a training run, from the first step to the last? A list of named calls."""
+"""How does a training run go from the first step to the last?"""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ class Session:
         return getattr(self.runtime, name) or max(1, derived[name])
 
     def say(self, text: str) -> None:
-        """For the person who watches, and for log.txt."""
+        """Prints a line, and appends it to log.txt."""
         if self.run is not None:
             self.progress.say(text)
             self.run.log(text)
 
     def record(self, line: dict[str, Any]) -> None:
-        """For metrics.jsonl, and for TensorBoard where it was asked for."""
+        """Writes a record to metrics.jsonl and, if enabled, to TensorBoard."""
         if self.run is not None:
             self.run.append_metrics(line)
         if self.board is not None and (trouble := self.board.record(line)):
@@ -102,13 +102,13 @@ def _continue(session: Session) -> int:
     """Restore the newest valid checkpoint. Returns the steps already done."""
     checkpoint = _newest_checkpoint(session)
     if checkpoint is None:
-        session.say("there is no checkpoint to resume from yet: starting at step 0")
+        session.say("there is no checkpoint to resume from: starting at step 0")
         for line in _changes_since_start(session):
             session.say(line)
         return _start(session)
     if checkpoint.step > session.config.steps:
         raise ConfigError(
-            f"the run is to have {session.config.steps} steps, and {session.out} has done {checkpoint.step}; allowed: "
+            f"steps is {session.config.steps}, but {session.out} has already done {checkpoint.step}; allowed: "
             f"--max-steps {checkpoint.step} or more"
         )
     lost = state.drift(checkpoint.manifest, session.config, session.trainee.team)
@@ -135,7 +135,7 @@ def _continue(session: Session) -> int:
 
 
 def _changes_since_start(session: Session) -> list[str]:
-    """What differs from the config of a run that was stopped before its first checkpoint."""
+    """Settings that differ from the config of a run that was stopped before its first checkpoint."""
     if session.run is None or not (session.out / "config.json").is_file():
         return []
     try:
@@ -145,10 +145,10 @@ def _changes_since_start(session: Session) -> list[str]:
 
 
 def _newest_checkpoint(session: Session) -> Checkpoint | None:
-    """Every process reads for itself; none writes before all have read."""
+    """Read by every process; none writes before all have read."""
     found = find_latest_valid(session.out / "checkpoints")
     for skipped in found.skipped if found else ():
-        session.say(f"passed over {skipped.name}: {skipped.reason}")
+        session.say(f"skipped the checkpoint {skipped.name}: {skipped.reason}")
     checkpoint = load_checkpoint(found.path) if found else None
     session.trainee.team.wait()
     return checkpoint
@@ -206,7 +206,7 @@ class Clock:
         return len(self._ticks)
 
     def rates(self, world: int) -> dict[str, float]:
-        """Over the last steps: images per second in all, and the share of the time spent waiting."""
+        """Over the last steps: images per second of all processes, and the share of the time spent waiting."""
         seconds = self._ticks[-1][0] - self._ticks[0][0]
         if seconds <= 0:
             return {"images_per_second": 0.0, "waiting": 0.0}
@@ -250,7 +250,7 @@ def _ends_epoch(session: Session, done: int) -> bool:
 
 
 def _keep(session: Session, done: int, report: StepReport) -> None:
-    """Save what is due."""
+    """Saves a checkpoint and a snapshot when they are due."""
     if session.run is None:
         return
     if report.stop or done == session.config.steps or done % session.every("checkpoint_every") == 0:
@@ -268,7 +268,7 @@ def _end(session: Session, done: int) -> bool:
         else:
             who = session.stop.requested or "another process"
             session.say(
-                f"stopped by {who} after step {done}; all of it is saved: the same command with --resume continues"
+                f"stopped by {who} after step {done}; everything is saved: the same command with --resume continues"
             )
     session.trainee.team.wait()
     return complete

@@ -1,4 +1,4 @@
-"""How do the weights move? The optimiser by name, its groups, and the learning rate as a function of the step."""
+"""How are the weights updated? The optimiser by name, its parameter groups, and the learning-rate schedule."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from torch import nn
 
 from echoless.config import OptimConfig
 from echoless.errors import ConfigError
-
 
 COOLDOWN = 0.2  # share of a run with `--decay wsd` in which the learning rate falls
 
@@ -55,9 +54,7 @@ def layer_groups(model: nn.Module, config: OptimConfig) -> list[dict[str, Any]]:
     assert config.layer_decay is not None
     layer_of: Callable[[str], int] | None = getattr(model, "layer_of", None)
     if layer_of is None:
-        raise ConfigError(
-            f"layer_decay is {config.layer_decay}, but this model has no layers to tell apart; allowed: None"
-        )
+        raise ConfigError(f"layer_decay is {config.layer_decay}, but this model has no numbered layers; allowed: None")
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     layers = {name: layer_of(name) for name, _ in named}
     last = max(layers.values())

@@ -1,4 +1,4 @@
-"""How does a run continue exactly where it stopped? Everything a step changes goes into a checkpoint and comes back.
+"""How does a run continue exactly where it stopped? A checkpoint holds everything that a step changes.
 
 There is no random state to save, because none exists between steps (echoless.randomness), and no position in the data,
 because it is the step (echoless.data.order).
@@ -42,7 +42,7 @@ def restore(trainee: Trainee, checkpoint: Checkpoint) -> None:
     )
     if "optim" not in checkpoint.tensors:
         raise RunError(
-            "this folder holds imported weights and no training state; allowed: --init with it, not --resume"
+            "this folder holds imported weights and no training state; use it with --init, not with --resume"
         )
     trainee.model.load_state_dict(checkpoint.tensors["model"])
     trainee.optimizer.load_state_dict(unflatten_state(checkpoint.tensors["optim"], checkpoint.state["optim"]))
@@ -51,23 +51,21 @@ def restore(trainee: Trainee, checkpoint: Checkpoint) -> None:
 
 
 def _require_same_tensors(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """What decides which tensors there are. The shortcuts have a check, and a table, of their own."""
+    """Refuses other settings that change the tensors. The shortcuts are checked separately, with a table."""
     before, now = _flat(_rewritten(before)), _flat(now)
     for name in sorted(before.keys() | now.keys()):
         shaped = name.startswith("model.") and ".shortcuts." not in name
         then, wanted = before.get(name), now.get(name)
         if name == "optim.ema" and (then is None) != (wanted is None):
-            raise RunError(
-                f"{name} was {then} and is {wanted}; allowed on --resume: an average only where there was one"
-            )
+            raise RunError(f"{name} was {then} and is {wanted}; --resume can neither add nor remove the average")
         if name.startswith("data.latent") and name != "data.latent.path" and then != wanted:
-            raise RunError(f"{name} was {then!r} and is {wanted!r}; allowed on --resume: the same autoencoder")
+            raise RunError(f"{name} was {then!r} and is {wanted!r}; --resume needs the same autoencoder")
         if (shaped or name == "optim.name") and then != wanted:
-            raise RunError(f"{name} was {then!r} and is {wanted!r}; allowed on --resume: the same, or --init elsewhere")
+            raise RunError(f"{name} was {then!r} and is {wanted!r}; --resume cannot change it, --init in a new run can")
 
 
 def describe(trainee: Trainee) -> dict[str, Any]:
-    """What the manifest says of the weights: how they came about, and under which guarantees."""
+    """What the manifest records about the weights: config, shortcuts, environment."""
     return {
         "config": to_dict(trainee.config),
         "shortcuts": shortcut_record(trainee),
@@ -80,7 +78,7 @@ def shortcut_record(trainee: Trainee) -> dict[str, Any]:
 
 
 def environment(team: Team) -> dict[str, Any]:
-    """What must be equal for two runs to be equal bit by bit."""
+    """What must be equal for two runs to be bitwise equal."""
     return {
         "echoless": echoless.__version__,
         "torch": torch.__version__,
@@ -92,9 +90,9 @@ def environment(team: Team) -> dict[str, Any]:
 
 
 def drift(manifest: Mapping[str, Any], config: RunConfig, team: Team) -> list[str]:
-    """One line for each difference between a checkpoint and this process: what changed, which guarantee is lost."""
+    """One line per difference between a checkpoint and this process: what changed, and what it affects."""
     then, now = manifest["environment"], environment(team)
-    lost = "the same order of samples, but no longer the same bits"
+    lost = "same order of samples, but not bitwise the same results"
     lines = [
         f"{name}: {then.get(name)} in the record, {now[name]} now ({lost})"
         for name in now
@@ -110,13 +108,13 @@ def changed_settings(recorded: Mapping[str, Any], config: RunConfig) -> list[str
     for name in sorted(before.keys() | now.keys()):
         if before.get(name) == now.get(name) or name == "data.path":
             continue
-        lost = "other images, no guarantee" if name.startswith("data.") else "another run from here on, no guarantee"
+        lost = "other images, so other results" if name.startswith("data.") else "other results from here on"
         lines.append(f"{name}: {before.get(name)!r} in the record, {now.get(name)!r} now ({lost})")
     return lines
 
 
 def _rewritten(config: Mapping[str, Any]) -> dict[str, Any]:
-    """As it would be written now: settings that did not exist then have the value that changes nothing."""
+    """An earlier config as it would be written now, with defaults for settings that did not exist."""
     return to_dict(from_dict(RunConfig, config))
 
 
@@ -128,7 +126,7 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
 
 
 def encoder_of(trainee: Trainee) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, Any]]:
-    """The trained body as (tensors, config, shortcuts): of the averaged weights where there are any."""
+    """The trained body as (tensors, config, shortcuts), with EMA weights if there are any."""
     model: Any = trainee.model if trainee.ema is None else trainee.ema.module
     body = model.body
     data = trainee.config.data

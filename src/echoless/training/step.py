@@ -1,4 +1,4 @@
-"""What is one optimiser step? Forward, backward, a verdict shared by all processes, and only then the update."""
+"""What is one training step? Forward, backward, a check for non-finite values on all processes, then the update."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from echoless.training.optim import learning_rate, make_optimizer, set_learning_
 
 @dataclass
 class Trainee:
-    """Everything that a step reads and changes. `runner` is the loss as it is executed: distributed, compiled."""
+    """Everything that a step reads and changes. `runner` is the loss module, wrapped by DDP and torch.compile."""
 
     config: RunConfig
     model: nn.Module
@@ -32,7 +32,7 @@ class Trainee:
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What a step says of itself. `stop`: some process was asked to stop."""
+    """The numbers of one step. `stop`: some process was asked to stop."""
 
     loss: float
     lr: float
@@ -115,7 +115,7 @@ def _backward(trainee: Trainee, batch: Batch, draws: Draws, weight: float = 1.0)
 
 
 def _quiet(runner: nn.Module, last: bool) -> contextlib.AbstractContextManager[object]:
-    """Gradients travel between processes once a step, after the last piece."""
+    """Synchronise gradients once per step, after the last micro-batch."""
     return contextlib.nullcontext() if last or not hasattr(runner, "no_sync") else runner.no_sync()  # type: ignore[operator]
 
 

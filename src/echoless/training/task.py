@@ -1,4 +1,4 @@
-"""What is trained? The model and the objective that a config names: one row of the table for each pair."""
+"""Which models and objectives can be trained? One row of the table per pair."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ OBJECTIVES: dict[tuple[str, str], Callable[[Any, Any, int], Objective]] = {
 
 
 def build_task(config: RunConfig, generator: torch.Generator) -> Task:
-    """A fresh model and what it minimises; refuses a pair that does not belong together."""
+    """An initialised model and its objective; refuses a pair that is not in the table."""
     model, objective = config.model, config.objective
     make = OBJECTIVES.get((model.kind, objective.kind))
     if make is None:

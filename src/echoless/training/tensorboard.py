@@ -1,4 +1,4 @@
-"""How does TensorBoard see a run? The numbers of metrics.jsonl as events under RUN/tensorboard (extra: tracking)."""
+"""How is a run shown in TensorBoard? metrics.jsonl is also written as events to RUN/tensorboard (extra: tracking)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Board:
             raise RunError(f"{folder} cannot be written: {error.strerror or error}") from None
 
     def record(self, line: Mapping[str, Any]) -> str:
-        """One line of metrics.jsonl. Returns a sentence if it could not be written: a display never stops a run."""
+        """One line of metrics.jsonl. Returns an error message instead of raising: logging must not stop a run."""
         try:
             for name, value in numbers(line):
                 self._writer.add_scalar(name, value, line["step"])

@@ -1,4 +1,4 @@
-"""How good is a classifier that is being trained? Its accuracy on images that are held out, after every epoch."""
+"""How accurate is a classifier during training? It is tested on held-out images after every epoch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from echoless.runtime import Team
 
 
 class Judge:
-    """Called with the model by the training loop; keeps the last verdict, image by image."""
+    """Called with the model by the training loop; keeps the last predictions."""
 
     def __init__(self, images: Images, config: RunConfig, team: Team, sets: dict[str, Any] | None = None) -> None:
         """`sets` says on which images it judges: `data.provenance.describe_sets`."""
@@ -53,11 +53,11 @@ class Judge:
 
 
 def require_labels(train: Images, test: Images | None, names: tuple[str, str] = ("--train", "--test")) -> None:
-    """Both sets labelled, every image of them, and the classes of the second numbered as in the first."""
+    """Refuses unlabelled images, and numbers the classes of the test set as in the training set."""
     for name, images in zip(names, (train, test)):
         if images is not None and (images.labels is None or bool((images.labels < 0).any())):
             raise DataError(
-                f"{name} has {'no' if images.labels is None else 'not all'} labels; allowed: sub-folders as classes, a "
+                f"{name} has {'no' if images.labels is None else 'not all'} labels; give sub-folders as classes, a "
                 "labelled set, or --labels FILE.csv"
             )
     if test is not None:

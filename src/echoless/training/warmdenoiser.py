@@ -1,4 +1,4 @@
-"""How do the weights of a diffusion transformer start another run? Moved to its shortcuts; the function stays.
+"""How does a diffusion transformer start from trained weights? They are converted to its alphas, function unchanged.
 
 The identity is that of shortcuts/fold.py: with the stream multiplied by r_l after branch l, other alphas give the same
 function. In a SiT the gates carry the factors, and the output is held (r_L = 1), so that LayerNorm's eps matters less
@@ -58,7 +58,7 @@ def _alphas(model: UViT | SiT) -> list[float]:
     for shortcut in model.shortcuts:
         if not isinstance(shortcut, Faded):
             kind = type(shortcut).__name__
-            raise RunError(f"--init cannot move weights between {kind} and other shortcuts; allowed: faded or identity")
+            raise RunError(f"--init cannot convert weights from or to {kind} shortcuts; allowed: faded, identity")
     return [float(shortcut.alpha) for shortcut in model.shortcuts]  # type: ignore[arg-type]
 
 
@@ -103,7 +103,7 @@ def _factors(old: list[float], new: list[float]) -> tuple[float, ...]:
     try:
         return stream_factors(old, new)
     except ValueError as error:
-        raise RunError(f"--init cannot move its weights to this run's shortcuts: {error}") from None
+        raise RunError(f"--init cannot convert the weights to this run's shortcuts: {error}") from None
 
 
 def _rescale(linear: Any, source: float, target: float) -> None:

@@ -1,4 +1,4 @@
-"""How do trained weights start another run? Moved to its shortcuts first, so that the function does not change.
+"""How does a run start from trained weights? They are converted to its alphas, so that the function does not change.
 
 Weights trained under one schedule are rescaled to the other (shortcuts/fold.py). A long skip reads the stream that was
 rescaled, so the part of it that reads the encoder is divided by the same factor.
@@ -24,7 +24,7 @@ from echoless.training.warmdenoiser import start_denoiser
 
 
 def warm_start(model: Any, source: Path) -> str:
-    """Load weights into a fresh model: of a masked autoencoder all, else of the body. Returns a sentence about it."""
+    """Load weights into a new model: all of a masked autoencoder, else the body. Returns a line for the log."""
     source = Path(source)
     require_source(source)
     try:
@@ -38,9 +38,9 @@ def warm_start(model: Any, source: Path) -> str:
 
 
 def require_source(source: Path) -> None:
-    """Refuse early what cannot start a run."""
+    """Refuses early a path without trained weights."""
     if not any((source / name).exists() for name in ("checkpoints", "encoder", "model.safetensors", "MANIFEST.json")):
-        found = "holds no trained model" if source.is_dir() else "is no folder"
+        found = "holds no trained model" if source.is_dir() else "is not a folder"
         raise RunError(f"--init {source} {found}; allowed: {SOURCES}")
 
 
@@ -78,7 +78,7 @@ def _start_vit(encoder: ViT, trained: TrainedBody) -> str:
 
 
 def _start_unmoved(body: Any, trained: TrainedBody) -> str:
-    """Networks whose shortcuts cannot be moved: the same sizes and the same shortcuts, or nothing."""
+    """For networks whose alphas cannot be converted: sizes and shortcuts must be equal."""
     names = ("this run", f"--init {trained.name}")
     require_same_shortcuts(body.shortcut_record, trained.model.shortcut_record, names=names)
     body.load_state_dict(trained.model.state_dict())
@@ -111,13 +111,13 @@ def _move(old: ViT, new: ViT) -> ViT:
     try:
         return reschedule(old, [_alpha(branch.shortcut) for branch in new.branches()])
     except ValueError as error:
-        raise RunError(f"--init cannot move its weights to this run's shortcuts: {error}") from None
+        raise RunError(f"--init cannot convert the weights to this run's shortcuts: {error}") from None
 
 
 def _alpha(shortcut: Any) -> float:
     if not isinstance(shortcut, Faded):
         kind = type(shortcut).__name__
-        raise RunError(f"--init cannot move weights between {kind} and other shortcuts; allowed: faded or identity")
+        raise RunError(f"--init cannot convert weights from or to {kind} shortcuts; allowed: faded, identity")
     return shortcut.alpha
 
 

@@ -33,7 +33,7 @@ def conditioning(options: ConditioningOptions, say: Say = print) -> list[dict[st
     """Returns what conditioning.json holds."""
     out = Path(options.out)
     if out.exists() and not out.is_dir():
-        raise RunError(f"--out is {out}, which is a file; allowed: a folder")
+        raise RunError(f"--out is {out}, which is a file; give a folder")
     build(MODELS[0], options, channels=3)  # sizes that do not fit, before any work
     batch = _batch(options)
     records = []

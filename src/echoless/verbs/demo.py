@@ -36,8 +36,8 @@ TIMED_STEPS = 10  # SOAP renews its bases in every tenth
 MEASURING = 500  # steps of training that take as long as everything else
 MEASURED = ("knn", "linear", "rank", "spectral", "tsne", "reconstruct")
 CAVEAT = (
-    "One seed and a few minutes of training on drawn shapes; the paper trains 800 epochs on photographs. Intervals are "
-    "over test images, not over seeds or clusterings."
+    "One seed and a few minutes of training on synthetic shapes; the paper trains 800 epochs on photographs. Intervals "
+    "are over test images, not over seeds or clusterings."
 )
 Say = Callable[[str], None]
 
@@ -49,7 +49,7 @@ def demo(options: DemoOptions, say: Say = print) -> dict[str, list[Metric]]:
     with explained(out):
         out.mkdir(parents=True, exist_ok=True)
     seconds = estimate(options.steps)
-    say(f"about {duration(seconds)} on this machine, as busy as it is now; stop it at any time, and continue")
+    say(f"estimated time: {duration(seconds)} at the current load; it can be stopped and continued at any time")
     results: dict[str, list[Metric]] = {}
     for name, alpha_min in RUNS.items():
         say(f"\n== {name}: alpha_min {alpha_min}")
@@ -60,7 +60,7 @@ def demo(options: DemoOptions, say: Say = print) -> dict[str, list[Metric]]:
     write_json(out / "results.json", records)
     say("\n" + comparison(results["plain"], results["faded"]))
     page = report([out / name for name in RUNS], out / "report.html")
-    say(f"\nlook at {page}; results: {out / 'results.json'}; {duration(time.monotonic() - started)} in all")
+    say(f"\nreport: {page}; results: {out / 'results.json'}; {duration(time.monotonic() - started)} in all")
     return results
 
 

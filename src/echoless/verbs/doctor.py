@@ -1,4 +1,4 @@
-"""What does `doctor` do? Say what this machine can do and what is missing; torch is examined, never assumed."""
+"""What does `doctor` do? It checks what this machine supports and which libraries are missing."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ NEEDED = {
 }
 # Extra -> its distributions, and what they add.
 EXTRAS = {
-    "fast": (("simplejpeg",), "small JPEGs decoded several times as fast, to the same pixels"),
-    "hf": (("transformers", "diffusers"), "encoders to and from transformers, models of diffusers"),
-    "timm": (("timm",), "encoders to and from timm"),
+    "fast": (("simplejpeg",), "small JPEGs decode several times as fast, with the same pixels"),
+    "hf": (("transformers", "diffusers"), "import and export of transformers models, diffusers models"),
+    "timm": (("timm",), "import and export of timm models"),
     "science": (("tifffile", "pydicom"), "TIFF of any depth and number of channels, DICOM"),
     "ode": (("torchdiffeq",), "adaptive ODE solvers for samplers"),
     "onnx": (("onnx", "onnxruntime", "onnxscript"), "export to ONNX"),
@@ -141,21 +141,17 @@ def _machine() -> Iterator[Finding]:
     from echoless.data import default_cache_dir
 
     yield Finding(
-        "this machine", "processor", f"{usable_cores()} cores to use, torch threads: {torch.get_num_threads()}"
+        "this machine", "processor", f"{usable_cores()} usable cores, {torch.get_num_threads()} torch threads"
     )
     yield Finding("this machine", "GPU", _gpus(torch))
     compiler = cpp_compiler()
-    found = f"can use {compiler}" if compiler else "no C++ compiler found: g++ would be needed"
-    yield Finding(
-        "this machine", "torch.compile", f"{found}; on a CPU only --compile asks for it, on a GPU long runs do"
-    )
+    found = f"can use {compiler}" if compiler else "no C++ compiler found (g++ is needed)"
+    yield Finding("this machine", "torch.compile", f"{found}; off by default on a CPU, on for long runs on a GPU")
     total, free = memory_bytes()
     yield Finding("this machine", "memory", f"{_size(total)}" + ("" if free is None else f", {_size(free)} free"))
     yield Finding("this machine", "disk", f"{_free(Path.cwd())} in the current folder")
     cache = default_cache_dir()
-    yield Finding(
-        "this machine", "cache", f"{cache} ({_free(cache)}); ECHOLESS_CACHE moves it, ECHOLESS_CACHE_LIMIT bounds it"
-    )
+    yield Finding("this machine", "cache", f"{cache} ({_free(cache)}); set by ECHOLESS_CACHE and ECHOLESS_CACHE_LIMIT")
 
 
 def _gpus(torch: Any) -> str:
@@ -264,5 +260,5 @@ def _resumes(whole: Path, cut: Path) -> str:
     shutil.rmtree(cut / last)
     _pretrain(cut, steps=done, resume=True)
     if (whole / last / "model.safetensors").read_bytes() != (cut / last / "model.safetensors").read_bytes():
-        raise RunError(f"resumed after step {done - 1}, and step {done} has other bits than without a stop")
-    return f"resumed after step {done - 1}: bit by bit what it is without a stop"
+        raise RunError(f"step {done} of the resumed run differs from that of an uninterrupted run")
+    return f"resumed after step {done - 1}: bitwise equal to an uninterrupted run"

@@ -33,7 +33,7 @@ def require_data(*paths: AnyPath | None) -> None:
 def require_test_of(test_labels: AnyPath | None, test: AnyPath | None) -> None:
     """Labels without images would be ignored."""
     if test_labels is not None and test is None:
-        raise ConfigError(f"test_labels is {str(test_labels)!r}, and there is no --test; give the images too")
+        raise ConfigError(f"test_labels is {str(test_labels)!r}, but --test is missing")
 
 
 def require_startable(out: AnyPath, *, resume: bool, overwrite: bool) -> None:

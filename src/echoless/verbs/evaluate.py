@@ -84,7 +84,7 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
     latent = str(options.latent) if options.latent else None
     encoder = load(source, device=str(choose_device(options.device)), latent=latent)
     if encoder.checkpoint is not None:
-        say(f"the run has not ended: measuring {encoder.name}")
+        say(f"the run has not ended: evaluating {encoder.name}")
     channels = encoder.converted_channels
     run = Path(source) if (Path(source) / "checkpoints").is_dir() else None
     data = str(options.train) if options.train else _data_of(Path(source))

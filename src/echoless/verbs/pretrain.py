@@ -55,7 +55,7 @@ def _refuse_bad_settings(options: PretrainOptions, record: Record | None) -> Non
     facts = DataFacts(3, 64, 64, 1000, classes=10)  # whether there are labels is known later
     config = resolve(settings, facts, DataConfig(), record.config if record else None)
     if options.test is not None and not isinstance(config.objective, SupervisedConfig):
-        raise ConfigError(f"test is {str(options.test)!r}, and recipe {config.recipe} is not a supervised one")
+        raise ConfigError(f"test is {str(options.test)!r}, but recipe {config.recipe} is not supervised")
     if options.init is not None and options.overwrite and Path(options.init).resolve() == Path(options.out).resolve():
         raise ConfigError(
             f"--init and --out are both {options.out}, which --overwrite would delete; allowed: another --out"

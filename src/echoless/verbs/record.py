@@ -64,5 +64,5 @@ def require_same_start(name: str, given: AnyPath | None, record: Record | None) 
         return
     if Path(given).resolve() != Path(recorded).resolve():
         raise RunError(
-            f"{name} is {str(given)!r}, and the run to be resumed started from {str(recorded)!r}; give the same"
+            f"{name} is {str(given)!r}, but the run being resumed started from {str(recorded)!r}; give the same"
         )

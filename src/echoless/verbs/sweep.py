@@ -41,6 +41,6 @@ def _refuse_ignored(options: SweepOptions) -> None:
     for name in OF_A_GRID:
         if options.paper is not None and name in given:
             value = getattr(options, name)
-            raise ConfigError(f"{name} is {value!r}, and the experiment {options.paper} has its own; leave it out")
+            raise ConfigError(f"{name} is {value!r}, but the experiment {options.paper} sets its own; leave it out")
     if options.paper is None and "scale" in given:
-        raise ConfigError(f"scale is {options.scale!r}, which belongs to --paper; leave it out")
+        raise ConfigError(f"scale is {options.scale!r}, but it applies only with --paper; leave it out")

@@ -1,6 +1,6 @@
 """Which arguments does each verb take? One frozen dataclass per verb: the only list of its arguments.
 
-Positional fields come first; the string under a field explains it. None means not given.
+Positional fields come first; the string under a field is its help text. None means not given.
 """
 
 from echoless.config.options.command import as_command

@@ -1,4 +1,4 @@
-"""Which command asks for these options? What was typed, or would have been: only what was given."""
+"""Which command line is equivalent to these options? Only the options that were given."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from echoless.config.options.fields import flag, positional
 
-# How a run is started, not what it is: whoever repeats it decides these anew.
+# These say how a run is started, not what it computes, so they are not part of the command that repeats it.
 OF_THE_MOMENT = ("resume", "overwrite", "requeue")
 
 

@@ -10,42 +10,42 @@ from echoless.config.options.fields import AnyPath
 
 @dataclass(frozen=True)
 class ConditioningOptions:
-    """Measure the condition number of every block's Jacobian in a fresh ViT.
+    """Measure the condition number of every block's Jacobian in a randomly initialised ViT.
 
-    Three models: with shortcuts, without, and without but initialised for it. Prints the table, and writes
-    conditioning.json and conditioning.png.
+    Compares three models: with shortcuts, without, and without but with the skipless initialisation
+    (arXiv:2510.00345). Prints a table and writes conditioning.json and conditioning.png.
     """
 
     data: AnyPath = "shapes:64"
     """Images to measure on."""
     _: KW_ONLY
     out: AnyPath
-    """The folder for the table and the figure."""
+    """Output folder for the table and the figure."""
 
     width: int = 192
-    """Channels."""
+    """Width (embedding dimension)."""
     depth: int = 12
-    """Blocks."""
+    """Number of blocks."""
     heads: int = 3
-    """Heads of attention."""
+    """Number of attention heads."""
     image_size: int = 16
-    """Side of the images in pixels."""
+    """Image height and width in pixels."""
     patch_size: int = 8
-    """Side of a patch in pixels."""
+    """Patch height and width in pixels."""
     alpha: float = 2.0
-    """Size of the random part of W_Q W_K^T."""
+    """Scale of the random part of W_Q W_K^T."""
     beta: float = 0.6
-    """Size of the identity in W_Q W_K^T."""
+    """Scale of the identity in W_Q W_K^T."""
     c: float = 3.0
     """Gain of W_V and of W_O."""
     images: int = 2
     """Images to average over."""
     exact_up_to: int = 2048
-    """Largest Jacobian (tokens x width) whose singular values are all computed; beyond it Lanczos gives a bound."""
+    """Compute all singular values up to this size (tokens x width); above it, Lanczos gives a lower bound."""
     steps: int = 64
-    """Steps of Lanczos."""
+    """Number of Lanczos steps."""
     seed: int = 0
-    """Decides the weights."""
+    """Random seed of the weights."""
 
     def __post_init__(self) -> None:
         for name in ("images", "exact_up_to", "steps"):

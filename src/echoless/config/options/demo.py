@@ -10,19 +10,19 @@ from echoless.config.options.fields import AnyPath
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """Pretrain a plain and a faded masked autoencoder on drawn images, and compare their features.
+    """Pretrain a plain and a faded masked autoencoder on built-in images, and compare their features.
 
-    The two are equal in all but alpha_min. It takes minutes and downloads nothing. Stopped at any time, the same
-    command continues it.
+    The two runs differ only in alpha_min. Takes minutes and downloads nothing. If it is interrupted, repeat the
+    command to continue.
     """
 
     _: KW_ONLY
     out: AnyPath = "echoless-demo"
-    """The folder to fill with both runs, results.json and report.html."""
+    """Output folder for both runs, results.json and report.html."""
     steps: int | None = None
     """Training steps of each run (default: 1000, which fits ten minutes on two cores)."""
     seed: int | None = None
-    """Decides every draw (default: 0)."""
+    """Random seed (default: 0)."""
 
     def __post_init__(self) -> None:
         if self.steps is not None:

@@ -7,12 +7,12 @@ from dataclasses import KW_ONLY, dataclass
 
 @dataclass(frozen=True)
 class DoctorOptions:
-    """Say what this machine can do, and what is missing.
+    """Check what this machine supports and which libraries are missing.
 
-    Ends with a self-test of at most about ten seconds: a tiny model trains for a few steps (fewer where the machine is
-    busy), is saved, and is resumed. The exit code is 0 unless something that pretraining needs is broken.
+    Ends with a self-test of about ten seconds: a tiny model is trained for a few steps, saved and resumed. The exit
+    code is 0 unless something that pretraining needs is broken.
     """
 
     _: KW_ONLY
     self_test: bool = True
-    """Train a few steps; --no-self-test only looks."""
+    """Run the self-test."""

@@ -10,10 +10,10 @@ from echoless.config.options.fields import AnyPath
 
 @dataclass(frozen=True)
 class EmbedOptions:
-    """Write one feature vector per image: columns path, feature and, where known, label.
+    """Write one feature vector per image: columns path, feature and, if known, label.
 
-    Nothing is masked. The digits are the same for any number of processes, and an embedding that was interrupted
-    continues where it stopped when the same command is given again.
+    Images are not masked. The vectors are bitwise the same for any number of processes. If it is interrupted, repeat
+    the command to continue.
     """
 
     run: AnyPath
@@ -22,20 +22,20 @@ class EmbedOptions:
     """A folder of images, parquet, tar shards, .npz, or `shapes`."""
     _: KW_ONLY
     out: AnyPath
-    """features.parquet, or features.npy (with the paths in features.paths.txt)."""
+    """Output file: features.parquet, or features.npy (with the paths in features.paths.txt)."""
 
     layer: str = "last"
-    """last (of a diffusion model: the one in its middle), or a name such as block07/+mlp."""
+    """Layer to read: last (for a diffusion model, the middle one), or a name such as block07/+mlp."""
     noise: float | None = None
-    """Level at which a diffusion model is shown the images, 0 (none) to 1 (default: 0.1)."""
+    """Noise level of the images given to a diffusion model, 0 (none) to 1 (pure noise; default: 0.1)."""
     latent: AnyPath | None = None
-    """Where the autoencoder of a run on latents is now (default: its recorded path); another one is refused."""
+    """Folder of the autoencoder used in training, for a latent-space run (default: the recorded path)."""
     pooling: Literal["mean", "cls", "patch_mean"] = "mean"
-    """How the tokens of an image become one vector."""
+    """Pooling into one vector: mean over all tokens, class token, or mean over patch tokens."""
     dtype: Literal["fp32", "fp16"] = "fp32"
     """Precision of the stored features."""
     labels: AnyPath | None = None
-    """A CSV file (path,label) whose labels are stored too."""
+    """A CSV file (path,label) with labels to store."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     overwrite: bool = False

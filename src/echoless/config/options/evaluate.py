@@ -12,10 +12,11 @@ from echoless.config.options.fields import AnyPath
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """Measure frozen features: kNN, linear probe, effective rank, segmentation, maps.
+    """Measure frozen features: kNN, linear probe, effective rank, segmentation, t-SNE.
 
-    Every table has two more rows, raw pixels and the same encoder untrained, and every accuracy its 95 % bootstrap
-    interval. Features are unmasked and deterministic, and cached: a second evaluation takes seconds.
+    Every table includes two baselines, raw pixels and the same encoder untrained, and every accuracy has a 95 %
+    bootstrap interval. Features are computed without masking, are deterministic, and are cached, so that a second
+    evaluation takes seconds.
     """
 
     run: AnyPath
@@ -23,9 +24,9 @@ class EvaluateOptions:
     _: KW_ONLY
 
     train: AnyPath | None = None
-    """Images to learn from (default: the images of the run)."""
+    """Images to train the classifiers on (default: the images of the run)."""
     test: AnyPath | None = None
-    """Images to be judged on (default: five stratified folds of --train)."""
+    """Images to test on (default: five-fold cross-validation on --train)."""
     labels: AnyPath | None = None
     """A CSV file (path,label) for --train."""
     test_labels: AnyPath | None = None
@@ -35,39 +36,39 @@ class EvaluateOptions:
     discovery), segprobe (segmentation probe), tsne, reconstruct, frechet, precision (with recall), inception-score.
     tokencut and segprobe need images with masks; the last three need --samples or --draw."""
     k: tuple[int, ...] = (20,)
-    """Neighbours of the kNN classifier."""
+    """Number of neighbours of the kNN classifier; several may be given."""
     probe: tuple[Literal["quick", "imagenet100", "mae"], ...] = ("quick",)
-    """Protocols of the linear probe."""
+    """Linear probe protocols: quick (logistic regression), imagenet100 (arXiv:2404.10947), mae (He et al. 2022)."""
     layers: tuple[str, ...] = ("last",)
-    """last, all, or names such as block07/+mlp. Of a diffusion model, last means five from the first to the last."""
+    """Layers: last, all, or names such as block07/+mlp. For a diffusion model, last means five across the depth."""
     noise: tuple[float, ...] = ()
-    """Levels at which a diffusion model is shown the images, 0 (none) to 1 (default: 0.02 0.05 0.1 0.2 0.4)."""
+    """Noise levels of the images given to a diffusion model, 0 (none) to 1 (default: 0.02 0.05 0.1 0.2 0.4)."""
     latent: AnyPath | None = None
-    """Where the autoencoder of a run on latents is now (default: its recorded path); another one is refused."""
+    """Folder of the autoencoder used in training, for a latent-space run (default: the recorded path)."""
     pooling: Literal["mean", "cls", "patch_mean"] = "mean"
-    """How the tokens of an image become one vector: mean over all of them (the paper's), class token, patches."""
+    """Pooling into one vector: mean over all tokens (as in the paper), class token, or mean over patch tokens."""
     samples: AnyPath | None = None
     """Generated images to compare with --test (else --train): a folder or an .npz file that `sample` wrote."""
     draw: int | None = None
-    """Draw so many samples of a diffusion run instead, into RUN/samples."""
+    """Instead of --samples: draw this many samples from a diffusion run into RUN/samples."""
     steps: int = 20
-    """Steps of the sampler with --draw."""
+    """Number of sampler steps with --draw."""
     extractor: str | None = None
-    """What looks at them: a run, a folder of transformers, timm:NAME, or inception:FILE. Never chosen silently."""
+    """Feature extractor for samples: a run, a transformers folder, timm:NAME, or inception:FILE. No default."""
     snapshots: bool = False
-    """Measure every snapshot of the run too."""
+    """Also measure every snapshot of the run."""
     against: tuple[AnyPath, ...] = ()
-    """With --snapshots: two or more other runs; prints how rank and accuracy correlate across all, at each snapshot."""
+    """With --snapshots: two or more other runs. Correlates rank with accuracy across all runs, at each snapshot."""
     baselines: bool = True
     """Also measure raw pixels and the same encoder untrained."""
     images: int = 200
-    """Images of the spectral embedding, of tokencut, and of segprobe from each set."""
+    """Number of images for spectral and tokencut, and of each set for segprobe."""
     seed: int = 0
-    """Decides folds, probes and bootstrap draws."""
+    """Random seed of folds, probes and bootstrap."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     cache: bool = True
-    """Keep features on disk, so that a second look takes seconds."""
+    """Cache features on disk, so that a second evaluation takes seconds."""
 
     def __post_init__(self) -> None:
         require_whole("images", self.images, 1)

@@ -10,9 +10,9 @@ from echoless.config.options.fields import AnyPath
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """Write an encoder for transformers, timm or onnxruntime, which need none of our code to load it.
+    """Export an encoder to transformers, timm or ONNX; loading it does not need echoless.
 
-    The alphas are folded into the weights; the result is read back and compared with the original before it appears.
+    The alphas are folded into the weights. The export is loaded back and compared with the original encoder first.
     """
 
     run: AnyPath
@@ -22,6 +22,6 @@ class ExportOptions:
     """hf: transformers.ViTModel.from_pretrained(DIR). timm: timm.create_model("local-dir:DIR", pretrained=True).
     onnx: DIR/model.onnx for onnxruntime."""
     out: AnyPath
-    """A new or empty folder."""
+    """Output folder, new or empty."""
     tolerance: float = 1e-4
-    """Largest relative error of the last block's output; above it nothing is written."""
+    """Largest allowed relative error of the last block's output; above it nothing is written."""

@@ -1,6 +1,6 @@
-"""What does an options class say about itself? Its positional fields, its flags, and the text under each field.
+"""Which flags, positional arguments and help texts does an options class define?
 
-The command line, the Python signature, `help()` and the reference pages are all made from these answers.
+The command line, the Python signature, `help()` and the reference pages are all derived from these functions.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ def flag(name: str) -> str:
 
 
 def word(name: str) -> str:
-    """How an argument without a flag is called: `data` -> `DATA`, `runs` -> `RUN`."""
+    """Name of a positional argument in messages: `data` -> `DATA`, `runs` -> `RUN`."""
     return name.removesuffix("s").upper()
 
 
 def given(options: Any, *names: str) -> dict[str, Any]:
-    """The named fields that are not None: what the user decided."""
+    """The named fields that are not None: what the user gave."""
     return {name: value for name in names if (value := getattr(options, name)) is not None}
 
 
 def filled(options: Options, known: Mapping[str, Any]) -> Options:
-    """The options, with a value of `known` wherever none was given."""
+    """The options, with missing values filled in from `known`."""
     missing = {name: value for name, value in known.items() if getattr(options, name) is None}
     return dataclasses.replace(options, **missing)  # type: ignore[type-var]
 

@@ -12,29 +12,29 @@ from echoless.config.options.fields import AnyPath
 class ImportOptions:
     """Convert a checkpoint of another project, for --init, evaluate, embed and sample.
 
-    .pth files of facebookresearch/mae, of the paper's authors, of SiT, DiT and U-ViT, safetensors with the same names,
-    and folders of transformers' ViTMAE and ViT and diffusers' DiT. A .pth may hold code: none of it can run.
+    Reads .pth files of facebookresearch/mae, of the paper's authors, and of SiT, DiT and U-ViT; safetensors files with
+    the same tensor names; and folders of transformers (ViTMAE, ViT) and diffusers (DiT). Code in a .pth is never run.
     """
 
     file: AnyPath
     """The checkpoint: a file, or a folder of transformers or diffusers."""
     _: KW_ONLY
     out: AnyPath
-    """A new or empty folder."""
+    """Output folder, new or empty."""
 
     alpha_min: float | None = None
-    """Weight of the last identity shortcut in a checkpoint of the paper's authors, which does not carry it."""
+    """alpha_min that a checkpoint of the paper's authors was trained with; the file does not store it."""
     heads: int | None = None
-    """Attention heads of the encoder (default: what published ViTs of that width have)."""
+    """Attention heads of the encoder (default: as in published ViTs of that width)."""
     decoder_heads: int | None = None
     """Attention heads of the decoder (default: 16 for width 512)."""
     image_size: tuple[int, ...] | None = None
-    """Height and width the positions were made for (default: a square)."""
+    """Image height and width of the position embedding (default: a square)."""
     objective: Literal["velocity", "ddpm", "vp", "stable-diffusion"] | None = None
     """What a diffusion transformer predicts: velocity (SiT), or noise under a schedule (DiT: ddpm; U-ViT: the rest)."""
     classes: int | None = None
-    """Classes of a diffusion transformer (default: one less than its rows of labels; the last is for no label)."""
+    """Number of classes of a diffusion transformer (default: rows of its label table, less the null label)."""
     mean: tuple[float, ...] | None = None
-    """Mean of each channel, for pixels in 0..1 (default: the folder's own, else ImageNet's; diffusion: -1..1)."""
+    """Normalisation mean per channel, for pixels in 0..1 (default: the folder's, else ImageNet's; diffusion: -1..1)."""
     std: tuple[float, ...] | None = None
-    """Standard deviation of each channel (default: likewise)."""
+    """Normalisation standard deviation per channel (default: as for --mean)."""

@@ -11,7 +11,7 @@ from echoless.config.options.fields import AnyPath
 
 @dataclass(frozen=True)
 class InspectOptions:
-    """Show the shortcuts of a model of any library, and the alpha that each would get.
+    """List the shortcuts of a model of any library, and the alpha that `fade` would give each.
 
     The model is built from its config with random weights and run once on an example; no weights are read.
     """
@@ -21,10 +21,10 @@ class InspectOptions:
     _: KW_ONLY
 
     alpha_min: float | Literal["auto"] = "auto"
-    """Weight of the last identity shortcut."""
+    """Coefficient of the last identity shortcut; auto derives it from the number of shortcuts."""
     schedule: Schedule = "linear"
     """How alpha falls with depth."""
     fade: Fade = "both"
-    """Which shortcuts fade."""
+    """Which shortcuts to fade."""
     within: tuple[str, ...] | None = None
     """Only shortcuts in these modules: names, or patterns such as `encoder.layer.1?`."""

@@ -14,113 +14,113 @@ from echoless.config.training import Decay, Optimizer, Precision
 class PretrainOptions:
     """Pretrain an encoder or a diffusion model with fading shortcuts on a folder of images.
 
-    The result is RUN/encoder, a frozen feature extractor; RUN/metrics.jsonl records how training went. Stop it with
-    Ctrl-C or SIGTERM at any time, continue with --resume. A setting that is not given comes from the run to be resumed,
-    else from the recipe, else from the data.
+    Writes the trained encoder to RUN/encoder and the training metrics to RUN/metrics.jsonl. Stop it with Ctrl-C or
+    SIGTERM at any time and continue with --resume. Settings that are not given come from the run being resumed, else
+    from the recipe, else from the data.
     """
 
     data: AnyPath
     """A folder of images (nested or flat), a .parquet file or folder of them, .tar shards, .npz, or `shapes`."""
     _: KW_ONLY
     out: AnyPath
-    """The run folder to create."""
+    """Run folder to create."""
     recipe: str | None = None
     """Named settings: auto (default), mae-tiny, mae-base, uvit-tiny, sit-tiny, ...; `echoless recipes` lists them."""
     epochs: float | None = None
-    """Passes over the images (default: the recipe's)."""
+    """Number of epochs (default: from the recipe)."""
     max_steps: int | None = None
-    """Length of the run and of its learning-rate schedule in steps, instead of epochs."""
+    """Number of training steps, instead of --epochs; also the length of the learning-rate schedule."""
     batch_size: int | None = None
-    """Images per step, over all processes and accumulated pieces."""
+    """Images per step, over all processes and micro-batches."""
     accumulate: int | None = None
-    """Cut each process's part of a batch into this many pieces, to fit memory (default: 1). Same result."""
+    """Gradient accumulation: micro-batches per step and process (default: 1). Does not change the result."""
     image_size: tuple[int, ...] | None = None
-    """One number, or height and width; multiples of the patch size (default: the data's own)."""
+    """Input size: one number, or height and width; multiples of the patch size (default: from the data)."""
     patch_size: int | None = None
-    """Side of a patch in pixels."""
+    """Patch height and width in pixels."""
     channels: int | None = None
-    """Channels that every image is converted to (default: what most images have)."""
+    """Number of channels to convert every image to (default: as most images have)."""
     labels: AnyPath | None = None
-    """A CSV file (path,label) that gives labels to a flat folder; pretraining itself needs none."""
+    """A CSV file (path,label) with labels for a flat folder; self-supervised pretraining needs none."""
 
     alpha_min: float | Literal["auto"] | None = None
-    """Weight of the last identity shortcut: 1 is a standard residual network, 0.6 to 0.7 the paper's best."""
+    """Coefficient of the last identity shortcut: 1 is a standard residual network; the paper's best are 0.6 to 0.7."""
     variant: Variant | None = None
-    """Kind of shortcut: faded, or one of the named baselines."""
+    """Shortcut variant: faded, or a baseline."""
     schedule: Schedule | None = None
     """How alpha falls with depth."""
     per: Per | None = None
     """One alpha per sub-layer (the authors' code) or per block (equation 5)."""
     fade: Fade | None = None
-    """Which shortcuts fade."""
+    """Which shortcuts to fade."""
     depth: int | None = None
-    """Blocks of the encoder."""
+    """Number of encoder blocks."""
     width: int | None = None
-    """Width of the encoder; its heads keep their size."""
+    """Encoder width; the width of a head stays the same."""
     zero_init: bool | None = None
-    """Start the last linear of every branch at zero (default: with long skips)."""
+    """Initialise the last linear layer of every branch to zero (default: with long skips)."""
     decoder: Decoder | None = None
-    """long_skips (the paper) or plain (He et al. 2022)."""
+    """Decoder type: long_skips (the paper) or plain (He et al. 2022)."""
     decoder_depth: int | None = None
-    """Blocks of the decoder."""
+    """Number of decoder blocks."""
     mask_ratio: float | None = None
-    """Share of the patches that is hidden."""
+    """Fraction of patches that is masked."""
     normalize_pixels: bool | None = None
-    """Predict each patch brought to zero mean and unit variance."""
+    """Predict each patch normalised to zero mean and unit variance."""
 
     conditional: bool | None = None
-    """Train a diffusion model with class labels (default: where the data has labels)."""
+    """Train a class-conditional diffusion model (default: if the data has labels)."""
     label_dropout: float | None = None
     """Probability of dropping the label (classifier-free guidance)."""
     latent: AnyPath | None = None
-    """Train a diffusion model on latents: the folder of an AutoencoderKL or AutoencoderTiny of diffusers."""
+    """Train a diffusion model in latent space: folder of a diffusers AutoencoderKL or AutoencoderTiny."""
     long_skips: bool | None = None
     """Long skips between the halves of a SiT, as in arXiv:2404.10947 (the published SiT has none)."""
 
     init_scheme: InitScheme | None = None
-    """How a ViT starts: default, or skipless, for --variant none (arXiv:2510.00345)."""
+    """Initialisation of a ViT: default, or skipless, meant for --variant none (arXiv:2510.00345)."""
     init_constants: tuple[float, float, float] | None = None
-    """Alpha, beta and c of the skipless start (default: 2 0.6 3, published for ViT-B)."""
+    """Constants alpha, beta and c of the skipless initialisation (default: 2 0.6 3, published for ViT-B)."""
     third_stage: int | None = None
-    """Blocks of a ResNet's third stage: 2 is ResNet-18, 10 has 16 blocks in all."""
+    """Number of blocks in a ResNet's third stage: 2 is ResNet-18, 10 gives 16 blocks in all."""
     test: AnyPath | None = None
-    """Labelled images on which a supervised run is judged after every epoch."""
+    """Labelled images on which a supervised run is tested after every epoch."""
     test_labels: AnyPath | None = None
     """A CSV file (path,label) for --test."""
     label_smoothing: float | None = None
-    """Share of a label that is spread over all classes."""
+    """Label smoothing."""
     mixup: float | None = None
-    """Parameter of mixup in supervised training; 0 turns it off."""
+    """Beta parameter of mixup; 0 turns it off."""
     cutmix: float | None = None
-    """Parameter of cutmix; 0 turns it off."""
+    """Beta parameter of cutmix; 0 turns it off."""
     erase: float | None = None
-    """Probability that a rectangle of an image is replaced by noise per pixel (random erasing)."""
+    """Probability of random erasing (a rectangle is replaced by noise)."""
     drop_path: float | None = None
-    """Probability of dropping the deepest branches; 0 where there are no shortcuts."""
+    """Drop-path rate of the last block; not available with --variant none."""
 
     optimizer: Optimizer | None = None
-    """adamw, soap or muon. The learning rate stays the recipe's: give --base-lr too."""
+    """Optimiser: adamw, soap or muon. The learning rate stays the recipe's, so give --base-lr too."""
     base_lr: float | None = None
-    """Learning rate per 256 images."""
+    """Learning rate for a batch of 256; scales with the batch size."""
     weight_decay: float | None = None
     """Weight decay, on matrices only."""
     warmup: float | None = None
-    """Share of the run in which the learning rate rises."""
+    """Fraction of the run with learning-rate warm-up."""
     decay: Decay | None = None
     """Learning rate after the warm-up: cosine to zero, constant, or wsd (constant, then linear to zero)."""
     clip: float | None = None
-    """Largest norm of the gradient."""
+    """Gradient clipping: largest gradient norm."""
     ema: float | None = None
-    """Decay of a moving average of the weights."""
+    """Decay of an exponential moving average of the weights."""
     crop_scale: tuple[float, float] | None = None
-    """Smallest and largest share of an image's area that a random crop keeps."""
+    """Smallest and largest area of a random resized crop, as a fraction of the image."""
 
     seed: int | None = None
-    """Decides every draw: order, crops, masks, initial weights (default: 0)."""
+    """Random seed of data order, crops, masks and initial weights (default: 0)."""
     precision: Literal["auto"] | Precision | None = None
     """fp32, bf16, or auto (default): bf16 on GPUs that have it, else fp32."""
     compile: bool | None = None
-    """torch.compile the step (default: on a GPU, where the run is long enough to pay for it)."""
+    """Compile the training step with torch.compile (default: on a GPU, if the run is long enough to gain from it)."""
     workers: int | None = None
     """Threads that prepare batches ahead (default: 2)."""
     device: str | None = None
@@ -128,7 +128,7 @@ class PretrainOptions:
     checkpoint_every: int | None = None
     """Steps between checkpoints (default: 5 % of the run, at most 1000)."""
     snapshot_every: int | None = None
-    """Steps between encoder-only snapshots that are kept, for measurements over training."""
+    """Steps between encoder-only snapshots, which are kept for evaluation over training."""
     log_every: int | None = None
     """Steps between lines of metrics.jsonl (default: about 500 lines a run)."""
     resume: bool = False
@@ -136,14 +136,14 @@ class PretrainOptions:
     overwrite: bool = False
     """Replace the run in --out."""
     strict: bool = False
-    """Refuse to resume where a guarantee would be lost (other threads, torch, world size, settings)."""
+    """With --resume: refuse if bitwise equality is lost (other threads, torch version, world size, settings)."""
     requeue: bool = False
-    """Exit with code 75 after a stop by signal, so that a scheduler starts the command again."""
+    """Exit with code 75 when stopped by a signal, so that a scheduler restarts the command."""
     init: AnyPath | None = None
-    """Start from the weights of this run or encoder folder."""
+    """Warm start: initialise from the weights of this run or encoder folder."""
     cache: Literal["auto", "on", "off"] | None = None
-    """Keep decoded images on disk, so that later epochs cost no decoding (default: auto, where there is room)."""
+    """Cache decoded images on disk, so that later epochs skip decoding (default: auto, if there is room)."""
     max_bad_fraction: float | None = None
-    """Stop before training when more than this share of the images cannot be used (default: 0.01)."""
+    """Stop before training if more than this fraction of the images is unusable (default: 0.01)."""
     tensorboard: bool | None = None
     """Also write TensorBoard events (extra: tracking; default: no)."""

@@ -9,5 +9,5 @@ from dataclasses import dataclass
 class RecipesOptions:
     """List the recipes and the experiments of the papers.
 
-    Of every recipe its command, its cost and what was seen.
+    For every recipe: the command, the cost and the observed result.
     """

@@ -1,4 +1,4 @@
-"""What must a resumed run remember that its config does not hold? Settings that do not change its numbers.
+"""Which settings outside config.json does --resume restore? Those that do not change the results.
 
 They are written to RUN/about.json under "runtime" when a run starts, and read back by --resume.
 """
@@ -14,7 +14,7 @@ from echoless.config.options.fields import AnyPath
 
 @dataclass(frozen=True, kw_only=True)
 class Remembered:
-    """Only what was given; None is the default of the verb."""
+    """Only settings that were given; None means the default of the verb."""
 
     workers: int | None = None
     checkpoint_every: int | None = None
@@ -29,7 +29,7 @@ class Remembered:
 
     @classmethod
     def of(cls, options: Any, **more: Any) -> Remembered:
-        """Those of the options, as far as the verb has them."""
+        """The remembered fields of these options; a field that the verb does not have is None."""
         return cls(**{field.name: getattr(options, field.name, None) for field in fields(cls)} | more)
 
     def to_json(self) -> dict[str, Any]:

@@ -9,14 +9,14 @@ from echoless.config.options.fields import AnyPath
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """Write one page that shows one run, or compares several.
+    """Write an HTML report of one run, or a comparison of several.
 
-    What was run, how training went and what was learned. The page is one file that loads nothing, for a browser or a
-    printer. A run may still be training, or half written.
+    Shows what was run, how training went and what was learned, in one self-contained file. Works for runs that are
+    still training or incomplete.
     """
 
     runs: tuple[AnyPath, ...]
-    """Run folders. The first is what the others are compared with."""
+    """Run folders. The first is the baseline of the comparison."""
     _: KW_ONLY
     out: AnyPath = "report.html"
-    """The page to write; an earlier one is replaced."""
+    """HTML file to write; an existing one is replaced."""

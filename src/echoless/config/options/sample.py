@@ -16,36 +16,36 @@ GuidanceChannels = Literal["all", "first-three"]
 class SampleOptions:
     """Draw images from a diffusion run: PNGs, a grid, and samples.npz for evaluation suites.
 
-    Image i depends on the seed and on i alone: batch size and number of processes change nothing. Stop it with Ctrl-C
-    at any time, continue with --resume.
+    Image i depends only on the seed and on i, not on batch size or number of processes. Stop it with Ctrl-C at any time
+    and continue with --resume.
     """
 
     run: AnyPath
-    """A diffusion run (its averaged weights; the newest checkpoint while it goes on), or a model folder."""
+    """A diffusion run (EMA weights if it has any; newest checkpoint if it has not ended), or a model folder."""
     _: KW_ONLY
     out: AnyPath
-    """The folder to create."""
+    """Output folder to create."""
 
     n: int | None = None
     """Number of images (default: 64)."""
     sampler: Sampler | None = None
-    """dpm++2m (default for noise prediction), heun (default for velocities), dpm++3, ddim, euler, em, sde, dopri5."""
+    """dpm++2m (default for noise prediction), heun (default for velocities), dpm++3, ddim, euler, em, sde or dopri5."""
     steps: int | None = None
-    """Steps of the sampler; dopri5 takes as many as it needs (default: 20)."""
+    """Number of sampler steps; dopri5 chooses its own (default: 20)."""
     guidance: float | None = None
     """Classifier-free guidance scale (default: 1, none); larger than 1 needs a model with classes."""
     guidance_channels: GuidanceChannels | None = None
-    """Channels that are guided: all (default), or first-three, as in the published SiT on latents of four."""
+    """Channels to guide: all (default), or first-three, as in the published SiT on 4-channel latents."""
     clip: bool | None = None
-    """Clip every estimate of the clean image to the range of pixels (default: yes; uvit on pixels only)."""
+    """Clip the predicted clean image to the pixel range at every step (default: yes; U-ViT on pixels only)."""
     classes: tuple[int, ...] | None = None
-    """The classes of image 0, 1, ..., in turn; -1 is none (default: all classes in turn)."""
+    """Class labels of image 0, 1, ..., repeated cyclically; -1 is no class (default: all classes)."""
     latent: AnyPath | None = None
-    """Where the autoencoder of a run on latents is now (default: its recorded path); another one is refused."""
+    """Folder of the autoencoder used in training, for a latent-space run (default: the recorded path)."""
     batch_size: int | None = None
-    """Images that are computed, then saved, together (default: 64). The pixels do not depend on it."""
+    """Images per batch (default: 64). Does not change the images."""
     seed: int | None = None
-    """Decides every draw (default: 0)."""
+    """Random seed (default: 0)."""
     device: str | None = None
     """auto (default), cpu, cuda or cuda:N."""
     resume: bool = False
@@ -61,7 +61,7 @@ class SampleOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SampleSettings:
-    """All that decides the pixels besides the model, with its defaults: what DIR/samples.json records."""
+    """Everything besides the model that determines the samples; DIR/samples.json records it."""
 
     n: int = 64
     sampler: Sampler | None = None  # None: the one that suits the objective

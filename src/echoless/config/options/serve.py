@@ -11,11 +11,11 @@ from echoless.config.options.fields import AnyPath
 class ServeOptions:
     """Show the report live while runs train, and a gallery of all runs in a folder.
 
-    Read-only and for this machine alone: it listens on 127.0.0.1. Ctrl-C ends it.
+    Read-only; listens on 127.0.0.1, so only this machine can connect. Stop it with Ctrl-C.
     """
 
     folder: AnyPath
     """A folder of runs, up to four levels deep, or one run."""
     _: KW_ONLY
     port: int = 8137
-    """Where to listen; 0 takes any free port."""
+    """Port to listen on; 0 takes any free port."""

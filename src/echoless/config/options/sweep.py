@@ -13,51 +13,51 @@ from echoless.config.options.fields import AnyPath
 class SweepOptions:
     """Train and measure a grid of runs, or an experiment of the papers, and compare them over seeds.
 
-    Says first how long it will take. Stop or kill it at any time: the same command continues, and skips what is done.
-    A run that fails is reported, and the others go on. Ends with a table, DIR/sweep.csv and a page to look at.
+    Estimates the time first. If it is stopped or killed, repeat the command to continue; finished runs are skipped. A
+    failed run is reported and the others go on. Prints a table and writes DIR/sweep.csv and DIR/report.html.
     """
 
     data: AnyPath
-    """A folder of images, parquet, tar shards, .npz, or `shapes`; labelled where accuracy is to be measured."""
+    """A folder of images, parquet, tar shards, .npz, or `shapes`; accuracy needs labels."""
     _: KW_ONLY
     out: AnyPath
-    """The folder to fill, with one run for each line of the plan."""
+    """Output folder, with one sub-folder per run."""
     alpha_min: tuple[float, ...] = (1.0, 0.9, 0.8, 0.7, 0.6)
-    """Weights of the last identity shortcut to try; 1 is a standard residual network."""
+    """Values of alpha_min to try; 1 is a standard residual network."""
     seeds: int = 3
-    """Repetitions of each setting, with seeds 0, 1, ..."""
+    """Number of seeds per setting: 0, 1, ..."""
     over: tuple[str, ...] = ()
-    """Further settings of pretrain, as NAME=VALUE,VALUE: several values are tried, a single one is fixed for all runs
+    """Further pretrain settings as NAME=VALUE,VALUE: several values are varied, a single one is fixed for all runs
     (variant=faded,identity depth=6,12 base_lr=1e-3)."""
     paper: str | None = None
-    """An experiment of the papers instead of a grid; `echoless recipes` lists them."""
+    """Run an experiment of the papers instead of a grid; `echoless recipes` lists them."""
     scale: Literal["tiny", "cpu", "paper"] = "tiny"
-    """Of --paper: tiny takes minutes on two cores, cpu hours on a few, paper is as published."""
+    """Scale of --paper: tiny (minutes on two cores), cpu (hours on a few), paper (as published)."""
 
     recipe: str = "auto"
-    """The named settings that the runs start from: `echoless recipes`."""
+    """Recipe that the runs start from; `echoless recipes` lists them."""
     epochs: float | None = None
-    """Passes over the images of each run (default: the recipe's)."""
+    """Number of epochs of each run (default: from the recipe)."""
     max_steps: int | None = None
-    """Length of each run in steps, instead of epochs."""
+    """Number of training steps of each run, instead of --epochs."""
     batch_size: int | None = None
     """Images per step."""
 
     test: AnyPath | None = None
-    """Images to measure on (default: five stratified folds of DATA)."""
+    """Images to test on (default: five-fold cross-validation on DATA)."""
     labels: AnyPath | None = None
     """A CSV file (path,label) for DATA."""
     test_labels: AnyPath | None = None
     """A CSV file (path,label) for --test."""
     metrics: tuple[str, ...] = ("knn", "linear", "rank")
-    """What to measure of each run: any of `evaluate --metrics` that needs no samples."""
+    """What to measure in each run: any of `evaluate --metrics` that needs no samples."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     jobs: int = 1
-    """Runs at a time, which share the cores; on a CPU, small networks train faster side by side."""
+    """Number of runs at a time; they share the cores. On a CPU, small networks train faster that way."""
     print: bool = False
-    """Print the commands, one line for each run, for a cluster; run nothing. The same command without it then collects
-    what the runs measured."""
+    """Print the commands, one line per run, instead of running them (for a cluster). Afterwards, the same command
+    without --print collects the results."""
 
     def __post_init__(self) -> None:
         require_measurements(self.metrics, of_samples=False)

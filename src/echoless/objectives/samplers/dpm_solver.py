@@ -1,4 +1,4 @@
-"""How are few steps enough? DPM-Solver and DPM-Solver++: the linear part of the flow exactly, the rest by Taylor.
+"""How do DPM-Solver and DPM-Solver++ sample in few steps? The linear part of the ODE exactly, the rest by Taylor.
 
 Both papers solve one equation. With noise prediction, x / a moves by -integral of e^(-l) noise dl over l = log(a / s);
 with data prediction x / s moves by the integral of e^l data dl. Exchange a with s and l with -l and the second is the
@@ -65,7 +65,7 @@ def dpm_solver_multistep(
 ) -> Tensor:
     """DPM-Solver++ (2M), or (3M) with order 3: one evaluation a step, derivatives from the steps before.
 
-    The first steps have lower order, as there is nothing before them; so has a step that ends in the data itself.
+    The first steps have a lower order, because there are no earlier steps; so has a step that ends at the data.
     """
     _require_order(order)
     nodes, past = _nodes(path, times, predicts), list[Tensor]()

@@ -1,4 +1,4 @@
-"""How is a sample pushed towards its class? By what the label adds to the prediction (classifier-free guidance)."""
+"""How are samples guided towards their class? Classifier-free guidance."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def guided(
 ) -> Field:
     """without + scale * (with - without), both from one call on a batch of twice the size.
 
-    Scale 1 is the conditional model, at the price of one. U-ViT counts from there: its 0.4 is 1.4 here.
-    channels="first-three": SiT's published quirk; from the fourth channel on the prediction is the conditional one.
+    Scale 1 is the conditional model, at the cost of one call. U-ViT's scale is smaller by 1: its 0.4 is 1.4 here.
+    channels="first-three": as in the published SiT code; other channels use the conditional prediction.
     """
     if channels not in ("all", "first-three"):
         raise ConfigError(f"channels is {channels!r}; allowed: all, first-three")

@@ -1,4 +1,4 @@
-"""Where does a sampler's randomness come from? For sample i from (seed, i) alone, whatever batch it is in."""
+"""Where do samplers get their noise? For sample i from a generator of (seed, i), independent of the batch."""
 
 from __future__ import annotations
 

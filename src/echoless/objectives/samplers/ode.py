@@ -1,7 +1,8 @@
-"""How is the probability flow followed? Euler, Heun, DDIM, Heun in Karras' coordinates, and dopri5.
+"""How is the probability-flow ODE solved? Euler, Heun, DDIM, Heun with Karras' parametrisation, and dopri5.
 
-Every sampler is a function (field, x, times, ...) -> x at the last time. The field gives what the name of its argument
-says; `predictions.translate` makes it from whatever a network predicts. Times run from noise to data.
+Every sampler is a function (field, x, times, ...) -> x at the last time. The name of the
+argument says what the field predicts; `predictions.translate` converts it from what the network predicts. Times run
+from noise to data.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def ddim(
 ) -> Tensor:
     """Keep the predicted data and noise, change their weights; with eta, `eta` of a DDPM step's noise is fresh."""
     if eta > 0 and noise is None:
-        raise ConfigError(f"eta is {eta:g} without a source of noise; allowed: eta 0, or a source")
+        raise ConfigError(f"eta is {eta:g}, which needs a source of noise; allowed without one: 0")
     for now, then in pairwise(times):
         here, there = path.at(now), path.at(then)
         predicted = predict_noise(x, now)
@@ -86,8 +87,8 @@ def dopri5(
 ) -> Tensor:
     """Adaptive steps by torchdiffeq (extra: ode).
 
-    A batch shares its steps, so a sample depends on its neighbours, within the tolerance; with `each_alone` it does
-    not, and every sample is solved by itself.
+    A batch shares its steps, so a sample depends on the rest of its batch, within the tolerance. With `each_alone`
+    every sample is solved separately.
     """
     try:
         from torchdiffeq import odeint

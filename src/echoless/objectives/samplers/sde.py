@@ -1,4 +1,4 @@
-"""How is a diffusion run backwards with noise? Euler-Maruyama on the reverse SDE, and on those of interpolants."""
+"""How is the reverse SDE solved? Euler-Maruyama, for diffusion and for interpolants."""
 
 from __future__ import annotations
 

@@ -74,9 +74,7 @@ def fast_times(path: Path, start: float, end: float, steps: int) -> Tensor:
 
 def _between(path: Path, start: float, end: float, clock: Tensor) -> Tensor:
     if not bool(clock.isfinite().all()):
-        raise ConfigError(
-            f"the times run from {start:g} to {end:g}; allowed: ends where there is both signal and noise"
-        )
+        raise ConfigError(f"the times run from {start:g} to {end:g}; both ends must have signal and noise")
     times = path.time_of(clock)
     times[0], times[-1] = start, end  # not rounded
     return times

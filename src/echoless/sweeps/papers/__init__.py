@@ -1,4 +1,4 @@
-"""Which experiments of the papers can be laid out? One file for each family; what stands in PAPERS has a name."""
+"""Which experiments of the papers can be run? `PAPERS` lists them by name; one file per family."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAPERS: dict[str, Build] = DECAYED | STABILITY | SELF_SUPERVISED | GENERATION | 
 
 
 def paper(name: str, data: str, options: SweepOptions) -> Experiment:
-    """The experiment of that name, at the scale asked for."""
+    """The experiment of that name, at the given scale."""
     require_one_of("paper", name, tuple(PAPERS))
     require_one_of("scale", options.scale, tuple(SCALES))
     return PAPERS[name](Inputs.of(data, options), SCALES[options.scale])

@@ -1,7 +1,7 @@
 """Which experiments of "Residual Connections Harm Generative Representation Learning" are there? arXiv:2404.10947.
 
-Figures are the paper's, as shares. Those of Table 1 are of ImageNet-1k, the others of ImageNet-100; on other images and
-at another scale they are a direction to compare with, not a target.
+Published values are fractions of 1, from ImageNet-1k in Table 1 and from ImageNet-100 elsewhere. On other images and at
+another scale, compare their order, not their values.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def _titled(what: str, inputs: Inputs, scale: Scale) -> str:
 
 
 def _figures(metric: str, column: str, values: Mapping[Any, float]) -> tuple[Published, ...]:
-    """Percentages of a table, each with the one column that tells its row."""
+    """Published percentages, each with the column value that identifies its row."""
     return tuple(Published(metric=metric, value=v / 100, settings={column: key}) for key, v in values.items())
 
 
 def _methods(scale: Scale) -> tuple[Cell, Cell, Cell]:
-    """The published MAE, this one, and what is between them: the same decoder and initialisation without the fading."""
+    """The published MAE, the faded one, and a control: same decoder and initialisation, without fading."""
     return (
         vit(scale, {"method": _MAE}, decoder="plain", alpha_min=1.0),
         vit(scale, {"method": _CONTROL}, alpha_min=1.0),
@@ -49,7 +49,7 @@ def _methods(scale: Scale) -> tuple[Cell, Cell, Cell]:
 def table1(inputs: Inputs, scale: Scale) -> Experiment:
     """Fine-tuning, linear probing and kNN against the MAE of He et al."""
     if inputs.test is None:
-        raise ConfigError("--paper table1 fine-tunes, and test is None; allowed: --test with labelled images")
+        raise ConfigError("--paper table1 fine-tunes, so it needs --test with labelled images")
     tune = command(
         "finetune",
         RUN,
@@ -148,7 +148,7 @@ def table3a(inputs: Inputs, scale: Scale) -> Experiment:
 
 
 def table3b(inputs: Inputs, scale: Scale) -> Experiment:
-    """Other ways to weigh the shortcut and its branch."""
+    """Other weightings of the shortcut and its branch."""
     plain, branch, both_scaled = "x + f", "x + sqrt(.5) f", "sqrt(.5) (x + f)"
     attention, mlp, both = "alpha x + f, attention", "alpha x + f, MLP", "alpha x + f, both"
     cells = (
@@ -176,7 +176,7 @@ _FFN = (0.989, 0.926, 0.961, 0.620, 0.961, 0.442, 0.711, 0.322, 0.810, 0.475, 0.
 
 
 def table5(inputs: Inputs, scale: Scale) -> Experiment:
-    """The alphas that training finds where they are parameters."""
+    """Alphas learned as parameters, one per shortcut."""
     figures = [Published(metric="linear", value=0.795, settings={"block": None})]
     for sublayer, row in (("attention", _ATTENTION), ("FFN", _FFN)):
         for block, value in enumerate(row, start=1):
@@ -195,13 +195,13 @@ def table5(inputs: Inputs, scale: Scale) -> Experiment:
         by=("block", "sublayer"),
         readings=(learned_alphas,),
         notes=(
-            "Alphas start at 1 and are not decayed. The paper sees no pattern over depth; its 79.5 % is Table 3a's.",
+            "Alphas start at 1, without weight decay. The paper sees no pattern over depth; 79.5 % is from Table 3a.",
         ),
     )
 
 
 def fig3(inputs: Inputs, scale: Scale) -> Experiment:
-    """Spectral maps of the last layer, and segmentation by them."""
+    """Spectral embedding of the last layer, and its segmentation."""
     trials = pretraining_trials(inputs, scale, _methods(scale), [evaluate_command(inputs, ("spectral",))])
     return Experiment(
         name="fig3",
@@ -250,7 +250,9 @@ def fig6(inputs: Inputs, scale: Scale) -> Experiment:
         quantities=(LOSS, RANK),
         contrast=("method",),
         readings=(final_loss,),
-        notes=("The pictures are RUN/figures/reconstructions.png. The paper shows pictures alone, and sees no loss.",),
+        notes=(
+            "Pictures: RUN/figures/reconstructions.png. The paper shows pictures only, and sees no loss of quality.",
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""What did the paper publish of diffusion models? Table 4 and Figure 8 of arXiv:2404.10947, of U-ViT."""
+"""What did the paper publish about diffusion models? Table 4 and Figure 8 of arXiv:2404.10947, for U-ViT."""
 
 from __future__ import annotations
 

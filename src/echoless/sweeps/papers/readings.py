@@ -1,4 +1,4 @@
-"""What can be read off a run that no verb prints? Its loss, the growth of its features, its stability, its alphas."""
+"""Which quantities are computed from a run's log? Final loss, feature norms, stability, learned alphas."""
 
 from __future__ import annotations
 

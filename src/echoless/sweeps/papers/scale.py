@@ -1,4 +1,4 @@
-"""At what scale is an experiment of a paper repeated? For minutes, for hours, or as it was."""
+"""At what scale is a published experiment repeated? tiny (minutes), cpu (hours), or paper (as published)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from echoless.sweeps.experiment import Experiment, Quantity, Trial, trial_name
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """How large. The depth is always the paper's, because what fading does depends on it."""
+    """Sizes and lengths. The depth is always the published one, because the effective alpha depends on it."""
 
     name: str
     training: Mapping[str, Any]  # options of `pretrain`

@@ -1,4 +1,4 @@
-"""Which experiments compare views? Contrastive pairs, where low rank should hurt, and DINO without any shortcut."""
+"""Which self-supervised experiments are there? InfoNCE, where low rank should hurt, and DINO without shortcuts."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def dino(inputs: Inputs, scale: Scale) -> Experiment:
         notes=(
             "paper: ViT-S by DINO on VOC: TokenCut (SOAP), single-layer probe (AdamW); from notes on the paper, not",
             "the paper itself. CorLoc and probe need masks, which `shapes` alone has",
-            f"the start of the network without shortcuts: alpha {start[0]:g}, beta {start[1]:g}, c {start[2]:g}.",
+            f"initialisation without shortcuts: alpha {start[0]:g}, beta {start[1]:g}, c {start[2]:g}.",
         ),
     )
 

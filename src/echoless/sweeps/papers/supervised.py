@@ -1,4 +1,4 @@
-"""Which experiments of the papers train on labels? Networks without any shortcut, and the rank of faded ResNets."""
+"""Which supervised experiments are there? ViTs without shortcuts, and the rank of faded ResNets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RESNET_LENGTH: Mapping[str, Mapping[str, Any]] = {
 
 
 def skipless(inputs: Inputs, scale: Scale) -> Experiment:
-    """ViTs with identity, faded and no shortcuts, the last by two starts, under one recipe (arXiv:2510.00345)."""
+    """ViTs with identity, faded and no shortcuts, the last with two initialisations (arXiv:2510.00345)."""
     start = PUBLISHED_START if scale.name == "paper" else NARROW_START
     kinds: dict[str, dict[str, Any]] = {
         "residual": {"variant": "identity"},
@@ -69,7 +69,7 @@ def skipless(inputs: Inputs, scale: Scale) -> Experiment:
         ),
         notes=(
             "paper: ViT-B on ImageNet-1k after 300 epochs, from notes on arXiv:2510.00345; another task and size.",
-            f"the start of none-initialised: alpha {start[0]:g}, beta {start[1]:g}, c {start[2]:g}.",
+            f"initialisation of none-initialised: alpha {start[0]:g}, beta {start[1]:g}, c {start[2]:g}.",
         ),
     )
 
