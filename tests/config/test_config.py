@@ -34,7 +34,7 @@ from echoless.errors import ConfigError
         (lambda: ShortcutConfig(alpha_min=2), "alpha_min is 2"),
         (lambda: ShortcutConfig(schedule="cosin"), "schedule is 'cosin'.*did you mean 'cosine'"),
         (lambda: ShortcutConfig(variant="fadde"), "variant is 'fadde'.*did you mean 'faded'"),
-        (lambda: ViTConfig(depth=0), "depth is 0; allowed: a whole number, 1 or more"),
+        (lambda: ViTConfig(depth=0), "depth is 0; allowed: a whole number from 1 to 4096"),
         (lambda: ViTConfig(image_size=(30, 32), patch_size=4), "image height is 30; allowed: a multiple of the patch"),
         (lambda: ViTConfig(width=192, heads=5), "heads is 5; allowed: a divisor of width 192"),
         (lambda: ViTConfig(width=6, heads=3), "width is 6; allowed: a multiple of 4"),

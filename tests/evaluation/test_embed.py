@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import os
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from PIL import Image
 
 import echoless.evaluation.embed as module
 from echoless.data import open_images
@@ -89,3 +93,25 @@ def test_bad_targets_are_refused_before_any_work(run, tmp_path):
     embed(encoder, images, tmp_path / "f.npy", view=VIEW, overwrite=True)
     assert np.load(tmp_path / "f.npy").shape == (10, 64)
     assert torch.get_num_threads() == 1
+
+
+def test_any_file_name_has_its_row(run, tmp_path):
+    """Names may hold line breaks, quotes, and bytes that are not UTF-8."""
+    names = [b"plain.png", b"two\nlines.png", b"back\\slash.png", b"latin-\xe9.png"]
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for number, name in enumerate(names):
+        picture = io.BytesIO()
+        Image.fromarray(np.full((32, 32, 3), 50 * number, np.uint8)).save(picture, "png")
+        (photos / os.fsdecode(name)).write_bytes(picture.getvalue())
+    images = open_images(photos)
+    embed(load(run), images, tmp_path / "f.parquet", view=VIEW)
+    assert pq.read_table(tmp_path / "f.parquet")["path"].to_pylist() == [
+        "back\\slash.png",
+        "latin-\\xe9.png",
+        "plain.png",
+        "two\nlines.png",
+    ]
+    embed(load(run), images, tmp_path / "f.npy", view=VIEW)
+    assert (tmp_path / "f.paths.txt").read_text().splitlines()[3] == "two\\nlines.png"
+    assert len((tmp_path / "f.paths.txt").read_text().splitlines()) == len(np.load(tmp_path / "f.npy")) == 4

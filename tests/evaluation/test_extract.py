@@ -163,3 +163,33 @@ def test_a_transformers_masked_autoencoder_does_not_mask_here(tmp_path):
     assert torch.equal(once[View("hidden02")], twice[View("hidden02")])
     tokens = encoder.tokens(torch.zeros(1, 3, 32, 32), ["hidden02"])["hidden02"]
     assert tokens.shape == (1, 17, 32), "16 patches and the class token: none is hidden"
+
+
+@pytest.mark.parametrize("damage", ["zeroed", "truncated", "one bit", "without seals"])
+def test_damaged_features_in_the_cache_are_computed_again(run, tmp_path, damage):
+    encoder, images = load(run), open_images("shapes:80@test")
+    true = extract(encoder, images, [LAST], cache=tmp_path)[LAST].features_ND.copy()
+    (folder,) = tmp_path.iterdir()
+    file = folder / "features.npy"
+    data = bytearray(file.read_bytes())
+    if damage == "zeroed":
+        data[200:] = bytes(len(data) - 200)
+    elif damage == "truncated":
+        del data[-100:]
+    elif damage == "one bit":
+        data[-1] ^= 1
+    else:
+        (folder / "seals.json").unlink()
+    file.write_bytes(data)
+    np.testing.assert_array_equal(extract(encoder, images, [LAST], cache=tmp_path)[LAST].features_ND, true)
+
+
+def test_features_that_are_not_finite_are_refused_with_the_image(run, tmp_path):
+    def broken(images_BCHW):
+        vectors = images_BCHW.mean(dim=(2, 3))
+        vectors[3] = float("nan")
+        return vectors
+
+    encoder = from_function(broken, image_size=(32, 32), channels=3)
+    with pytest.raises(DataError, match=r"the features of 'shapes/test/00000003' at output are not finite \(1 of 20"):
+        extract(encoder, open_images("shapes:20@test"), [View("output")], cache=tmp_path)

@@ -153,3 +153,13 @@ def test_accumulated_pieces_have_the_gradient_of_the_whole_batch(images):
         assert report.gradient_norm == pytest.approx(float(gradients[-1].norm()), rel=1e-5)
     for other in gradients[1:]:
         assert float((other - gradients[0]).norm() / gradients[0].norm()) < 1e-5
+
+
+def test_warm_up_stable_decay_is_a_trapezoid_whose_plateau_does_not_depend_on_the_length():
+    config = OptimConfig(base_lr=1e-3, warmup=0.1, decay="wsd")
+    rate = [learning_rate(step, steps=100, batch_size=256, config=config) for step in range(100)]
+    assert rate[:10] == pytest.approx([1e-4 * (step + 1) for step in range(10)])
+    assert rate[10:80] == pytest.approx([1e-3] * 70)
+    assert rate[80:] == pytest.approx([1e-3 * (100 - step) / 20 for step in range(80, 100)])
+    longer = [learning_rate(step, steps=1000, batch_size=256, config=config) for step in range(100, 800)]
+    assert longer == pytest.approx([1e-3] * 700)

@@ -6,7 +6,9 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "reliability"))
 from tiny import tiny_config, tiny_images, tiny_run
@@ -106,3 +108,19 @@ def test_bad_input_is_refused_in_one_sentence(run, tmp_path, capsys):
     arguments = ["finetune", str(tmp_path), "--train", "shapes:20", "--test", "shapes:20", "--out", str(tmp_path / "x")]
     assert main(arguments) == 2
     assert "holds no trained model; allowed: a run" in capsys.readouterr().err
+
+
+def test_grey_and_colour_sets_are_converted_to_what_the_encoder_takes(run, tmp_path):
+    """A colour test set beside a grey training set ended in a traceback after the first epoch."""
+    for name, shape in (("train", (32, 32)), ("test", (32, 32, 3))):
+        for number in range(16):
+            place = tmp_path / name / f"class{number % 2}" / f"{number}.png"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(np.random.default_rng(number).integers(0, 256, shape, dtype=np.uint8)).save(place)
+    metric = finetune(
+        run, train=tmp_path / "train", test=tmp_path / "test", out=tmp_path / "ft", epochs=1, batch_size=8
+    )
+    assert metric.n == 16
+    np.savez(tmp_path / "grey.npz", images=np.zeros((4, 32, 32), np.uint8), labels=np.arange(4) % 2)
+    with pytest.raises(DataError, match=r"--test has images of 1 channel\(s\); allowed: 3, as the model takes"):
+        finetune(run, train=tmp_path / "train", test=tmp_path / "grey.npz", out=tmp_path / "no", epochs=1)

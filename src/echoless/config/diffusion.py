@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, NamedTuple, get_args
 
 from echoless.config.body import TransformerBody
 from echoless.config.checks import require, require_number, require_one_of, require_whole
-from echoless.config.model import ShortcutConfig
+from echoless.config.model import DEEPEST, WIDEST, ShortcutConfig
 
 NoiseSchedule = Literal["vp", "ddpm", "stable-diffusion"]
 Interpolant = Literal["linear", "gvp", "vp"]
@@ -109,8 +109,10 @@ def _classes_title(config: UViTConfig | SiTConfig) -> str:
 
 
 def _check_denoiser(config: UViTConfig | SiTConfig) -> None:
-    for name in ("patch_size", "channels", "width", "depth", "heads"):
+    for name in ("patch_size", "channels", "heads"):
         require_whole(name, getattr(config, name), 1)
+    require_whole("width", config.width, 1, WIDEST)
+    require_whole("depth", config.depth, 1, DEEPEST)
     require_number("mlp_ratio", config.mlp_ratio, 0, 64, ends="(]")
     require_number("norm_eps", config.norm_eps, 0, 1, ends="(]")
     require(config.width % config.heads == 0, "heads", config.heads, f"a divisor of width {config.width}")

@@ -14,6 +14,8 @@ Per = Literal["sublayer", "block"]
 Fade = Literal["both", "attention", "mlp"]
 Decoder = Literal["long_skips", "plain"]
 InitScheme = Literal["default", "skipless"]
+# A config file may ask for anything; these keep a small file from asking for hours of building.
+DEEPEST, WIDEST = 4096, 2**17
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,8 +66,10 @@ class ViTConfig(TransformerBody):
     shortcuts: ShortcutConfig = field(default_factory=ShortcutConfig)
 
     def __post_init__(self) -> None:
-        for name in ("patch_size", "channels", "width", "depth", "heads"):
+        for name in ("patch_size", "channels", "heads"):
             require_whole(name, getattr(self, name), 1)
+        require_whole("width", self.width, 1, WIDEST)
+        require_whole("depth", self.depth, 1, DEEPEST)
         require_number("mlp_ratio", self.mlp_ratio, 0, 64, ends="(]")
         require_number("norm_eps", self.norm_eps, 0, 1, ends="(]")
         require_one_of("init_scheme", self.init_scheme, get_args(InitScheme))
@@ -105,8 +109,9 @@ class MAEConfig(AroundEncoder[ViTConfig]):
 
     def __post_init__(self) -> None:
         require_one_of("decoder", self.decoder, get_args(Decoder))
-        for name in ("decoder_width", "decoder_depth", "decoder_heads"):
-            require_whole(name, getattr(self, name), 1)
+        require_whole("decoder_width", self.decoder_width, 1, WIDEST)
+        require_whole("decoder_depth", self.decoder_depth, 1, DEEPEST)
+        require_whole("decoder_heads", self.decoder_heads, 1)
         _require_transformer("decoder_width", self.decoder_width, "decoder_heads", self.decoder_heads)
 
     @property

@@ -25,7 +25,7 @@ MODEL_CONFIGS: dict[str, type[Any]] = {config.kind: config for config in get_arg
 OBJECTIVE_CONFIGS: dict[str, type[Any]] = {config.kind: config for config in get_args(ObjectiveConfig)}
 Precision = Literal["fp32", "bf16"]
 Optimizer = Literal["adamw", "soap", "muon"]
-Decay = Literal["cosine", "constant"]
+Decay = Literal["cosine", "constant", "wsd"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -31,6 +32,7 @@ from echoless.data.order import batch_indices, rank_slice
 from echoless.data.resample import Array
 from echoless.errors import DataError
 from echoless.randomness import generator_for
+from echoless.storage.mapped import reserve
 
 Encode = Callable[[Tensor], tuple[Tensor, Tensor]]  # images in [-1, 1] -> mean and std of their latents
 _FACES = 4
@@ -125,7 +127,9 @@ def _write(folder: Path, encoded: Iterable[tuple[Tensor, Array]], shape: tuple[i
     building = folder.with_name(f".{folder.name}.{uuid4().hex}")
     building.mkdir()
     try:
-        moments = np.memmap(building / "moments.bin", np.float32, "w+", shape=shape)
+        with (building / "moments.bin").open("wb") as file:
+            reserve(file.fileno(), math.prod(shape) * 4)
+        moments = np.memmap(building / "moments.bin", np.float32, "r+", shape=shape)
         seen: set[int] = set()
         for ids_B, values in encoded:
             moments[ids_B.numpy()] = values

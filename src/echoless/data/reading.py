@@ -30,8 +30,16 @@ def align_classes(train: Images, test: Images) -> None:
     if unseen:
         raise DataError(f"the test set has classes that the training set lacks: {', '.join(unseen[:10])}")
     number = [train.class_names.index(name) if name in train.class_names else -1 for name in test.class_names]
-    test.labels = test.labels.new_tensor([number[label] for label in test.labels.tolist()])
+    test.labels = test.labels.new_tensor([number[label] if label >= 0 else -1 for label in test.labels.tolist()])
     test.class_names = train.class_names
+
+
+def require_channels(images: Images, channels: int, what: str) -> None:
+    """Before any work: pixels that are not decoded from image files cannot be converted."""
+    if images.shape.channels != channels:
+        raise DataError(
+            f"{what} has images of {images.shape.channels} channel(s); allowed: {channels}, as the model takes"
+        )
 
 
 def _present(images: Images) -> list[int]:

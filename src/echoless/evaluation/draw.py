@@ -28,8 +28,11 @@ from echoless.objectives import Sampling, sampler_for
 from echoless.runtime import Progress, StopRequest, Team, join_team, leave_team
 from echoless.storage import read_json_object, write_bytes, write_json
 from echoless.storage.atomic import clear_leftovers, create_file
+from echoless.storage.owned import require_ours
 
 BATCH_SIZE = 64  # images that are computed, then saved, together
+# What `sample` writes, and so what --overwrite may delete.
+WRITTEN = ("samples.json", "samples.npz", "grid.png", "[0-9]*.png", "parts/*.npy")
 GRID = 8  # images in a row, and rows at most
 
 
@@ -82,10 +85,11 @@ def _prepare(out: Path, protocol: dict[str, Any], options: SampleOptions) -> Non
     if filled and not options.resume:
         if not options.overwrite:
             raise RunError(f"{out} is not empty; give --resume to continue, --overwrite to replace, or another --out")
-        _require_ours(out)
+        _require_samples(out)
+        require_ours(out, WRITTEN)
         shutil.rmtree(out)
     elif filled:
-        _require_ours(out)
+        _require_samples(out)
         before = _recorded(out)
         for name, value in protocol.items():
             if before.get(name) != value:
@@ -95,8 +99,8 @@ def _prepare(out: Path, protocol: dict[str, Any], options: SampleOptions) -> Non
     write_json(out / "samples.json", protocol)
 
 
-def _require_ours(out: Path) -> None:
-    """Nothing is deleted or continued that `sample` did not make."""
+def _require_samples(out: Path) -> None:
+    """Nothing is continued or replaced that `sample` did not make."""
     if not (out / "samples.json").is_file():
         raise RunError(f"{out} holds other files than samples; give --out a new folder, or one that `sample` wrote")
 

@@ -21,6 +21,9 @@ from echoless.data import Images
 from echoless.errors import ConfigError, DataError, RunError
 from echoless.evaluation.encoder import Encoder
 from echoless.evaluation.extract import CHUNK, View, check_channels, chunks
+from echoless.storage import clear_leftovers, write_bytes
+from echoless.storage.atomic import explained
+from echoless.storage.mapped import create_array
 
 CHUNKS_PER_PART = 16
 IMAGES_PER_PART = CHUNK * CHUNKS_PER_PART
@@ -43,20 +46,21 @@ def embed(
     check_target(out, overwrite)
     check_channels(encoder, images)
     parts = _parts_folder(encoder, images, out, view, half)
-    parts.mkdir(exist_ok=True)
     count = -(-images.usable // IMAGES_PER_PART)
-    for number in range(rank, count, world):
-        file = parts / f"part-{number:06d}.parquet"
-        if not _is_whole(file):
-            _write_part(file, _part(encoder, images, view, number, half))
-        if report is not None:
-            report(min(images.usable, (number + 1) * IMAGES_PER_PART), images.usable)
-    wait()
-    rows = 0
-    if rank == 0:
-        rows = _join([parts / f"part-{number:06d}.parquet" for number in range(count)], out)
-        shutil.rmtree(parts)
-    wait()
+    files = [parts / f"part-{number:06d}.parquet" for number in range(count)]
+    with explained(out):
+        clear_leftovers(out.parent, f".{out.name}")
+        parts.mkdir(exist_ok=True)
+        for number in range(rank, count, world):
+            if not _is_whole(files[number]):
+                _write_part(files[number], _part(encoder, images, view, number, half))
+            if report is not None:
+                report(min(images.usable, (number + 1) * IMAGES_PER_PART), images.usable)
+        wait()
+        rows = _join(files, out) if rank == 0 else 0
+        if rank == 0:
+            shutil.rmtree(parts)
+        wait()
     return rows
 
 
@@ -102,7 +106,7 @@ def _table(
     vectors = torch.cat([vectors[view] for _, vectors in found]).numpy().astype(np.float16 if half else np.float32)
     flat = pa.array(vectors.reshape(-1))
     columns = {
-        "path": pa.array([images.paths[index] for index in ids.tolist()]),
+        "path": pa.array([_as_text(images.paths[index]) for index in ids.tolist()]),
         "feature": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1]),
     }
     labels = images.labels_of(ids)
@@ -113,10 +117,18 @@ def _table(
     return pa.table(columns)
 
 
+def _as_text(path: str) -> str:
+    """A file name may be any bytes; those that are not UTF-8 are written as \\xNN."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
 def _write_part(file: Path, part: pa.Table) -> None:
     temporary = file.with_suffix(f".tmp-{os.getpid()}")
-    pq.write_table(part, temporary)
-    temporary.replace(file)
+    try:
+        pq.write_table(part, temporary)
+        temporary.replace(file)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _is_whole(file: Path) -> bool:
@@ -152,15 +164,16 @@ def _join_npy(parts: list[Path], temporary: Path, out: Path) -> int:
     rows = sum(pq.ParquetFile(part).metadata.num_rows for part in parts)
     feature = pq.read_schema(parts[0]).field("feature").type
     shape, kind = (rows, feature.list_size), feature.value_type.to_pandas_dtype()
-    target = np.lib.format.open_memmap(temporary, mode="w+", dtype=kind, shape=shape)
+    target = create_array(temporary, kind, shape)
     paths, done = [], 0
     for part in _tables(parts):
         column = part["feature"].combine_chunks()
         target[done : done + len(part)] = column.flatten().to_numpy(zero_copy_only=False).reshape(len(part), -1)
         paths += part["path"].to_pylist()
         done += len(part)
-    target.flush()
-    out.with_suffix(".paths.txt").write_text("".join(f"{path}\n" for path in paths))
+    target.flush()  # type: ignore[attr-defined]
+    lines = [path.replace("\\", "\\\\").replace("\n", "\\n") for path in paths]  # one line for each, whatever its name
+    write_bytes(out.with_suffix(".paths.txt"), "".join(f"{line}\n" for line in lines).encode())
     return rows
 
 

@@ -19,11 +19,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from echoless.data import Images, evaluation_batches
-from echoless.errors import ConfigError, DataError
+from echoless.errors import ConfigError, DataError, EcholessError
 from echoless.evaluation.encoder import MOST_AT_ONCE, Encoder
-from echoless.storage import clear_leftovers, new_folder
+from echoless.storage import clear_leftovers, new_folder, read_json_object, write_json
+from echoless.storage.mapped import create_array
+from echoless.storage.seal import Seal, check_seal, seal_of
 
 CHUNK = 64
+_FILES = ("features.npy", "ids.npy")  # of a folder in the cache, beside their seals
 
 Report = Callable[[int, int], None]  # (images done, images in all)
 
@@ -68,10 +71,22 @@ def chunks(
         missing = CHUNK - count
         padded = F.pad(batch.images_BCHW, (0, 0, 0, 0, 0, 0, 0, missing))
         tokens = encoder.tokens_of(padded, layers, F.pad(batch.ids_B, (0, missing)) + offset)
-        yield (
-            batch.ids_B,
-            {v: encoder.pool(tokens[v.layer], v.pooling)[:count].float().cpu() for v in views},
-        )
+        vectors = {view: encoder.pool(tokens[view.layer], view.pooling)[:count].float().cpu() for view in views}
+        _require_finite(vectors, batch.ids_B, images)
+        yield batch.ids_B, vectors
+
+
+def _require_finite(vectors: dict[View, Tensor], ids_B: Tensor, images: Images) -> None:
+    """A vector that is not finite spoils every distance to it, and nobody would see where it came from."""
+    for view, vectors_BD in vectors.items():
+        good_B = vectors_BD.isfinite().all(dim=1)
+        if not bool(good_B.all()):
+            path = images.paths[int(ids_B[~good_B][0])]
+            count = int((~good_B).sum())
+            raise DataError(
+                f"the features of {path!r} at {view.layer} are not finite ({count} of {len(ids_B)} images here); the "
+                "weights or the image are damaged"
+            )
 
 
 def _noise_offset(images: Images) -> int:
@@ -87,9 +102,10 @@ def extract(
 ) -> dict[View, FeatureSet]:
     """The features of every view, from the cache where they are there. Only what is missing is computed."""
     folders = {view: _folder(cache, encoder, images, view) for view in views}
-    missing = [view for view, folder in folders.items() if folder is None or not folder.exists()]
+    kept = {view: _load(folder, view, images) for view, folder in folders.items()}
+    missing = [view for view, features in kept.items() if features is None]
     computed = _compute(encoder, images, missing, folders, report) if missing else {}
-    return {view: computed.get(view) or _load(folders[view], view, images) for view in views}
+    return {view: kept[view] or computed[view] for view in views}
 
 
 def check_channels(encoder: Encoder, images: Images) -> None:
@@ -118,11 +134,19 @@ def _compute(
                 report(done, images.usable)
         if not done:
             raise DataError("the data has no usable image")
-        for home in homes.values():
+        for view, home in homes.items():
             if home is not None:
-                np.save(home / "ids.npy", ids_N[:done].numpy())
+                _seal(home, rows[view], ids_N[:done])
     labels_N = images.labels_of(ids_N[:done])
     return {view: FeatureSet(view, rows[view][:done], ids_N[:done], labels_N, folders[view]) for view in views}
+
+
+def _seal(home: Path, features_ND: np.ndarray, ids_N: Tensor) -> None:
+    """What is zeroed, cut short or changed later is not believed."""
+    assert isinstance(features_ND, np.memmap)
+    features_ND.flush()
+    np.save(home / "ids.npy", ids_N.numpy())
+    write_json(home / "seals.json", {name: seal_of(home / name)._asdict() for name in _FILES})
 
 
 def _new_home(stack: contextlib.ExitStack, folder: Path | None) -> Path | None:
@@ -136,7 +160,7 @@ def _new_home(stack: contextlib.ExitStack, folder: Path | None) -> Path | None:
 def _rows(home: Path | None, shape: tuple[int, int]) -> np.ndarray:
     if home is None:
         return np.empty(shape, np.float32)
-    return np.lib.format.open_memmap(home / "features.npy", mode="w+", dtype=np.float32, shape=shape)
+    return create_array(home / "features.npy", np.float32, shape)
 
 
 def _folder(cache: Path | None, encoder: Encoder, images: Images, view: View) -> Path | None:
@@ -154,8 +178,16 @@ def _folder(cache: Path | None, encoder: Encoder, images: Images, view: View) ->
     return cache / hashlib.sha256("\0".join(words).encode()).hexdigest()[:32]
 
 
-def _load(folder: Path | None, view: View, images: Images) -> FeatureSet:
-    assert folder is not None
+def _load(folder: Path | None, view: View, images: Images) -> FeatureSet | None:
+    """The features in the cache; None where there are none, or not as they were written."""
+    if folder is None or not folder.is_dir():
+        return None
+    try:
+        seals = read_json_object(folder / "seals.json")
+        for name in _FILES:
+            check_seal(folder / name, Seal.parse(seals.get(name), folder / "seals.json"))
+    except EcholessError:
+        return None
     features = np.load(folder / "features.npy", mmap_mode="r", allow_pickle=False)
     ids_N = torch.from_numpy(np.load(folder / "ids.npy", allow_pickle=False))
     return FeatureSet(view, features[: len(ids_N)], ids_N, images.labels_of(ids_N), folder)

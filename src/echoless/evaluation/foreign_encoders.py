@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
 
-from echoless.errors import ConfigError, RunError
+from echoless.config.model import DEEPEST
+from echoless.errors import ConfigError, EcholessError, RunError, UntrustedFile
 from echoless.evaluation.encoder import Encoder, Layers, Tokens
 from echoless.runs.open import fingerprint_of
+from echoless.storage import read_json_object
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def from_transformers(folder: Path, device: str = "cpu") -> Encoder:
     """Any vision model that `AutoModel` loads from this folder and that returns hidden states (B, T, D)."""
-    try:
-        from transformers import AutoConfig, AutoModel
-    except Exception as error:  # a broken install counts as none
-        raise ConfigError(f"{folder} is a transformers folder, which needs the extra echoless[hf]: {error}") from None
-    config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    if hasattr(config, "vision_config"):
-        raise RunError(f"{folder} holds an image-text model; save its vision part on its own, and give that folder")
-    if hasattr(config, "mask_ratio"):
-        config.mask_ratio = 0.0  # a masked autoencoder would mask here too
-    model = AutoModel.from_pretrained(folder, config=config, local_files_only=True, use_safetensors=True)
+    config, model = _read_transformers(folder)
     model = model.to(device).eval()
-    size = _pair(getattr(config, "image_size", 224))
-    channels = int(getattr(config, "num_channels", 3))
+    size, channels = _pair(getattr(config, "image_size", 224), folder), getattr(config, "num_channels", 3)
+    depth = getattr(config, "num_hidden_layers", None)
+    if not _is_count(channels) or not _is_count(depth):
+        raise RunError(f"{folder} says neither num_channels nor num_hidden_layers; allowed: a vision transformer")
     mean, std = _normalisation(folder, channels)
-    layers = tuple(f"hidden{index:02d}" for index in range(int(config.num_hidden_layers) + 1))
+    layers = tuple(f"hidden{index:02d}" for index in range(depth + 1))
 
     @torch.no_grad()
     def tokens(images_BCHW: Tensor, wanted: Layers) -> Tokens:
@@ -54,6 +49,64 @@ def from_transformers(folder: Path, device: str = "cpu") -> Encoder:
         tokens=tokens,
         grid=_grid(config, size),
     )
+
+
+def _read_transformers(folder: Path) -> tuple[Any, Any]:
+    """Config and model. No code of the folder is run, and every weight of the encoder comes from its file."""
+    try:
+        from transformers import AutoConfig, AutoModel
+    except Exception as error:  # a broken install counts as none
+        raise ConfigError(f"{folder} is a transformers folder, which needs the extra echoless[hf]: {error}") from None
+    require_no_code(folder)
+    depth = read_json_object(folder / "config.json").get("num_hidden_layers", 1)
+    if not isinstance(depth, int) or not 1 <= depth <= DEEPEST:
+        raise RunError(f"{folder}: num_hidden_layers is {str(depth)[:40]}; allowed: 1 to {DEEPEST}")
+    trusted = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        config = AutoConfig.from_pretrained(folder, **trusted)
+        if hasattr(config, "vision_config"):
+            raise RunError(f"{folder} holds an image-text model; give its vision part, saved on its own")
+        if hasattr(config, "mask_ratio"):
+            config.mask_ratio = 0.0  # a masked autoencoder would mask here too
+        model, loading = AutoModel.from_pretrained(
+            folder, config=config, use_safetensors=True, output_loading_info=True, **trusted
+        )
+    except EcholessError:
+        raise
+    except Exception as error:  # whatever transformers says of a folder
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise RunError(f"transformers cannot open {folder}: {reason}") from None
+    _require_whole(folder, model, loading)
+    return config, model
+
+
+def require_no_code(folder: Path) -> None:
+    """Refuse a folder that asks for Python code of its own to be run."""
+    for name in ("config.json", "preprocessor_config.json"):
+        if (folder / name).is_file() and "auto_map" in read_json_object(folder / name):
+            raise UntrustedFile(
+                f"{folder / name} has an auto_map, which asks for code of the folder to be run; allowed: models whose "
+                "code is part of transformers"
+            )
+
+
+def _require_whole(folder: Path, model: Any, loading: Mapping[str, Any]) -> None:
+    """Weights that are missing are random, and features of them are no features of the trained model.
+
+    A pooler comes after the features, and heads are dropped: those may differ.
+    """
+    own = {name.split(".")[0] for name, _ in model.named_parameters()}
+    missing = [key for key in loading["missing_keys"] if not key.startswith("pooler.")]
+    found = [key.removeprefix(f"{model.base_model_prefix}.") for key in loading["unexpected_keys"]]
+    unexpected = [key for key in found if key.split(".")[0] in own and not key.startswith("pooler.")]
+    misfits = [str(key) for key in loading.get("mismatched_keys", ())]
+    for what, keys in (("lack", missing), ("also have", unexpected), ("do not fit", misfits)):
+        if keys:
+            listed = ", ".join(sorted(keys)[:3])
+            raise RunError(
+                f"the weights in {folder} {what} {len(keys)} tensors of the encoder, such as {listed}; its features "
+                "would not be those of the trained model"
+            )
 
 
 def from_timm(source: str, device: str = "cpu") -> Encoder:
@@ -91,15 +144,31 @@ def from_timm(source: str, device: str = "cpu") -> Encoder:
 def _normalisation(folder: Path, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     file = folder / "preprocessor_config.json"
     if file.is_file():
-        settings = json.loads(file.read_bytes()[: 2**20])
+        settings = read_json_object(file)
         if "image_mean" in settings:
-            return tuple(settings["image_mean"]), tuple(settings["image_std"])
+            return _per_channel("image_mean", settings, channels, file), _per_channel(
+                "image_std", settings, channels, file
+            )
     return (IMAGENET_MEAN, IMAGENET_STD) if channels == 3 else ((0.5,) * channels, (0.25,) * channels)
 
 
-def _pair(size: Any) -> tuple[int, int]:
-    height, width = (size, size) if isinstance(size, int) else size
-    return int(height), int(width)
+def _per_channel(name: str, settings: Mapping[str, Any], channels: int, file: Path) -> tuple[float, ...]:
+    values = settings.get(name)
+    numbers = isinstance(values, list) and all(isinstance(each, int | float) for each in values)
+    if not numbers or len(values) != channels:  # type: ignore[arg-type]
+        raise RunError(f"{file}: {name} is {str(values)[:80]}; allowed: {channels} numbers")
+    return tuple(float(each) for each in values)  # type: ignore[union-attr]
+
+
+def _pair(size: Any, folder: Path) -> tuple[int, int]:
+    sides = (size, size) if isinstance(size, int) else size
+    if not isinstance(sides, list | tuple) or len(sides) != 2 or not all(map(_is_count, sides)):
+        raise RunError(f"{folder}: image_size is {str(size)[:80]}; allowed: one whole number, or height and width")
+    return sides[0], sides[1]
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 2**20
 
 
 def _grid(config: Any, size: tuple[int, int]) -> tuple[int, int] | None:

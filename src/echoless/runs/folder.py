@@ -34,6 +34,7 @@ from echoless.storage.atomic import (
 )
 from echoless.storage.jsonfile import read_json_object, write_json
 from echoless.storage.lock import FileLock
+from echoless.storage.owned import require_ours
 
 LOCK = ".lock"
 # Everything a run may hold. --overwrite deletes these and nothing else; the last two go last, so that a folder in
@@ -50,8 +51,17 @@ RUN_ENTRIES = (
     "encoder",
     "snapshots",
     "tensorboard",
+    "samples",
     "checkpoints",
     "config.json",
+)
+# The same as patterns. A folder of pictures may well hold one that somebody else put there.
+_WRITTEN = (
+    *(name for name in RUN_ENTRIES if name not in ("figures", "samples")),
+    *(f"{name}/*" for name in ("features", "encoder", "snapshots", "tensorboard", "checkpoints")),
+    *(f"figures/{name}" for name in ("data.png", "grid.png", "spectral-*.png", "tsne*", "reconstructions.png")),
+    *(f"samples/*/{name}" for name in ("samples.*", "grid.png", "[0-9]*.png", "parts/*.npy")),
+    LOCK,
 )
 
 _SNAPSHOT = re.compile(r"step-(\d{8})")
@@ -217,14 +227,14 @@ def check_run(out: Path, *, resume: bool = False, overwrite: bool = False) -> No
 def _check_content(out: Path, resume: bool, overwrite: bool) -> None:
     with explained(out):
         present = {path.name for path in out.iterdir() if not _is_nothing(path)}
-    strangers = sorted(present - set(RUN_ENTRIES))
     looks_like_a_run = bool(present & {"config.json", "checkpoints"})
     if not present:
         return
-    if overwrite and (strangers or not looks_like_a_run):
-        reason = f"it also holds {', '.join(strangers[:5])}" if strangers else "it does not look like a run"
-        raise RunError(f"{out} is not overwritten: {reason}; move that away or give another --out")
-    if resume and strangers and not looks_like_a_run:
+    if overwrite:
+        require_ours(out, _WRITTEN)
+        if not looks_like_a_run:
+            raise RunError(f"{out} is not overwritten: it does not look like a run; give another --out")
+    if resume and not looks_like_a_run and present - set(RUN_ENTRIES):
         raise RunError(f"{out} cannot be resumed: it has neither config.json nor checkpoints; give --out a run")
     if not resume and not overwrite:
         raise RunError(

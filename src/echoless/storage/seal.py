@@ -61,6 +61,12 @@ def write_sealed(path: Path, data: bytes) -> Seal:
     return writer.seal()
 
 
+def seal_of(path: Path) -> Seal:
+    """The seal of a file that was written otherwise."""
+    with path.open("rb") as file:
+        return Seal(os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest())
+
+
 def check_seal(path: Path, seal: Seal) -> None:
     """Refuse a file whose size or content is not what was written. The size comes first and costs nothing."""
     with open_untrusted(path) as file:

@@ -12,15 +12,24 @@ from torch import nn
 from echoless.config import OptimConfig
 from echoless.errors import ConfigError
 
+COOLDOWN = 0.2  # share of a run with `--decay wsd` in which the learning rate falls
 
+
+# "wsd" (warm-up, stable, decay) is the trapezoidal schedule of arXiv:2405.18392: while it is stable the rate does not
+# depend on the length of the run, so one run can be cooled down from several moments.
 def learning_rate(step: int, *, steps: int, batch_size: int, config: OptimConfig) -> float:
-    """For the update that turns `step` into `step + 1`: a linear warm-up from 0, then cosine to 0 or constant."""
+    """For the update that turns `step` into `step + 1`: a linear warm-up from 0, then what `config.decay` says.
+
+    cosine: half a cosine to 0. constant: the peak to the end. wsd: the peak, then linearly to 0.
+    """
     peak = config.base_lr * batch_size / 256
     warmup = config.warmup * steps
     if step < warmup:
         return peak * (step + 1) / max(warmup, 1)
     if config.decay == "constant":
         return peak
+    if config.decay == "wsd":
+        return peak * min(1.0, (steps - step) / max(COOLDOWN * steps, 1))
     progress = (step - warmup) / max(steps - warmup, 1)
     return peak * (1 + math.cos(math.pi * progress)) / 2
 

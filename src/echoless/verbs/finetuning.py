@@ -17,7 +17,7 @@ from echoless.config.supervised import ClassifierConfig, SupervisedConfig
 from echoless.data import Images
 from echoless.data.overlap import overlap_warning
 from echoless.data.provenance import describe_sets
-from echoless.data.reading import read_images
+from echoless.data.reading import read_images, require_channels
 from echoless.reports.datasheet import show_data
 from echoless.runs.open import load_body
 from echoless.training.launch import Launch, launch, workplace
@@ -37,7 +37,9 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
     source = read_source(Path(options.run))
     kept = {"resume": options.resume, "overwrite": options.overwrite}
     with workplace(Path(options.out), runtime.device, **kept) as place:
-        images, test = _read(options.train, options.labels), _read(options.test, options.test_labels)
+        channels = source.encoder.channels
+        images = _read(options.train, options.labels, channels, "--train")
+        test = _read(options.test, options.test_labels, channels, "--test")
         require_labels(images, test)
         config = configure(options, source, images, record.config if record else None)
         place.replace_old_run()
@@ -64,8 +66,10 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
         return metric
 
 
-def _read(data: AnyPath, labels: AnyPath | None) -> Images:
-    return read_images(str(data), str(labels) if labels else None)
+def _read(data: AnyPath, labels: AnyPath | None, channels: int, what: str) -> Images:
+    images = read_images(str(data), str(labels) if labels else None, channels)
+    require_channels(images, channels, what)
+    return images
 
 
 class Source:

@@ -20,7 +20,7 @@ from echoless.config.training import Precision
 from echoless.data import Images, Latents, measure_statistics, open_images
 from echoless.data.overlap import overlap_warning
 from echoless.data.provenance import describe_sets
-from echoless.data.reading import read_images
+from echoless.data.reading import read_images, require_channels
 from echoless.errors import EcholessError
 from echoless.recipes.resolve import resolve
 from echoless.reports.datasheet import show_data
@@ -174,10 +174,12 @@ def _judge(config: RunConfig, options: PretrainOptions, images: Images, team: Te
     if not isinstance(config.objective, SupervisedConfig):
         return None
     labels = str(options.test_labels) if options.test_labels else None
-    test = read_images(str(options.test), labels) if options.test else None
+    channels = images.shape.channels
+    test = read_images(str(options.test), labels, channels) if options.test else None
     require_labels(images, test, names=("DATA", "--test"))
     if test is None:
         return None
+    require_channels(test, channels, "--test")
     if (warning := overlap_warning(images, test)) and team.leads:
         print(warning, file=sys.stderr, flush=True)
     return Judge(test, config, team, describe_sets(images, test, (str(options.data), str(options.test))))

@@ -107,7 +107,7 @@ class PretrainOptions:
     warmup: float | None = None
     """Fraction of the run with learning-rate warm-up."""
     decay: Decay | None = None
-    """Learning-rate schedule after the warm-up: cosine to zero, or constant."""
+    """Learning rate after the warm-up: cosine to zero, constant, or wsd (constant, then linear to zero)."""
     clip: float | None = None
     """Gradient clipping: largest gradient norm."""
     ema: float | None = None

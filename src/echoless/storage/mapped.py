@@ -1,0 +1,39 @@
+"""How is a large array written to disk without holding it? Memory-mapped, with its space reserved first.
+
+A mapped file is sparse: on a full disk the process would be ended by a signal (SIGBUS) in the middle of a write. So
+the space is taken when the file is made, and a full disk is an error like any other.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from echoless.storage.atomic import explained
+
+
+def create_array(path: Path, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """A new .npy file of this shape, to be filled in place; RunError where the disk has no room for it."""
+    header = io.BytesIO()
+    described = np.lib.format.header_data_from_array_1_0(np.empty(0, dtype)) | {"shape": shape}
+    np.lib.format.write_array_header_1_0(header, described)
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    with explained(path, needed=size):
+        with path.open("wb") as file:
+            file.write(header.getvalue())
+            reserve(file.fileno(), header.tell() + size)
+        return np.lib.format.open_memmap(path, mode="r+")
+
+
+def reserve(descriptor: int, size: int) -> None:
+    """Make the file this long with every byte on the disk; OSError where there is no room."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+        return
+    position = os.lseek(descriptor, 0, os.SEEK_END)
+    while position < size:  # no such call here (macOS, Windows): zeros take the space
+        position += os.write(descriptor, bytes(min(2**20, size - position)))
