@@ -279,7 +279,7 @@ def test_a_folder_that_holds_something_is_left_alone(tmp_path):
     folder, _ = encoder_folder(tmp_path, replace(FADED, depth=2))
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("mine")
-    with pytest.raises(RunError, match=r"out is not empty \(it holds thesis.txt\); allowed: a new or empty folder"):
+    with pytest.raises(RunError, match=r"out is not empty \(it holds thesis.txt\); give --out a new or empty folder"):
         export_encoder(folder, "hf", tmp_path / "out")
     (tmp_path / "out" / "thesis.txt").unlink()
     export_encoder(folder, "hf", tmp_path / "out")

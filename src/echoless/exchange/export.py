@@ -74,9 +74,9 @@ def export_encoder(run: str | Path, to: str, out: str | Path, *, tolerance: floa
 def require_new(out: Path) -> None:
     """Refuse to write over anything."""
     if out.is_symlink() or (out.exists() and not out.is_dir()):
-        raise RunError(f"{out} exists and is not a folder; allowed: a new or empty folder")
+        raise RunError(f"{out} exists and is not a folder; give --out a new or empty folder")
     if out.is_dir() and (names := sorted(path.name for path in out.iterdir())):
-        raise RunError(f"{out} is not empty (it holds {', '.join(names[:3])}); allowed: a new or empty folder")
+        raise RunError(f"{out} is not empty (it holds {', '.join(names[:3])}); give --out a new or empty folder")
 
 
 def _refuse(error: float, tolerance: float, where: str) -> None:
