@@ -138,7 +138,8 @@ def test_opening_says_what_went_and_does_not_cache_what_can_never_fit(
     said: list[str] = []
     for count in (20, 21):
         open_images(f"shapes:{count}", say=said.append)
-    assert len(said) == 1 and said[0].startswith("removed the least recently used decoded cache") and len(names(own_cache)) == 1
+    assert len(said) == 1 and said[0].startswith("removed the least recently used decoded cache")
+    assert len(names(own_cache)) == 1
     assert "more than the 100,000 that all caches may take" in open_images("shapes:100", say=said.append).cache_note
     assert len(said) == 1 and len(names(own_cache)) == 1
 
