@@ -1,9 +1,10 @@
 """The documentation: reference pages name every verb, flag, recipe and experiment; the site builds without a warning
-and asks nothing of the network; files that a page names exist."""
+and asks nothing of the network; files, commands, options and Python names in the pages exist."""
 
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib.util
 import os
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import echoless
 from echoless.recipes.table import RECIPES
 from echoless.sweeps.papers import PAPERS
 from echoless.verbs.table import VERBS
@@ -70,6 +72,31 @@ def test_every_file_named_in_the_documentation_exists():
     named = {(page.name, path) for page in pages for path in NAMED_FILE.findall(page.read_text())}
     assert len(named) > 20
     assert not {pair for pair in named if not list(ROOT.glob(pair[1]))}
+
+
+def _pages() -> list[Path]:
+    return [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
+
+
+def test_every_command_in_the_guide_exists_with_its_options():
+    """Every indented line `echoless VERB ... --option`, without its comment."""
+    commands = [
+        (page.name, verb, re.findall(r"(?<=\s)--([a-z][\w-]*)", rest))
+        for page in _pages()
+        for verb, rest in re.findall(r"^    echoless ([a-z]+)([^#\n]*)", page.read_text(), re.M)
+    ]
+    assert len(commands) > 30
+    for page, verb, flags in commands:
+        known = {field.name for field in dataclasses.fields(VERBS[verb].options)}
+        assert {flag.removeprefix("no-").replace("-", "_") for flag in flags} <= known, (page, verb, flags)
+
+
+def test_every_recipe_and_python_name_in_the_guide_exists():
+    text = "\n".join(page.read_text() for page in _pages())
+    recipes = set(re.findall(r"--recipe ([a-z0-9-]+)", text))
+    names = set(re.findall(r"\becholess\.([a-z_]\w*)\(", text))
+    assert len(recipes) >= 4 and recipes <= set(RECIPES)
+    assert len(names) >= 6 and all(hasattr(echoless, name) for name in names)
 
 
 def _names(tree: ast.Module) -> set[str]:

@@ -81,6 +81,10 @@ def test_rows_that_contradict_each_other_are_refused(folder):
 
 def test_a_pipe_a_folder_and_nothing_as_label_file_are_refused(folder):
     os.mkfifo(folder / "pipe.csv")
-    for name, found in (("pipe.csv", "is no regular file"), (".", "is no regular file"), ("x.csv", "does not exist")):
+    for name, found in (
+        ("pipe.csv", "is not a regular file"),
+        (".", "is not a regular file"),
+        ("x.csv", "does not exist"),
+    ):
         with pytest.raises(DataError, match=found):
             open_images(folder, labels=folder / name)

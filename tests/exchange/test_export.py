@@ -248,7 +248,7 @@ def test_an_export_that_differs_is_refused_and_leaves_nothing(tmp_path, monkeypa
         return tokens * 1.001, version
 
     monkeypatch.setitem(export.TARGETS, "hf", replace(target, read_back=wrong))
-    with pytest.raises(RunError, match=r"differs from the encoder by 1.0e-03 \(as transformers .* reads it\)"):
+    with pytest.raises(RunError, match=r"differs from the encoder by 1.0e-03 \(as computed by transformers .*\)"):
         export_encoder(folder, "hf", tmp_path / "out")
     with torch.no_grad():
         vit = trained(replace(FADED, depth=2))
@@ -268,7 +268,7 @@ def test_an_encoder_in_which_eps_decides_is_refused_unless_more_is_allowed(tmp_p
             branch.output.weight.normal_(std=3e-4, generator=torch.Generator().manual_seed(1))
     described = {"kind": "vit", "model": to_dict(vit.config)}
     save_weights(tmp_path / "encoder", vit.state_dict(), described, vit.shortcut_record)
-    with pytest.raises(RunError, match=r"allowed: 0.0001. Nothing was written. .* --to onnx keeps them"):
+    with pytest.raises(RunError, match=r"allowed: 0.0001. Nothing was written. .* --to onnx keeps each of them"):
         export_encoder(tmp_path / "encoder", "hf", tmp_path / "out")
     assert not list(tmp_path.glob("out*"))
     report = export_encoder(tmp_path / "encoder", "hf", tmp_path / "out", tolerance=0.5)
@@ -279,7 +279,7 @@ def test_a_folder_that_holds_something_is_left_alone(tmp_path):
     folder, _ = encoder_folder(tmp_path, replace(FADED, depth=2))
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("mine")
-    with pytest.raises(RunError, match=r"out is not empty \(it holds thesis.txt\); allowed: a new or empty folder"):
+    with pytest.raises(RunError, match=r"out is not empty \(it holds thesis.txt\); give --out a new or empty folder"):
         export_encoder(folder, "hf", tmp_path / "out")
     (tmp_path / "out" / "thesis.txt").unlink()
     export_encoder(folder, "hf", tmp_path / "out")

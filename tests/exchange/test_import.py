@@ -376,14 +376,14 @@ def changed(vitmae: ViTMAEForPreTraining, **tensors: Tensor | None) -> dict[str,
 
 def test_what_does_not_fit_is_refused_by_name_and_leaves_nothing(vitmae, tmp_path):
     cases = {
-        "the weights have 'blocks.0.ls1.gamma'": changed(vitmae, blocks__0__ls1__gamma=torch.ones(3)),
-        "the weights have no 'blocks.2.attn.proj.weight'": changed(vitmae, blocks__2__attn__proj__weight=None),
+        "the weights have an unexpected 'blocks.0.ls1.gamma'": changed(vitmae, blocks__0__ls1__gamma=torch.ones(3)),
+        "the weights lack 'blocks.2.attn.proj.weight'": changed(vitmae, blocks__2__attn__proj__weight=None),
         r"blocks.1.mlp.fc2.bias has the shape \(7,\); allowed by its other shapes: \(48,\)": changed(
             vitmae, blocks__1__mlp__fc2__bias=torch.ones(7)
         ),
         "holds numbers that are not finite": changed(vitmae, norm__bias=torch.full((WIDTH,), float("nan"))),
-        "is no checkpoint known here": {"layer1.0.conv1.weight": torch.ones(3)},
-        "holds nothing ..., which is no checkpoint known here": {},
+        "is not a known checkpoint; allowed": {"layer1.0.conv1.weight": torch.ones(3)},
+        "holds nothing ..., which is not a known checkpoint": {},
     }
     for reason, state in cases.items():
         torch.save({"model": state}, tmp_path / "bad.pth")

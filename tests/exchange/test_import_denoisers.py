@@ -295,8 +295,8 @@ def test_what_does_not_fit_is_refused_by_name_and_leaves_nothing(tmp_path):
     uvit, sit = shaken(PublishedUViT(6, True)).state_dict(), shaken(PublishedSiT()).state_dict()
     lacking = {name: value for name, value in uvit.items() if name != "in_blocks.1.norm2.bias"}
     cases = [
-        ("the weights have 'context_embed.weight'", {**uvit, "context_embed.weight": torch.ones(3)}, {}),
-        ("the weights have no 'in_blocks.1.norm2.bias'", lacking, {}),
+        ("the weights have an unexpected 'context_embed.weight'", {**uvit, "context_embed.weight": torch.ones(3)}, {}),
+        ("the weights lack 'in_blocks.1.norm2.bias'", lacking, {}),
         (r"blocks.1.attn.proj.bias has the shape \(7,\)", {**uvit, "in_blocks.1.attn.proj.bias": torch.ones(7)}, {}),
         ("the patch convolution has the shape", {**uvit, "patch_embed.proj.weight": torch.ones(WIDTH)}, {}),
         ("holds numbers that are not finite", {**sit, "pos_embed": sit["pos_embed"] * math.nan}, {"objective": "ddpm"}),
@@ -328,5 +328,5 @@ def test_the_verb_says_what_was_found_and_what_was_assumed(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "read a U-ViT as published: width 48, 5 blocks, 3 heads, patch 2 at 8 x 8, 3 channel(s)" in printed
     assert "assumed: row 6 of the label table is the null label" in printed
-    assert "evaluate, embed and sample take it too" in printed
+    assert "also in evaluate, embed and sample" in printed
     assert json.loads((tmp_path / "out" / "import.json").read_text())["family"] == "a U-ViT as published"

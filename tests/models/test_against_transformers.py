@@ -129,5 +129,5 @@ def test_a_foreign_state_is_refused_by_the_name_that_does_not_fit():
     with pytest.raises(Exception, match=r"an unexpected 'classifier.weight'; they must be the state of a ViTMAE"):
         load_hf_vitmae(state | {"classifier.weight": torch.zeros(1)})
     del state["decoder.mask_token"]
-    with pytest.raises(Exception, match=r"the weights have no 'decoder.mask_token'"):
+    with pytest.raises(Exception, match=r"the weights lack 'decoder.mask_token'"):
         load_hf_vitmae(state)

@@ -29,7 +29,7 @@ def config():
             r"threads: 64 in the record, \d+ now \(same order of samples, but not bitwise the same results",
         ),
         ({"environment": {"torch": "2.11.0"}}, "torch: 2.11.0 in the record"),
-        ({"environment": {"world": 2}}, r"world: 2 in the record, 1 now \(the same order"),
+        ({"environment": {"world": 2}}, r"world: 2 in the record, 1 now \(same order"),
         ({"environment": {"device": "cuda"}}, "device: cuda in the record, cpu now"),
         (
             {"config": {"batch_size": 16}},

@@ -52,8 +52,8 @@ def read_label_file(file: Path, paths: Sequence[str]) -> list[int | str]:
 def _rows(file: Path) -> Iterator[tuple[str, str]]:
     """(path, label) of every row."""
     if not file.is_file():  # opening a pipe would wait for ever
-        found = "is no regular file" if file.exists() else "does not exist"
-        raise DataError(f"labels file {file} {found}; allowed: a CSV file with rows path,label")
+        found = "is not a regular file" if file.exists() else "does not exist"
+        raise DataError(f"labels file {file} {found}; it must be a CSV file with rows path,label")
     places = (0, 1)
     try:
         with file.open(newline="", encoding="utf-8-sig") as text:

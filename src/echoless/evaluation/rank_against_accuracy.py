@@ -86,7 +86,7 @@ def _same(metrics: Sequence[Metric], wanted: Metric) -> Metric | None:
 
 def _open(evaluation: Evaluation, run: Path) -> Evaluation:
     if not (run / "checkpoints").is_dir():
-        raise RunError(f"{run} is not a run; allowed for --against: runs with snapshots")
+        raise RunError(f"{run} is not a run; --against needs runs with snapshots")
     encoder = load(run, device=str(choose_device(evaluation.options.device)))
     for images in (evaluation.train, evaluation.test_or_train):
         check_channels(encoder, images)

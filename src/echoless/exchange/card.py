@@ -21,21 +21,21 @@ def model_card(source: ExportedEncoder, library: str, written: Written, error: s
             f"A vision transformer: width {config.width}, {config.depth} blocks, {config.heads} heads, patches of "
             f"{config.patch_size} x {config.patch_size} in images of {height} x {width} with {config.channels} "
             f"channel(s). It was pretrained with {source.shortcuts}, and is stored here as an ordinary network: the "
-            f"alphas are folded into its weights, and {library} needs no other code to load it."
+            f"alphas are folded into its weights, and {library} loads it without further code."
         ),
-        "## The feature",
+        "## Feature",
         written.feature,
-        "## How to use it",
+        "## Usage",
         f"```python\n{written.usage}\n```",
         _input(source),
-        "## Is it the same network?",
-        error + " Chosen for it: " + "; ".join(f"{name} {value}" for name, value in written.settings.items()) + ".",
-        "## Where it comes from",
-        _table(source.facts) if source.facts else "No record of its training came with it.",
+        "## Error of the export",
+        error + " Settings: " + "; ".join(f"{name} {value}" for name, value in written.settings.items()) + ".",
+        "## Training",
+        _table(source.facts) if source.facts else "Its training was not recorded.",
         _alphas(source),
     ]
     if source.results:
-        parts += ["## What was measured", _results(source.results)]
+        parts += ["## Evaluation", _results(source.results)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -51,7 +51,7 @@ def _input(source: ExportedEncoder) -> str:
 
 def _alphas(source: ExportedEncoder) -> str:
     values = ", ".join(f"{alpha:.5g}" for alpha in source.alphas)
-    return f"Weight of the identity at each shortcut, in the order attention, MLP, attention, ...: {values}"
+    return f"Alpha of each identity shortcut before folding, in the order attention, MLP, attention, ...: {values}"
 
 
 def _table(facts: Mapping[str, str]) -> str:

@@ -52,19 +52,19 @@ def export_encoder(run: str | Path, to: str, out: str | Path, *, tolerance: floa
     with new_folder(out) as temporary:
         written = target.write(temporary, source, reference)
         error, how, verified = written.error, "", False
-        _refuse(error, tolerance, f"folded by our own arithmetic, before {target.library} saw it")
+        _refuse(error, tolerance, "after folding, computed by echoless")
         try:
             tokens, version = target.read_back(temporary, source, reference.images)
             error, verified = relative_error(tokens, reference.tokens), True
-            _refuse(error, tolerance, f"as {target.library} {version} reads it")
+            _refuse(error, tolerance, f"as computed by {target.library} {version}")
             how = (
-                f"Read back by {target.library} {version}: relative error of the last block's output {error:.1e} "
-                f"(of its worst token {token_error(tokens, reference.tokens):.1e})."
+                f"Loaded back with {target.library} {version}: relative error of the last block's output {error:.1e} "
+                f"(worst token {token_error(tokens, reference.tokens):.1e})."
             )
         except NotInstalled:
             how = (
-                f"{target.library} is not installed here (extra: echoless[{target.extra}]), so it was not read back; "
-                f"by our own arithmetic the relative error of the last block's output is {error:.1e}."
+                f"{target.library} is not installed here (extra: echoless[{target.extra}]), so it was not loaded back; "
+                f"as computed by echoless, the relative error of the last block's output is {error:.1e}."
             )
         card = model_card(source, target.library, written, how)
         write_sealed(temporary / "README.md", card.encode())
@@ -74,15 +74,15 @@ def export_encoder(run: str | Path, to: str, out: str | Path, *, tolerance: floa
 def require_new(out: Path) -> None:
     """Refuse to write over anything."""
     if out.is_symlink() or (out.exists() and not out.is_dir()):
-        raise RunError(f"{out} exists and is not a folder; allowed: a new or empty folder")
+        raise RunError(f"{out} exists and is not a folder; give --out a new or empty folder")
     if out.is_dir() and (names := sorted(path.name for path in out.iterdir())):
-        raise RunError(f"{out} is not empty (it holds {', '.join(names[:3])}); allowed: a new or empty folder")
+        raise RunError(f"{out} is not empty (it holds {', '.join(names[:3])}); give --out a new or empty folder")
 
 
 def _refuse(error: float, tolerance: float, where: str) -> None:
     if not error <= tolerance:
         raise RunError(
             f"the export differs from the encoder by {error:.1e} ({where}); allowed: {tolerance:g}. Nothing was "
-            "written. An encoder that has hardly been trained depends on the eps of each norm: --to onnx keeps them, "
-            "and --tolerance allows more"
+            "written. An encoder with little training is sensitive to the eps of its norms: --to onnx keeps each of "
+            "them, and --tolerance accepts a larger error"
         )

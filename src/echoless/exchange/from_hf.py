@@ -35,7 +35,7 @@ def from_hf_vitmae(foreign: Foreign, options: ImportOptions) -> Imported:
             mask_ratio=_number(foreign, "mask_ratio", 0.75),
             normalize_pixels=foreign.settings.get("norm_pix_loss") is True,
         ),
-        dropped=() if fits else ("the decoder (ours has no such shape)",),
+        dropped=() if fits else ("the decoder (its MLP ratio or its class-token position is not supported)",),
     )
 
 

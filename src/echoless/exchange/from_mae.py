@@ -63,14 +63,14 @@ def from_authors(foreign: Foreign, options: ImportOptions) -> Imported:
         mae=mae if fits else None,
         decoder_state=decoder if fits else {},
         objective=_objective(foreign),
-        dropped=() if fits else ("the decoder (it has more skips than blocks to take them)",),
+        dropped=() if fits else ("the decoder (it has more skips than blocks)",),
     )
 
 
 def from_vit(foreign: Foreign, options: ImportOptions) -> Imported:
     """An encoder alone, such as a fine-tuned one; its classifier is dropped."""
     _refuse_alpha_min(foreign, options)
-    taken = Taken(foreign.tensors, "the state of a ViT in the names of timm, without layer scale or registers")
+    taken = Taken(foreign.tensors, "the state of a ViT with timm's tensor names, without layer scale or registers")
     dropped = [f"{name}*" for name in ("head.", "fc_norm.", "mask_token") if taken.drop(name)]
     config, state = _encoder(taken, options)
     taken.refuse_the_rest()

@@ -42,8 +42,8 @@ def from_sit(foreign: Foreign, options: ImportOptions) -> ImportedDenoiser:
     """facebookresearch/DiT and SiT, whose state dicts have the same names."""
     if options.objective not in OBJECTIVES:
         raise ConfigError(
-            f"objective is {options.objective!r}, and {foreign.path.name} may be a SiT or a DiT, whose files look the "
-            "same; give --objective velocity for a SiT (linear interpolant), --objective ddpm for a DiT"
+            f"objective is {options.objective!r}, and {foreign.path.name} may be a SiT or a DiT, whose files have the "
+            "same tensors; give --objective velocity for a SiT (linear interpolant), --objective ddpm for a DiT"
         )
     taken = Taken(foreign.tensors, "the state of a SiT or a DiT")
     patch_weight, positions = taken("x_embedder.proj.weight"), taken("pos_embed")[0]

@@ -17,7 +17,7 @@ SCHEDULES = ("vp", "stable-diffusion")
 
 def from_uvit(foreign: Foreign, options: ImportOptions) -> ImportedDenoiser:
     """baofff/U-ViT: with or without classes, with or without the convolution at the end."""
-    taken = Taken(foreign.tensors, "the state of a U-ViT without a caption and without a learned embedding of time")
+    taken = Taken(foreign.tensors, "the state of a U-ViT without text conditioning or a learned time embedding")
     patch_weight, positions = taken("patch_embed.proj.weight"), taken("pos_embed")[0]
     state = {
         "patch_embed.weight": conv_to_linear(patch_weight),

@@ -56,7 +56,7 @@ FAMILIES = (
     Family("a DiT of diffusers", ("transformer_blocks.0.norm1.linear.weight", "proj_out_2.weight"), from_diffusers_dit),
     Family("a faded masked autoencoder of the paper's authors", ("skip.0.fc.0.weight", "pos_embed"), from_authors),
     Family("a masked autoencoder of facebookresearch/mae", ("decoder_embed.weight", "pos_embed"), from_mae),
-    Family("a ViT in the names of timm", ("blocks.0.attn.qkv.weight", "pos_embed"), from_vit),
+    Family("a ViT with timm's tensor names", ("blocks.0.attn.qkv.weight", "pos_embed"), from_vit),
     Family("a ViTMAE of transformers", ("vit.embeddings.cls_token", "decoder.mask_token"), from_hf_vitmae),
     Family("a ViT of transformers", ("vit.embeddings.cls_token",), from_hf_vit),
     Family("a ViT of transformers", ("embeddings.cls_token",), from_hf_vit),
@@ -83,7 +83,7 @@ class ImportReport:
             f"dropped: {', '.join(self.dropped) or 'nothing'}",
             *(f"assumed: {note}" for note in self.notes),
             f"wrote {self.out}: {self._written}",
-            f"use it: echoless pretrain DATA --out RUN --init {self.out}; {self._others} take it too",
+            f"usage: echoless pretrain DATA --out RUN --init {self.out}; also in {self._others}",
         ]
         return "\n".join(lines)
 
@@ -185,7 +185,7 @@ def _family(foreign: Foreign) -> Family:
             return family
     known = "; ".join(dict.fromkeys(family.name for family in FAMILIES))
     some = ", ".join(sorted(foreign.tensors)[:3]) or "nothing"
-    raise UntrustedFile(f"{foreign.path} holds {some} ..., which is no checkpoint known here; allowed: {known}")
+    raise UntrustedFile(f"{foreign.path} holds {some} ..., which is not a known checkpoint; allowed: {known}")
 
 
 def _converted(family: Family, foreign: Foreign, options: ImportOptions) -> Imported | ImportedDenoiser:

@@ -110,7 +110,7 @@ def _timm(name: str) -> tuple[nn.Module, Example]:
         import timm
     except Exception as error:
         raise ConfigError(
-            f"model is {name!r}, which is no folder here; as the name of a timm model it needs the extra "
+            f"model is {name!r}, which is not a folder here; as the name of a timm model it needs the extra "
             f"echoless[timm]: {error}"
         ) from None
     model = _built("timm", name, lambda: timm.create_model(name, pretrained=False))

@@ -127,7 +127,7 @@ def inception_score(probabilities_NC: Tensor, splits: int = 10) -> tuple[float, 
     check_features("probabilities", probabilities_NC, at_least=splits)
     p = probabilities_NC.double()
     if (p < 0).any() or (p.sum(dim=1) - 1).abs().max() > 1e-3:
-        raise DataError("probabilities has rows that are negative or do not sum to 1; allowed: class probabilities")
+        raise DataError("probabilities has rows that are negative or do not sum to 1; they must be class probabilities")
     scores = torch.stack([_score(part) for part in p.tensor_split(splits)])
     return float(scores.mean()), float(scores.std(correction=0))
 

@@ -55,7 +55,7 @@ def confusion_matrix(clusters_X: Tensor, truth_X: Tensor, clusters: int, classes
     kept = truth_X != void
     cluster, label = clusters_X[kept].long(), truth_X[kept].long()
     if len(label) == 0:
-        raise DataError("the masks hold void pixels only; allowed: at least one labelled pixel")
+        raise DataError("the masks hold void pixels only; at least one pixel must be labelled")
     for name, values, count in (("clusters", cluster, clusters), ("masks", label, classes)):
         if int(values.min()) < 0 or int(values.max()) >= count:
             raise DataError(

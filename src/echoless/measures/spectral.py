@@ -87,7 +87,7 @@ def spectral_embedding(graphs: csr_matrix | Sequence[csr_matrix], dims: int) -> 
         raise ConfigError("graphs is an empty list; allowed: one graph or more")
     nodes = layers[0].shape[0]
     if any(layer.shape != (nodes, nodes) for layer in layers):
-        raise DataError(f"graphs have shapes {[layer.shape for layer in layers]}; allowed: the same nodes in each")
+        raise DataError(f"graphs have shapes {[layer.shape for layer in layers]}; they must have the same nodes")
     if dims >= nodes:
         raise ConfigError(f"dims is {dims}; allowed: below {nodes}, the number of nodes")
     graph = sum(layer / max(float(layer.sum()), np.finfo(np.float64).tiny) for layer in layers)

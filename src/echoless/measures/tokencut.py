@@ -87,7 +87,7 @@ def one_component(foreground_hw: Tensor, seed: int | None = None) -> Tensor:
 def bounding_boxes(masks_IHW: Tensor) -> Tensor:
     """boxes_I4 of masks that are not empty."""
     if not masks_IHW.flatten(1).any(dim=1).all():
-        raise DataError("a mask is empty and has no bounding box; allowed: masks with at least one pixel")
+        raise DataError("a mask is empty, so it has no bounding box")
     ends = []
     for axis in (2, 1):  # rows that hold a pixel, then columns
         hit = masks_IHW.any(dim=axis).byte()

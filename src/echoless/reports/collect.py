@@ -122,7 +122,7 @@ def looks_like_a_run(path: Path) -> bool:
 def collect(path: Path, name: str | None = None) -> RunData:
     """Read what is there. Only a folder that is not a run is refused."""
     if not path.is_dir():
-        raise RunError(f"{path} does not exist or is not a folder; allowed: a run folder")
+        raise RunError(f"{path} does not exist or is not a folder; give a run folder")
     if not looks_like_a_run(path):
         raise RunError(f"{path} is not a run: it has none of {', '.join(_MARKS)}")
     troubles: list[str] = []

@@ -42,7 +42,7 @@ class Library:
 
     def __init__(self, root: Path) -> None:
         if not root.is_dir():
-            raise RunError(f"{root} is not a folder; allowed: a folder of runs")
+            raise RunError(f"{root} is not a folder; give a folder of runs")
         self.root = root
         self._lock = threading.Lock()
         self._made: OrderedDict[tuple[str, ...], tuple[str, Any]] = OrderedDict()

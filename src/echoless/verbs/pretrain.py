@@ -58,5 +58,5 @@ def _refuse_bad_settings(options: PretrainOptions, record: Record | None) -> Non
         raise ConfigError(f"test is {str(options.test)!r}, but recipe {config.recipe} is not supervised")
     if options.init is not None and options.overwrite and Path(options.init).resolve() == Path(options.out).resolve():
         raise ConfigError(
-            f"--init and --out are both {options.out}, which --overwrite would delete; allowed: another --out"
+            f"--init and --out are both {options.out}, which --overwrite would delete; give another --out"
         )

@@ -46,7 +46,7 @@ class EvaluateOptions:
     latent: AnyPath | None = None
     """Folder of the autoencoder used in training, for a latent-space run (default: the recorded path)."""
     pooling: Literal["mean", "cls", "patch_mean"] = "mean"
-    """Pooling into one vector: mean over all tokens (as in the paper), class token, or mean over patch tokens."""
+    """Pooling into one vector: mean over all tokens (arXiv:2404.10947), class token, or mean over patch tokens."""
     samples: AnyPath | None = None
     """Generated images to compare with --test (else --train): a folder or an .npz file that `sample` wrote."""
     draw: int | None = None

@@ -12,8 +12,9 @@ from echoless.config.options.fields import AnyPath
 class ImportOptions:
     """Convert a checkpoint of another project, for --init, evaluate, embed and sample.
 
-    Reads .pth files of facebookresearch/mae, of the paper's authors, and of SiT, DiT and U-ViT; safetensors files with
-    the same tensor names; and folders of transformers (ViTMAE, ViT) and diffusers (DiT). Code in a .pth is never run.
+    Reads .pth files of facebookresearch/mae, of the authors of arXiv:2404.10947, and of SiT, DiT and U-ViT; safetensors
+    files with the same tensor names; and folders of transformers (ViTMAE, ViT) and diffusers (DiT). Code in a .pth file
+    is never run.
     """
 
     file: AnyPath
@@ -23,7 +24,7 @@ class ImportOptions:
     """Output folder, new or empty."""
 
     alpha_min: float | None = None
-    """alpha_min that a checkpoint of the paper's authors was trained with; the file does not store it."""
+    """alpha_min that a checkpoint of the authors of arXiv:2404.10947 was trained with; the file does not store it."""
     heads: int | None = None
     """Attention heads of the encoder (default: as in published ViTs of that width)."""
     decoder_heads: int | None = None

@@ -16,7 +16,7 @@ class PretrainOptions:
 
     Writes the trained encoder to RUN/encoder and the training metrics to RUN/metrics.jsonl. Stop it with Ctrl-C or
     SIGTERM at any time and continue with --resume. Settings that are not given come from the run being resumed, else
-    from the recipe, else from the data.
+    from the recipe, else from the data. "The paper" is arXiv:2404.10947.
     """
 
     data: AnyPath
