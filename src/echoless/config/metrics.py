@@ -33,6 +33,11 @@ class MetricInfo:
         return self.unit == "share"
 
     @property
+    def labelled(self) -> bool:
+        """Whether it depends on labels: every accuracy does, and every comparison of segments with classes."""
+        return self.is_share and self.kind in ("features", "classifier")
+
+    @property
     def heading(self) -> str:
         return f"{self.short} %" if self.is_share else self.short
 

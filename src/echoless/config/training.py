@@ -53,6 +53,7 @@ class DataConfig:
     labels: str | None = None
     channels: int | None = None  # what every image is converted to, where that was asked for
     fingerprint: str = ""  # of the content; another one means other images
+    label_fingerprint: str = ""  # of the labels, where they are trained on
     count: int = 1
     mean: tuple[float, ...] = ()  # per channel, measured once
     std: tuple[float, ...] = ()

@@ -6,6 +6,7 @@ decoded cache, an array, a drawing, or a file decoded now) is behind `PixelStore
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -101,6 +102,15 @@ class Images:
 
     def labels_of(self, ids: Tensor) -> Tensor | None:
         return None if self.labels is None else self.labels[ids]
+
+    @property
+    def label_fingerprint(self) -> str:
+        """Which image has which label, by name; empty where there are no labels."""
+        if self.labels is None:
+            return ""
+        names, numbers = self.class_names, self.labels.tolist()
+        known = [names[label] if names and label >= 0 else str(label) for label in numbers]
+        return hashlib.sha256("\0".join(known).encode(errors="surrogateescape")).hexdigest()
 
     def _record(self, samples: list[BadSample]) -> None:
         with self._lock:

@@ -11,8 +11,8 @@ def count_shared(train: Images, test: Images) -> int:
     Drawn images have no bytes; their paths say which stream and which number of it they are.
     """
     if train.digests_ND is not None and test.digests_ND is not None:
-        known = {row.tobytes() for row in train.digests_ND}
-        return sum(row.tobytes() in known for row in test.digests_ND)
+        known = {row.tobytes() for index, row in enumerate(train.digests_ND) if index not in train.excluded}
+        return sum(row.tobytes() in known for index, row in enumerate(test.digests_ND) if index not in test.excluded)
     if train.digests_ND is None and test.digests_ND is None:
         return len(set(train.paths) & set(test.paths))
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +13,30 @@ _SHOWN = 12  # digits of a fingerprint: enough to tell sets apart, short enough 
 
 
 def describe_sets(train: Images, test: Images | None, names: tuple[str, str]) -> dict[str, Any]:
-    """Name and fingerprint of each set, where the labels come from, the chance level, images in both sets.
-
-    Numbers of different fingerprints are never compared. The chance level is what naming the most frequent class of
-    the predicted images would score.
-    """
+    """Name and fingerprint of each set, and images in both. Numbers of different fingerprints are never compared."""
     sets: dict[str, Any] = {"train": short_name(names[0]), "train_set": train.fingerprint[:_SHOWN]}
     if test is not None:
         sets |= {"test": short_name(names[1]), "test_set": test.fingerprint[:_SHOWN]}
         if shared := count_shared(train, test):
             sets["overlap"] = shared
-    predicted = test or train
-    if predicted.labels is not None and len(predicted.labels):
-        known = predicted.labels[predicted.labels >= 0]
-        sets["labels"] = predicted.label_source
-        sets["chance"] = round(float(known.bincount().max() / len(known)), 4) if len(known) else None
     return sets
+
+
+def describe_labels(train: Images, test: Images | None) -> dict[str, Any]:
+    """Where the labels come from, a hash of them, and the chance level; for numbers that depend on labels.
+
+    The chance level is what naming the most frequent class of the predicted images would score.
+    """
+    predicted = test or train
+    if train.labels is None or predicted.labels is None:
+        return {}
+    known = predicted.labels[predicted.labels >= 0]
+    both = train.label_fingerprint + (test.label_fingerprint if test is not None else "")
+    return {
+        "labels": predicted.label_source,
+        "label_set": hashlib.sha256(both.encode()).hexdigest()[:_SHOWN],
+        "chance": round(float(known.bincount().max() / len(known)), 4) if len(known) else None,
+    }
 
 
 def short_name(data: str) -> str:

@@ -31,6 +31,7 @@ class Evaluation:
     cache: Path | None
     say: Say
     sets: dict[str, Any] = field(default_factory=dict)  # on which images: part of the protocol of every number
+    label_protocol: dict[str, Any] = field(default_factory=dict)  # by which labels: of numbers that depend on them
     noise_protocol: dict[str, Any] = field(default_factory=dict)  # how the noise level of a diffusion model was chosen
 
     @property
@@ -48,8 +49,13 @@ class Evaluation:
         return self.run / "figures" if self.run else Path.cwd() / "echoless-figures"
 
     def with_sets(self, metrics: Sequence[Metric]) -> list[Metric]:
-        """The same numbers, which now say on which images they were measured."""
-        return [replace(metric, protocol={**metric.protocol, **self.sets}) for metric in metrics]
+        """The same numbers, which now say on which images and by which labels they were measured."""
+        return [
+            replace(
+                metric, protocol=metric.protocol | self.sets | (self.label_protocol if metric.info.labelled else {})
+            )
+            for metric in metrics
+        ]
 
     def features(self, encoder: Encoder, views: list[View], images: Images, what: str) -> Views:
         with Progress(f"features of {what}", images.usable, "images") as progress:

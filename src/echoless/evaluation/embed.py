@@ -19,7 +19,7 @@ import torch
 
 from echoless.data import Images
 from echoless.errors import ConfigError, DataError, RunError
-from echoless.evaluation.encoder import Encoder
+from echoless.evaluation.encoder import MOST_AT_ONCE, Encoder
 from echoless.evaluation.extract import CHUNK, View, check_channels, chunks
 from echoless.storage import clear_leftovers, write_bytes
 from echoless.storage.atomic import explained
@@ -78,7 +78,8 @@ def check_target(out: Path, overwrite: bool) -> None:
 
 def _parts_folder(encoder: Encoder, images: Images, out: Path, view: View, half: bool) -> Path:
     """Named after everything that decides the vectors, so that parts of another embedding are never joined in."""
-    words = [encoder.fingerprint or os.urandom(8).hex(), images.fingerprint, *view, str(half), torch.__version__]
+    words = [encoder.fingerprint or os.urandom(8).hex(), images.fingerprint, images.label_fingerprint, *view, str(half)]
+    words += [repr(sorted(images.excluded)), f"{CHUNK} {CHUNKS_PER_PART} {MOST_AT_ONCE}", torch.__version__]
     key = hashlib.sha256("\0".join(words).encode()).hexdigest()[:12]
     return out.parent / f".{out.name}.parts-{key}"
 

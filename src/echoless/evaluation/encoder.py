@@ -49,6 +49,7 @@ class Encoder:
     layers: tuple[str, ...]  # block outputs in the order of the network; the last one is the default
     tokens: Callable[[Tensor, Layers], Tokens]
     has_class_token: bool = True
+    extra_tokens: int | None = None  # tokens before those of the patches; None: the class token, where there is one
     grid: tuple[int, int] | None = None  # rows and columns of patch tokens
     untrained: Callable[[], Encoder] | None = None
     checkpoint: int | None = None  # the step it was taken at, where the run has not ended
@@ -84,17 +85,18 @@ class Encoder:
             raise DataError(f"the image cannot be used: {error}") from None
         return resize_and_crop([pixels_CHW], size=self.image_size, mean=self.mean, std=self.std)[0]
 
-    def embed(self, data: str | Path, *, labels: Path | None = None, layer: str | None = None) -> pa.Table:
+    def embed(self, data: str | Path, *, labels: str | Path | None = None, layer: str | None = None) -> pa.Table:
         """A table of the images in a folder, or in any other DATA: path, feature and, where it is known, label."""
         from echoless.evaluation.embed import embedded
         from echoless.evaluation.extract import View
 
-        images = open_images(data, labels=labels, channels=self.converted_channels)
+        given = None if labels is None else Path(labels)
+        images = open_images(data, labels=given, channels=self.converted_channels)
         return embedded(self, images, View(layer or self.default_layer))
 
     def pool(self, tokens_BTD: Tensor, pooling: str) -> Tensor:
         """(B, D) of the tokens of one of its layers."""
-        extra = int(self.has_class_token)
+        extra = int(self.has_class_token) if self.extra_tokens is None else self.extra_tokens
         return pool(tokens_BTD, pooling, extra_tokens=extra, class_token=self.has_class_token)
 
     def tokens_of(self, images_BCHW: Tensor, layers: Layers, ids_B: Tensor) -> Tokens:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -38,6 +39,8 @@ def from_transformers(folder: Path, device: str = "cpu") -> Encoder:
         output = model(images_BCHW.to(device), output_hidden_states=True, **extra)
         return {name: output.hidden_states[layers.index(name)] for name in (layers if wanted is None else wanted)}
 
+    grid = _grid(config, size)
+    extra = _extra_tokens(tokens, layers[-1], (channels, *size), grid)
     return Encoder(
         name=str(folder),
         fingerprint=fingerprint_of(model.state_dict(), [config.to_json_string(), repr((mean, std))]),
@@ -47,8 +50,19 @@ def from_transformers(folder: Path, device: str = "cpu") -> Encoder:
         std=std,
         layers=layers,
         tokens=tokens,
-        grid=_grid(config, size),
+        has_class_token=extra > 0,
+        extra_tokens=extra,
+        grid=grid,
     )
+
+
+def _extra_tokens(
+    tokens: Callable[[Tensor, Layers], Tokens], layer: str, shape: tuple[int, ...], grid: tuple[int, int] | None
+) -> int:
+    """How many tokens precede those of the patches: a class token, registers, or none; one where it is not known."""
+    if grid is None:
+        return 1
+    return max(0, tokens(torch.zeros(1, *shape), [layer])[layer].shape[1] - math.prod(grid))
 
 
 def _read_transformers(folder: Path) -> tuple[Any, Any]:

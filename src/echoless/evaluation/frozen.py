@@ -11,6 +11,7 @@ from echoless.evaluation.foreign_encoders import from_timm, from_transformers
 from echoless.evaluation.noisy import from_denoiser
 from echoless.evaluation.trained_denoiser import open_denoiser
 from echoless.runs.open import SOURCES, converted_channels, load_body
+from echoless.runtime import choose_device
 from echoless.storage import read_json_object
 
 
@@ -29,7 +30,7 @@ def load(
         every = encoder.features(image[None])                        # every["block03/+attn"] is (1, tokens, D)
         table = encoder.embed("photos/")                             # path, feature, label: a pyarrow table
     """
-    encoder = _open(str(path), device, noise, None if latent is None else str(latent))
+    encoder = _open(str(path), str(choose_device(device)), noise, None if latent is None else str(latent))
     for name, value in (("noise", noise), ("latent", latent)):
         if value is not None and encoder.noise is None:
             raise ConfigError(f"{name} is {value!r}, but {path} is not a diffusion model")

@@ -17,6 +17,7 @@ from echoless.config.checks import require_whole
 from echoless.config.metrics import Metric
 from echoless.config.options import SampleOptions
 from echoless.data import Images
+from echoless.data.provenance import short_name
 from echoless.data.reading import read_images
 from echoless.data.subset import draw_rows
 from echoless.errors import ConfigError, DataError
@@ -125,7 +126,7 @@ class SampleComparison:
             "layer": self.view.layer,
             "samples": self._samples,
             **self.drawn,
-            "reference": options.test or options.train or "the images of the run",
+            "reference": short_name(str(options.test or options.train or "the images of the run")),
             "reference_fingerprint": reference.fingerprint[:16],
             "reference_n": reference.usable,
         }

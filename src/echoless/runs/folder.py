@@ -22,7 +22,7 @@ from echoless.runs import checkpoint
 from echoless.runs.checkpoint import Found
 from echoless.runs.journal import Journal, MetricsJournal
 from echoless.runs.results import merge_results, read_results
-from echoless.runs.weights import Weights, load_weights, save_weights
+from echoless.runs.weights import save_weights
 from echoless.storage.atomic import (
     clear_leftovers,
     discard_folder,
@@ -61,6 +61,7 @@ _WRITTEN = (
     *(f"{name}/*" for name in ("features", "encoder", "snapshots", "tensorboard", "checkpoints")),
     *(f"figures/{name}" for name in ("data.png", "grid.png", "spectral-*.png", "tsne*", "reconstructions.png")),
     *(f"samples/*/{name}" for name in ("samples.*", "grid.png", "[0-9]*.png", "parts/*.npy")),
+    "results-step-*.json",
     LOCK,
 )
 
@@ -147,13 +148,16 @@ class RunFolder:
     ) -> None:
         save_weights(self.encoder, tensors, config, shortcuts)
 
+    def set_results_aside(self, step: int) -> None:
+        """Before a complete run goes on: its numbers are of the weights after `step`, and stay under that name."""
+        if (self.path / "results.json").exists():
+            with explained(self.path):
+                (self.path / "results.json").replace(self.path / f"results-step-{step:08d}.json")
+
     def drop_encoder(self) -> None:
         """Before a complete run goes on: its encoder is no longer the result."""
         with explained(self.encoder):
             remove(self.encoder)
-
-    def load_encoder(self) -> Weights:
-        return load_weights(self.encoder)
 
     def save_snapshot(
         self, step: int, tensors: Mapping[str, Tensor], config: Mapping[str, Any], shortcuts: Mapping[str, Any]
@@ -254,9 +258,9 @@ def _prepare(out: Path, overwrite: bool) -> None:
     checkpoints = out / "checkpoints"
     _probe(out)
     if overwrite:
-        for name in RUN_ENTRIES:
-            with explained(out / name):
-                remove(out / name)
+        for path in (*out.glob("results-step-*.json"), *(out / name for name in RUN_ENTRIES)):
+            with explained(path):
+                remove(path)
     for folder in (out, checkpoints, out / "snapshots"):
         clear_leftovers(folder)
     with explained(checkpoints):

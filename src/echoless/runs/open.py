@@ -49,6 +49,7 @@ class TrainedBody:
 
     name: str  # the path it was opened by
     origin: str  # which weights these are: "encoder", "snapshot of step 40", "checkpoint of step 120, averaged"
+    is_checkpoint: bool  # the run it comes from has not ended: its numbers must say so
     step: int | None  # of a snapshot or a checkpoint
     config: Any  # of the body: its `kind` is a row of models/registry.py
     model: Any
@@ -60,11 +61,6 @@ class TrainedBody:
     @property
     def kind(self) -> str:
         return self.config.kind
-
-    @property
-    def is_checkpoint(self) -> bool:
-        """Whether the run it comes from has not ended: its numbers must say so."""
-        return self.origin.startswith("checkpoint")
 
     @property
     def title(self) -> str:
@@ -195,6 +191,7 @@ def _body_of_folder(name: str, place: _Location, kinds: Collection[str], use: st
     return TrainedBody(
         name=name,
         origin=place.origin,
+        is_checkpoint=False,
         step=place.step,
         config=config,
         model=model,
@@ -212,6 +209,7 @@ def _body_of_checkpoint(name: str, folder: Path, kinds: Collection[str], use: st
     return TrainedBody(
         name=name,
         origin=whole.origin,
+        is_checkpoint=True,
         step=whole.step,
         config=config.model.body,
         model=whole.model.body,

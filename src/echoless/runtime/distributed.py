@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TypeVar
 
 import torch
@@ -91,7 +92,8 @@ def join_team(device: str) -> Team:
     if world == 1:
         return Team(0, 1, chosen)
     if not dist.is_initialized():
-        dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+        # The others wait while rank 0 decodes a large set: that is no failure, and torchrun ends all when one fails.
+        dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", timeout=timedelta(days=1))
     return Team(dist.get_rank(), dist.get_world_size(), chosen)
 
 

@@ -1,6 +1,6 @@
 """The training loop, its steps, its state, and exact resume."""
 
-from echoless.training.loop import Session, train
+from echoless.training.loop import Session, begin, train
 from echoless.training.optim import learning_rate, make_optimizer
 from echoless.training.step import StepReport, Trainee, make_trainee, take_step
 from echoless.training.task import build_task
@@ -11,6 +11,7 @@ __all__ = [
     "Session",
     "StepReport",
     "Trainee",
+    "begin",
     "build_task",
     "learning_rate",
     "make_optimizer",

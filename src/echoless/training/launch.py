@@ -22,7 +22,7 @@ from echoless.runs import RunFolder, check_run, find_latest_valid, open_run
 from echoless.runs.open import load_body
 from echoless.runtime import Progress, StopRequest, Team, join_team, leave_team
 from echoless.training.about import opening_lines, recorded, run_facts
-from echoless.training.loop import Session, train
+from echoless.training.loop import Session, begin, train
 from echoless.training.step import make_trainee
 from echoless.training.task import build_task
 from echoless.training.warmstart import warm_start
@@ -89,19 +89,22 @@ class Launch:
     judge: Callable[[nn.Module], dict[str, float]] | None = None
     command: str = ""  # what to type to repeat the run
     remembered: Mapping[str, Any] = field(default_factory=dict)  # settings for the next --resume
+    show_data: Callable[[RunFolder], None] = lambda run: None  # draws a few of the images into the run folder
     latents: Latents | None = None
 
 
 def launch(job: Launch) -> bool:
-    """Train. Returns whether the run is complete."""
+    """Train. Returns whether the run is complete.
+
+    Nothing of an earlier run is replaced, and nothing is recorded, before everything that can refuse has agreed.
+    """
     config, place = job.config, job.place
     model, objective = build_task(config, generator_for(config.seed, "init", 0))
     started, start = _warm_start(job, model)
     trainee = make_trainee(config, model, objective, place.team)
+    place.replace_old_run()
     facts = run_facts(config, job.images, model)
-    more = {"runtime": dict(job.remembered)} | ({"start": start} if start else {})
-    about = recorded(place.run, job.command, facts | more, place.team)
-    with about as record, Progress("training", config.steps) as progress:
+    with Progress("training", config.steps) as progress:
         session = Session(
             trainee=trainee,
             images=job.images,
@@ -112,13 +115,22 @@ def launch(job: Launch) -> bool:
             progress=progress,
             judge=job.judge,
             latents=job.latents,
-            note_speed=None if record is None else record.note_speed,
         )
-        for line in opening_lines(facts, job.images):
+        for line in [*opening_lines(facts, job.images), *([started] if started else [])]:
             session.say(line)
-        if started:
-            session.say(started)
-        return train(session, resume=job.resume)
+        done = begin(session, resume=job.resume)
+        if done == config.steps:
+            return train(session, done)
+        more = {"runtime": dict(job.remembered)} | ({"start": start} if start else {})
+        return _train_recorded(job, session, done, facts | more)
+
+
+def _train_recorded(job: Launch, session: Session, done: int, facts: Mapping[str, Any]) -> bool:
+    if session.run is not None:
+        job.show_data(session.run)
+    with recorded(session.run, job.command, facts, job.place.team) as record:
+        session.note_speed = None if record is None else record.note_speed
+        return train(session, done)
 
 
 def _warm_start(job: Launch, model: nn.Module) -> tuple[str, dict[str, str]]:

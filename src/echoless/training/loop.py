@@ -66,9 +66,13 @@ class Session:
             self.board = None
 
 
-def train(session: Session, *, resume: bool) -> bool:
-    """Run to the last step, or until asked to stop. Returns whether the run is complete."""
-    done = _continue(session) if resume else _start(session)
+def begin(session: Session, *, resume: bool) -> int:
+    """Start at step 0, or restore the newest valid checkpoint, or refuse. Returns the steps already done."""
+    return _continue(session) if resume else _start(session)
+
+
+def train(session: Session, done: int) -> bool:
+    """Run from step `done` to the last, or until asked to stop. Returns whether the run is complete."""
     probe = _probe(session)
     if session.runtime.tensorboard and session.run is not None:
         session.board = Board(session.out / "tensorboard", after=done)
@@ -122,6 +126,7 @@ def _continue(session: Session) -> int:
         session.run.drop_snapshots_after(checkpoint.step)
         if checkpoint.step < session.config.steps:  # the record of a complete run stays as it is
             session.run.drop_encoder()
+            session.run.set_results_aside(checkpoint.step)
             session.run.write_config(to_dict(session.config))
     complete = checkpoint.step == session.config.steps
     if complete and session.judge is not None:  # the verdict may not have been written before the process ended

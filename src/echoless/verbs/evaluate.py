@@ -12,7 +12,7 @@ from echoless.config.options import EvaluateOptions
 from echoless.config.options.fields import AnyPath
 from echoless.data import Images, default_cache_dir
 from echoless.data.overlap import overlap_warning
-from echoless.data.provenance import describe_sets
+from echoless.data.provenance import describe_labels, describe_sets
 from echoless.data.reading import align_classes, read_images
 from echoless.errors import RunError
 from echoless.evaluation import noise_grid as grid
@@ -96,7 +96,7 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
             say(warning)
     cache = (run or default_cache_dir()) / "features" if options.cache else None
     sets = describe_sets(train, test, (data, str(options.test)))
-    return Evaluation(encoder, train, test, options, run, cache, say, sets)
+    return Evaluation(encoder, train, test, options, run, cache, say, sets, describe_labels(train, test))
 
 
 def _data_of(run: Path) -> str:

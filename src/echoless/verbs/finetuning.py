@@ -16,7 +16,7 @@ from echoless.config.options.remembered import Remembered
 from echoless.config.supervised import ClassifierConfig, SupervisedConfig
 from echoless.data import Images
 from echoless.data.overlap import overlap_warning
-from echoless.data.provenance import describe_sets
+from echoless.data.provenance import describe_labels, describe_sets
 from echoless.data.reading import read_images, require_channels
 from echoless.reports.datasheet import show_data
 from echoless.runs.open import load_body
@@ -38,17 +38,19 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
     kept = {"resume": options.resume, "overwrite": options.overwrite}
     with workplace(Path(options.out), runtime.device, **kept) as place:
         channels = source.encoder.channels
-        images = _read(options.train, options.labels, channels, "--train")
-        test = _read(options.test, options.test_labels, channels, "--test")
+        images, test = place.team.leader_first(
+            lambda: (
+                _read(options.train, options.labels, channels, "--train"),
+                _read(options.test, options.test_labels, channels, "--test"),
+            )
+        )
         require_labels(images, test)
         config = configure(options, source, images, record.config if record else None)
-        place.replace_old_run()
-        if place.run is not None:
-            show_data(place.run, images, config.model.image_size)
+        size = config.model.image_size
         sets = describe_sets(images, test, (str(options.train), str(options.test)))
         if (warning := overlap_warning(images, test)) and place.run is not None:
             print(warning, file=sys.stderr, flush=True)
-        judge = Judge(test, config, place.team, sets)
+        judge = Judge(test, config, place.team, sets | describe_labels(images, test))
         job = Launch(
             config=config,
             runtime=runtime,
@@ -58,6 +60,7 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
             init=options.run,
             judge=judge,
             command=as_command("finetune", options),
+            show_data=lambda run: show_data(run, images, size),
             remembered=Remembered.of(options, test=None, init=options.run).to_json(),
         )
         metric = judge.metric("finetune", layer_decay=config.optim.layer_decay) if launch(job) else None
@@ -92,6 +95,7 @@ def configure(options: FinetuneOptions, source: Source, images: Images, record: 
         path=str(options.train),
         labels=str(options.labels) if options.labels else None,
         fingerprint=images.fingerprint,
+        label_fingerprint=images.label_fingerprint,
         count=images.usable,
         mean=source.mean,
         std=source.std,

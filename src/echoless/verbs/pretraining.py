@@ -19,7 +19,7 @@ from echoless.config.supervised import SupervisedConfig
 from echoless.config.training import Precision
 from echoless.data import Images, Latents, measure_statistics, open_images
 from echoless.data.overlap import overlap_warning
-from echoless.data.provenance import describe_sets
+from echoless.data.provenance import describe_labels, describe_sets
 from echoless.data.reading import read_images, require_channels
 from echoless.errors import EcholessError
 from echoless.recipes.resolve import resolve
@@ -59,9 +59,7 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
         config = configure(options, images, place.team, record.config if record else None, space)
         judge = _judge(config, options, images, place.team)
         latents = _encode(space, images, place, options)
-        place.replace_old_run()
-        if place.run is not None:
-            show_data(place.run, images, space.config.image_size if space else config.model.image_size)
+        size = space.config.image_size if space else config.model.image_size
         job = Launch(
             config=config,
             runtime=runtime,
@@ -71,6 +69,7 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
             init=options.init,
             judge=judge,
             command=as_command("pretrain", options),
+            show_data=lambda run: show_data(run, images, size),
             remembered=Remembered.of(options).to_json(),
             latents=latents,
         )
@@ -155,6 +154,8 @@ def configure(
         config = resolve(replace(options, image_size=None), space.facts(facts), data, record)
         config = space.configured(config, images.shape.channels)
     config = replace(config, model=with_alpha(config.model))
+    if getattr(config.model, "classes", None) is not None:
+        config = replace(config, data=replace(config.data, label_fingerprint=images.label_fingerprint))
     if options.precision is not None or record is None:
         config = replace(config, precision=_precision(options, team))
     if options.compile is not None or record is None:
@@ -175,14 +176,15 @@ def _judge(config: RunConfig, options: PretrainOptions, images: Images, team: Te
         return None
     labels = str(options.test_labels) if options.test_labels else None
     channels = images.shape.channels
-    test = read_images(str(options.test), labels, channels) if options.test else None
+    test = team.leader_first(lambda: read_images(str(options.test), labels, channels)) if options.test else None
     require_labels(images, test, names=("DATA", "--test"))
     if test is None:
         return None
     require_channels(test, channels, "--test")
     if (warning := overlap_warning(images, test)) and team.leads:
         print(warning, file=sys.stderr, flush=True)
-    return Judge(test, config, team, describe_sets(images, test, (str(options.data), str(options.test))))
+    sets = describe_sets(images, test, (str(options.data), str(options.test)))
+    return Judge(test, config, team, sets | describe_labels(images, test))
 
 
 def _add_accuracy(run: RunFolder, judge: Judge) -> None:
