@@ -59,3 +59,4 @@ def test_everything_that_the_verbs_write_into_a_run_may_be_replaced(home):
     echoless.evaluate(run, train="shapes:40", metrics=wanted, images=12, snapshots=True)
     echoless.report([run], out=run / "report.html")
     pretrain(run, overwrite=True)
+    assert not (run / "results.json").exists() and not (run / "features").exists()
