@@ -45,7 +45,7 @@ def test_it_runs_and_a_second_call_finds_everything_done(tmp_path):
     again = demo.run(replace(options, steps=None), said.append)
     assert again == results
     assert any("raw pixels" in line for line in said)
-    assert said[0].startswith("about ")
+    assert said[0].startswith("estimated time: ")
 
 
 def test_what_cannot_be_is_one_sentence(tmp_path):
