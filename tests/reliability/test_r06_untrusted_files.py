@@ -60,7 +60,6 @@ READERS: dict[str, Callable[[Path], object]] = {
     "RunFolder.read_config": lambda run: RunFolder(run).read_config(),
     "RunFolder.read_results": lambda run: RunFolder(run).read_results(),
     "RunFolder.read_metrics": lambda run: RunFolder(run).read_metrics(),
-    "RunFolder.load_encoder": lambda run: RunFolder(run).load_encoder(),
 }
 
 
@@ -207,7 +206,7 @@ def sealed_state(run: Path, state: object) -> None:
 # --- payloads: a change to one place, and the readers that must refuse it ---------------------------------------------
 
 CHECKPOINT = ("load_checkpoint", "verify_checkpoint", "find_latest_valid", "unflatten_state")
-ENCODER = ("load_weights", "RunFolder.load_encoder")
+ENCODER = ("load_weights",)
 CONFIG = ("read_json_object", "RunFolder.read_config")
 
 

@@ -36,7 +36,7 @@ def test_a_run_folder_is_complete_and_reads_back(tmp_path):
     assert [record["step"] for record in run.read_metrics()] == [1, 2, 3]
     assert (run.path / "log.txt").read_text() == "step 1\n"
     assert run.find_latest_valid().step == 3
-    assert torch.equal(run.load_encoder().tensors["w"], torch.ones(2))
+    assert torch.equal(load_weights(run.encoder).tensors["w"], torch.ones(2))
     assert [folder.name for folder in run.snapshot_folders()] == [f"step-{step:08d}" for step in (1, 2, 3)]
     assert load_weights(run.snapshot_folders()[0]).shortcuts == SHORTCUTS
     assert run.read_results()[0]["value"] == 0.4

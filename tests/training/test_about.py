@@ -22,10 +22,9 @@ from tiny import tiny_config, tiny_images, tiny_run
 
 def test_sessions_and_their_seconds_add_up(tmp_path):
     images = tiny_images(24)
-    config = tiny_config(images, steps=2)
-    assert tiny_run(tmp_path / "run", images, config)
+    assert tiny_run(tmp_path / "run", images, tiny_config(images, steps=2))
     once = json.loads((tmp_path / "run" / "about.json").read_text())
-    assert tiny_run(tmp_path / "run", images, config, resume=True)
+    assert tiny_run(tmp_path / "run", images, tiny_config(images, steps=3), resume=True)
     twice = json.loads((tmp_path / "run" / "about.json").read_text())
     assert (once["sessions"], once["ended"], twice["sessions"], twice["ended"]) == (1, 1, 2, 2)
     assert twice["seconds"] >= once["seconds"] and twice["started"] == once["started"]

@@ -40,7 +40,7 @@ def test_snapshots_are_encoders_at_their_step_and_are_never_pruned(images, tmp_p
     assert [folder.name for folder in run.snapshot_folders()] == ["step-00000003", "step-00000006", "step-00000009"]
     first, last = (load_weights(folder) for folder in run.snapshot_folders()[::2])
     assert not torch.equal(first.tensors["patch_embed.weight"], last.tensors["patch_embed.weight"])
-    final = run.load_encoder()
+    final = load_weights(run.encoder)
     assert all(torch.equal(final.tensors[name], tensor) for name, tensor in last.tensors.items())
 
 

@@ -50,10 +50,9 @@ class Evaluation:
 
     def with_sets(self, metrics: Sequence[Metric]) -> list[Metric]:
         """The same numbers, which now say on which images and by which labels they were measured."""
+        labelled = self.sets | self.label_protocol
         return [
-            replace(
-                metric, protocol=metric.protocol | self.sets | (self.label_protocol if metric.info.labelled else {})
-            )
+            replace(metric, protocol=metric.protocol | (labelled if metric.info.labelled else self.sets))
             for metric in metrics
         ]
 

@@ -28,7 +28,6 @@ from echoless.config.training import OBJECTIVE_CONFIGS, LatentConfig
 from echoless.errors import EcholessError, RunError, UntrustedFile
 from echoless.models.registry import BODIES, body_config, build
 from echoless.runs.checkpoint import MANIFEST, find_latest_valid, load_checkpoint
-from echoless.runs.folder import RunFolder
 from echoless.runs.weights import CONFIG, WEIGHTS, checked_shortcuts, load_weights, require_same_shortcuts
 from echoless.storage.jsonfile import read_json_object
 
@@ -123,14 +122,19 @@ def fingerprint_of(tensors: Mapping[str, Tensor], words: Sequence[str]) -> str:
 def converted_channels(source: str | Path) -> int | None:
     """What a run had its images converted to, for other images that its encoder is given; None where it did not."""
     path = Path(source)
-    for folder in (path, path.parent, path.parent.parent):  # of an encoder, a snapshot, a checkpoint: its run
+    places = (
+        (path / "encoder" / CONFIG, "converted_channels"),
+        (path / CONFIG, "converted_channels"),
+        *((folder / CONFIG, "data") for folder in (path, path.parent, path.parent.parent)),  # of a checkpoint: its run
+    )
+    for file, key in places:
         try:
-            data = RunFolder(folder).read_config().get("data")
+            found = read_json_object(file).get(key)
         except EcholessError:  # not a folder of ours
             continue
-        if isinstance(data, dict):
-            channels = data.get("channels")
-            return channels if isinstance(channels, int) else None
+        found = found.get("channels") if isinstance(found, dict) else found
+        if isinstance(found, int):
+            return found
     return None
 
 

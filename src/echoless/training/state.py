@@ -134,6 +134,7 @@ def encoder_of(trainee: Trainee) -> tuple[dict[str, Tensor], dict[str, Any], dic
         "kind": body.config.kind,
         "model": to_dict(body.config),
         "objective": to_dict(trainee.config.objective),
+        "converted_channels": data.channels,  # what images are converted to, where that was asked for
         "mean": list(data.mean),
         "std": list(data.std),
     }

@@ -87,8 +87,8 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
         say(f"the run has not ended: evaluating {encoder.name}")
     channels = encoder.converted_channels
     run = Path(source) if (Path(source) / "checkpoints").is_dir() else None
-    data = str(options.train) if options.train else _data_of(Path(source))
-    train = _open(data, options.labels, channels, encoder)
+    data, labels = (str(options.train), None) if options.train else _data_of(Path(source))
+    train = _open(data, options.labels or labels, channels, encoder)
     test = _open(str(options.test), options.test_labels, channels, encoder) if options.test else None
     if test is not None:
         align_classes(train, test)
@@ -99,9 +99,11 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
     return Evaluation(encoder, train, test, options, run, cache, say, sets, describe_labels(train, test))
 
 
-def _data_of(run: Path) -> str:
+def _data_of(run: Path) -> tuple[str, str | None]:
+    """The images that a run was trained on, and the file of their labels, where it had one."""
     try:
-        return str(RunFolder(run).read_config()["data"]["path"])
+        data = RunFolder(run).read_config()["data"]
+        return str(data["path"]), data.get("labels")
     except Exception:
         raise RunError(f"{run} does not say which images it was trained on; give --train") from None
 

@@ -31,8 +31,14 @@ def signature_of(options: Callable[P, Asked]) -> Callable[[Callable[[Asked], R]]
     """Turn `def verb(options: Options) -> Result` into `verb(*fields of Options) -> Result`."""
 
     def decorate(function: Callable[[Asked], R]) -> VerbFunction[P, R]:
+        several = _fields_of_several(cast(type[Any], options))
+
         def verb(*args: P.args, **kwargs: P.kwargs) -> R:
-            return function(options(*map(_plain, args), **{name: _plain(value) for name, value in kwargs.items()}))
+            named: Any = {
+                name: (value,) if name in several and isinstance(value, str) else _plain(value)
+                for name, value in kwargs.items()
+            }
+            return function(options(*map(_plain, args), **named))
 
         for name in ("__name__", "__qualname__", "__module__"):
             setattr(verb, name, getattr(function, name))
@@ -49,6 +55,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return tuple(_plain(item) for item in value)
     return str(value) if isinstance(value, Path) else value
+
+
+def _fields_of_several(options: type[Any]) -> set[str]:
+    """Fields that hold several values: a single word, `metrics="knn"`, is one of them and not a list of letters."""
+    return {name for name, hint in get_type_hints(options).items() if "tuple[" in str(hint)}
 
 
 def _signature(options: Callable[..., Any], function: Callable[..., Any]) -> inspect.Signature:
