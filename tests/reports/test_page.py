@@ -150,3 +150,11 @@ def test_ten_runs_with_different_images_stay_below_the_limit(tmp_path):
 def test_a_picture_that_cannot_be_read_is_left_as_it_is():
     broken = Picture(b"\x89PNG\r\n\x1a\nnothing more", "image/png")
     assert shrink(broken, 10) == broken and shrink_to_budget([broken], 10) == [broken]
+
+
+def test_a_notebook_shows_the_page_in_a_frame_of_its_own(two_runs, tmp_path):
+    """Its styles must not reach into the notebook, nor names in it out of the attribute."""
+    written = report(two_runs, tmp_path / "page.html")
+    frame = Elements(written._repr_html_())
+    assert [tag for tag, _ in frame.elements] == ["iframe"]
+    assert frame.elements[0][1]["srcdoc"] == (tmp_path / "page.html").read_text()

@@ -6,6 +6,7 @@ import base64
 import hashlib
 from collections.abc import Sequence
 from functools import cache
+from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,15 @@ _PICTURES = {
 _NOT_SHOWN = ("data", "tsne-images")
 
 
-def report(runs: Sequence[str | Path], out: str | Path) -> Path:
+class Page(type(Path())):  # type: ignore[misc]
+    """The path of a report that was written. A notebook shows the report itself."""
+
+    def _repr_html_(self) -> str:
+        shown = escape(self.read_text(encoding="utf-8"), quote=True)
+        return f'<iframe srcdoc="{shown}" style="width: 100%; height: 800px; border: 0"></iframe>'
+
+
+def report(runs: Sequence[str | Path], out: str | Path) -> Page:
     """Write one page about one run or several."""
     out = Path(out)
     if not runs:
@@ -49,7 +58,7 @@ def report(runs: Sequence[str | Path], out: str | Path) -> Path:
     if out.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"out is {str(out)!r}; allowed: a file whose name ends in .html")
     write_bytes(out, render(collect_all([Path(run) for run in runs])).encode(errors="backslashreplace"))
-    return out
+    return Page(out)
 
 
 def render(runs: Sequence[RunData], *, live: str = "") -> str:

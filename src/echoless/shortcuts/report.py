@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from html import escape
 from itertools import accumulate
 from operator import mul
 from pathlib import Path
@@ -75,6 +76,10 @@ class FadeReport:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(target)
+
+    def _repr_html_(self) -> str:
+        """The same table in a notebook."""
+        return f"<pre>{escape(str(self))}</pre>"
 
     def __str__(self) -> str:
         products = accumulate(self.alphas, mul)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from echoless.config.options import ReportOptions
 from echoless.verbs.signature import signature_of
 
+if TYPE_CHECKING:
+    from echoless.reports.page import Page
+
 
 @signature_of(ReportOptions)
-def report(options: ReportOptions) -> Path:
+def report(options: ReportOptions) -> Page:
     """Returns the page that was written."""
     from echoless.reports.page import report as write_page
 
