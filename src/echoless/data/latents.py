@@ -98,7 +98,8 @@ def cached_latents(
     progress: Callable[[int, int], None] | None = None,
 ) -> Latents:
     """From the disk if they are there and whole, else encoded now, once."""
-    words = ["latents-1", images.fingerprint, config.fingerprint, repr(config.image_size), str(images.shape.channels)]
+    words = ["latents-2", images.fingerprint, config.fingerprint, repr(config.image_size), str(images.shape.channels)]
+    words.append(repr(sorted(images.excluded)))
     folder = root / f"latents-{hashlib.sha256(chr(0).join(words).encode()).hexdigest()[:32]}"
     moments = _read(folder, len(images), shape)
     if moments is None:

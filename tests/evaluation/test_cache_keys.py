@@ -1,0 +1,146 @@
+"""Everything that decides a cached result is part of its name: change it, and the name changes; else it stays.
+
+Run alone: pytest tests/evaluation/test_cache_keys.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from echoless.config.training import LatentConfig
+from echoless.data import Images, cached_latents, open_images
+from echoless.evaluation.embed import _parts_folder
+from echoless.evaluation.encoder import Encoder, raw_pixels
+from echoless.evaluation.extract import View, _folder
+from echoless.evaluation.frozen import load
+from echoless.evaluation.reference import reference_moments
+from echoless.runs.autoencoder import LatentMoments
+from echoless.runs.open import TrainedBody, load_body
+
+VIEW = View("block05/+mlp")
+
+
+@pytest.fixture(scope="module")
+def images() -> Images:
+    return open_images("shapes:20")
+
+
+def changed(images: Images, **fields) -> Images:
+    other = replace(images, **{name: value for name, value in fields.items() if name != "excluded"})
+    if "excluded" in fields:
+        other.excluded = frozenset(fields["excluded"])
+    return other
+
+
+OTHER_IMAGES = {
+    "other images": lambda images: changed(images, fingerprint="other"),
+    "an image left out": lambda images: changed(images, excluded=[3]),
+}
+OTHER_VIEWS = {"another layer": View("block04/+mlp"), "another pooling": View(VIEW.layer, "cls")}
+
+
+@pytest.fixture(scope="module")
+def encoder(run) -> Encoder:
+    return load(run)
+
+
+def test_features(encoder, images, tmp_path):
+    def key(encoder=encoder, images=images, view=VIEW) -> Path:
+        return _folder(tmp_path, encoder, images, view)
+
+    assert key() == key()
+    assert key(encoder=replace(encoder, fingerprint="other")) != key()
+    for name, change in OTHER_IMAGES.items():
+        assert key(images=change(images)) != key(), name
+    for name, view in OTHER_VIEWS.items():
+        assert key(view=view) != key(), name
+
+
+def test_parts_of_an_embedding(encoder, images, tmp_path):
+    def key(encoder=encoder, images=images, view=VIEW, half=False) -> Path:
+        return _parts_folder(encoder, images, tmp_path / "f.parquet", view, half)
+
+    assert key() == key() and key(half=True) != key()
+    assert key(encoder=replace(encoder, fingerprint="other")) != key()
+    for name, change in OTHER_IMAGES.items():
+        assert key(images=change(images)) != key(), name
+    assert key(images=changed(images, labels=images.labels.flip(0))) != key()
+    assert key(images=changed(images, class_names=tuple(reversed(images.class_names)))) != key()
+    for name, view in OTHER_VIEWS.items():
+        assert key(view=view) != key(), name
+
+
+BODY_CHANGES: dict[str, Callable[[TrainedBody], TrainedBody]] = {
+    "mean": lambda body: replace(body, mean=(0.1, 0.2, 0.3)),
+    "std": lambda body: replace(body, std=(0.1, 0.2, 0.3)),
+    "config": lambda body: replace(body, config=replace(body.config, norm_eps=1e-5)),
+}
+
+
+@pytest.mark.parametrize("name", BODY_CHANGES)
+def test_an_encoder_with_other_settings_is_another_one(run, name):
+    body = load_body(run)
+    assert load_body(run).fingerprint == body.fingerprint != BODY_CHANGES[name](body).fingerprint
+
+
+def test_an_encoder_with_one_other_weight_is_another_one(run):
+    body, other = load_body(run), load_body(run)
+    with torch.no_grad():
+        next(iter(other.model.parameters())).view(-1)[0] += 1e-3
+    assert body.fingerprint != other.fingerprint
+
+
+def test_raw_pixels_are_named_by_how_they_are_normalised(encoder):
+    plain = raw_pixels(encoder).fingerprint
+    assert raw_pixels(encoder).fingerprint == plain
+    for fields in ({"mean": (0.1,) * 3}, {"std": (0.1,) * 3}, {"image_size": (16, 16)}):
+        assert raw_pixels(replace(encoder, **fields)).fingerprint != plain, fields
+
+
+def test_reference_statistics(encoder, images, monkeypatch, tmp_path):
+    monkeypatch.setenv("ECHOLESS_CACHE", str(tmp_path))
+    computed = []
+
+    def features():
+        computed.append(1)
+        return type("Set", (), {"features_ND": np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)})
+
+    def ask(encoder=encoder, images=images, view=VIEW) -> int:
+        computed.clear()
+        reference_moments(encoder, images, view, features)
+        return len(computed)
+
+    assert ask() == 1 and ask() == 0
+    assert ask(encoder=replace(encoder, fingerprint="other")) == 1
+    for name, change in OTHER_IMAGES.items():
+        assert ask(images=change(images)) == 1, name
+    for name, view in OTHER_VIEWS.items():
+        assert ask(view=view) == 1, name
+    assert ask() == 0
+
+
+def test_latents(images, tmp_path):
+    encoded = []
+
+    def encode(images_BCHW):
+        encoded.append(1)
+        mean = images_BCHW.mean(dim=1, keepdim=True)[:, :, :4, :4]
+        return LatentMoments(mean, torch.zeros_like(mean))
+
+    def ask(images=images, **fields) -> bool:
+        encoded.clear()
+        config = replace(LatentConfig(fingerprint="vae", image_size=(32, 32)), **fields)
+        cached_latents(tmp_path, images, config, (1, 4, 4), encode)
+        return bool(encoded)
+
+    assert ask() and not ask()
+    assert ask(fingerprint="another autoencoder") and ask(image_size=(16, 16))
+    for name, change in OTHER_IMAGES.items():
+        assert ask(images=change(images)), name
+    assert not ask()
