@@ -58,7 +58,7 @@ def test_the_slices_of_all_ranks_are_the_batch(world: int) -> None:
 
 
 def test_impossible_requests_are_refused_in_a_sentence() -> None:
-    with pytest.raises(DataError, match="2 images and 2 of them are unusable"):
+    with pytest.raises(DataError, match="none of the 2 images can be used: 2 are unreadable"):
         batch_indices(0, 0, 4, 2, frozenset({0, 1}))
     with pytest.raises(ConfigError, match="rank is 2; allowed: 0 to 1"):
         rank_slice(4, 2, 2)

@@ -134,7 +134,7 @@ def test_what_cannot_be_measured_is_refused_before_any_work(run, samples, torchs
     cases = [
         ({}, "there are no samples to measure; give --samples DIR"),
         ({"samples": str(samples), "metrics": ("inception-score",)}, "give --extractor inception:FILE"),
-        ({"samples": str(samples), "extractor": "inception:nowhere.pt"}, "there is no file nowhere.pt"),
+        ({"samples": str(samples), "extractor": "inception:nowhere.pt"}, "the file nowhere.pt does not exist"),
     ]
     for options, reason in cases:
         with pytest.raises(ConfigError, match=reason):

@@ -109,7 +109,7 @@ def test_unlabelled_samples_count_as_no_label_and_missing_labels_are_refused():
     model, draws = Answer(torch.zeros(2, 1, 1, 1)), objective.draw(2, 0, 0)
     objective.loss(model, torch.zeros(2, 1, 1, 1), torch.tensor([-1, 2]), draws)
     assert model.asked[2].tolist() == [3, 2]
-    with pytest.raises(ConfigError, match="classes is 3 and the data has no labels"):
+    with pytest.raises(ConfigError, match="the model has 3 classes, but the data has no labels"):
         objective.loss(model, torch.zeros(2, 1, 1, 1), None, draws)
 
 
