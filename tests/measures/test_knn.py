@@ -5,6 +5,7 @@ Run alone: pytest tests/measures/test_knn.py. References: brute force in numpy, 
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 
@@ -18,6 +19,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from echoless.errors import ConfigError, DataError
 from echoless.measures import accuracy, knn_classify, memory_estimate, nearest_neighbours
+from echoless.measures.knn import weighted_vote
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -242,3 +244,15 @@ def test_bad_settings_are_refused_with_a_sentence(setting):
 
 def test_accuracy_is_the_share_of_equal_labels():
     assert accuracy(torch.tensor([1, 2, 3, 4]), torch.tensor([1, 2, 0, 0])) == 0.5
+
+
+def test_the_temperature_decides_between_one_near_and_two_far_neighbours():
+    """A low temperature listens to the nearest alone, a high one counts heads: exp(.9 / t) against 2 exp(.6 / t)."""
+    similarities, labels = torch.tensor([[0.9, 0.6, 0.6]]), torch.tensor([[0, 1, 1]])
+    switch = 0.3 / math.log(2)
+    assert weighted_vote(similarities, labels, 0.9 * switch).item() == 0
+    assert weighted_vote(similarities, labels, 1.1 * switch).item() == 1
+    train = torch.nn.functional.normalize(torch.tensor([[1.0, 0.48], [1.0, 1.33], [1.0, -1.33]]), dim=1)
+    query, classes = torch.tensor([[1.0, 0.0]]), torch.tensor([0, 1, 1])
+    low, high = (knn_classify(train, classes, query, k=3, temperature=t)[3].item() for t in (0.05, 5.0))
+    assert (low, high) == (0, 1)
