@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from echoless.errors import EcholessError, NonFiniteError
+from echoless.errors import ConfigError, EcholessError, NonFiniteError
 from echoless.runtime import distributed
 
 
@@ -37,3 +37,10 @@ def test_an_error_of_one_waits_for_nobody(error, taken_apart):
     with pytest.raises(type(error)):
         end(error)
     assert not taken_apart
+
+
+@pytest.mark.parametrize("value", ["x", "-1", "2.5", "", "9" * 30])
+def test_a_world_that_is_no_number_is_refused_in_one_sentence(monkeypatch, value):
+    monkeypatch.setenv("WORLD_SIZE", value)
+    with pytest.raises(ConfigError, match=r"WORLD_SIZE is .* in the environment; allowed: a whole number"):
+        distributed.join_team("cpu")

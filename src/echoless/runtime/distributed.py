@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from echoless.errors import EcholessError, RunError
+from echoless.errors import ConfigError, EcholessError, RunError
 from echoless.runtime import choose_device
 
 Result = TypeVar("Result")
@@ -87,7 +87,7 @@ class Team:
 
 def join_team(device: str) -> Team:
     """From torchrun's environment, or alone."""
-    world, local = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
+    world, local = _whole("WORLD_SIZE", 1), _whole("LOCAL_RANK", 0)
     chosen = choose_device(device, local)
     if world == 1:
         return Team(0, 1, chosen)
@@ -95,6 +95,14 @@ def join_team(device: str) -> Team:
         # The others wait while rank 0 decodes a large set: that is no failure, and torchrun ends all when one fails.
         dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", timeout=timedelta(days=1))
     return Team(dist.get_rank(), dist.get_world_size(), chosen)
+
+
+def _whole(variable: str, default: int) -> int:
+    """A number that torchrun puts into the environment."""
+    text = os.environ.get(variable, str(default))
+    if not text.isdecimal() or len(text) > 6:
+        raise ConfigError(f"{variable} is {text[:40]!r} in the environment; allowed: a whole number")
+    return int(text)
 
 
 def leave_team() -> None:
