@@ -27,6 +27,7 @@ class MetricInfo:
     better: Literal[-1, 0, 1]  # 1: higher is better, -1: lower is, 0: neither can be said
     about: str
     kind: Literal["features", "samples", "classifier", "training"] = "features"  # what it measures
+    has_chance: bool = False  # whether naming the most frequent class is a baseline: for accuracies
 
     @property
     def is_share(self) -> bool:
@@ -45,10 +46,20 @@ class MetricInfo:
 # In the order of importance, which is the order of charts and cards.
 METRICS: dict[str, MetricInfo] = {
     "knn": MetricInfo(
-        "kNN accuracy", "kNN", "share", 1, "Images classified correctly by a weighted vote of the nearest neighbours."
+        "kNN accuracy",
+        "kNN",
+        "share",
+        1,
+        "Images classified correctly by a weighted vote of the nearest neighbours.",
+        has_chance=True,
     ),
     "linear": MetricInfo(
-        "Linear probe accuracy", "linear", "share", 1, "Images classified correctly by a linear classifier."
+        "Linear probe accuracy",
+        "linear",
+        "share",
+        1,
+        "Images classified correctly by a linear classifier.",
+        has_chance=True,
     ),
     "miou": MetricInfo(
         "Segmentation mIoU",
@@ -84,6 +95,7 @@ METRICS: dict[str, MetricInfo] = {
         1,
         "Test images classified correctly by the trained network.",
         "classifier",
+        has_chance=True,
     ),
     "finetune": MetricInfo(
         "Fine-tuned accuracy",
@@ -92,6 +104,7 @@ METRICS: dict[str, MetricInfo] = {
         1,
         "Test images classified correctly after training all weights on labels.",
         "classifier",
+        has_chance=True,
     ),
     "frechet": MetricInfo(
         "Frechet distance",

@@ -50,11 +50,13 @@ class Evaluation:
 
     def with_sets(self, metrics: Sequence[Metric]) -> list[Metric]:
         """The same numbers, which now say on which images and by which labels they were measured."""
-        labelled = self.sets | self.label_protocol
-        return [
-            replace(metric, protocol=metric.protocol | (labelled if metric.info.labelled else self.sets))
-            for metric in metrics
-        ]
+        return [replace(metric, protocol=metric.protocol | self.sets | self._labels_of(metric)) for metric in metrics]
+
+    def _labels_of(self, metric: Metric) -> dict[str, Any]:
+        if not metric.info.labelled:
+            return {}
+        unused = () if metric.info.has_chance else ("chance",)
+        return {name: value for name, value in self.label_protocol.items() if name not in unused}
 
     def features(self, encoder: Encoder, views: list[View], images: Images, what: str) -> Views:
         with Progress(f"features of {what}", images.usable, "images") as progress:

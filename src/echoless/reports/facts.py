@@ -42,7 +42,10 @@ def facts(run: RunData) -> list[tuple[str, str]]:
 
 def command(run: RunData) -> str:
     """The command that repeats the run; empty if it was not recorded."""
-    return str(run.about.get("command") or "")
+    history = run.about.get("history")
+    sessions = [each.get("command") for each in history if isinstance(each, dict)] if isinstance(history, list) else []
+    typed = [str(each) for each in sessions if each] or [str(run.about.get("command") or "")]
+    return "\n".join(dict.fromkeys(typed))  # one line for each that a resumed run was given
 
 
 def headline(run: RunData) -> str:
