@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
@@ -10,6 +11,8 @@ from torch import Tensor, nn
 from echoless.config import RunConfig
 from echoless.config.metrics import Metric
 from echoless.data import Images, evaluation_batches
+from echoless.data.overlap import overlap_warning
+from echoless.data.provenance import describe_labels, describe_sets
 from echoless.data.reading import align_classes
 from echoless.errors import DataError
 from echoless.measures import accuracy_interval
@@ -50,6 +53,13 @@ class Judge:
         protocol = {"recipe": config.recipe, "epochs": epochs, "train_n": config.data.count, **protocol}
         protocol |= {"seed": config.seed, **self.sets}
         return Metric(metric=name, value=value, n=len(self.right), interval=(low, high), protocol=protocol)
+
+
+def judge_on(train: Images, test: Images, names: tuple[str, str], config: RunConfig, team: Team) -> Judge:
+    """A judge whose numbers name their sets; warns where the two overlap."""
+    if team.leads and (warning := overlap_warning(train, test)):
+        print(warning, file=sys.stderr, flush=True)
+    return Judge(test, config, team, describe_sets(train, test, names) | describe_labels(train, test))
 
 
 def require_labels(train: Images, test: Images | None, names: tuple[str, str] = ("--train", "--test")) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,13 +14,11 @@ from echoless.config.options.fields import AnyPath, given
 from echoless.config.options.remembered import Remembered
 from echoless.config.supervised import ClassifierConfig, SupervisedConfig
 from echoless.data import Images
-from echoless.data.overlap import overlap_warning
-from echoless.data.provenance import describe_labels, describe_sets
 from echoless.data.reading import read_images, require_channels
 from echoless.reports.datasheet import show_data
 from echoless.runs.open import load_body
 from echoless.training.launch import Launch, launch, workplace
-from echoless.training.validation import Judge, require_labels
+from echoless.training.validation import judge_on, require_labels
 from echoless.verbs.record import Record
 
 EPOCHS = 100
@@ -47,10 +44,7 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
         require_labels(images, test)
         config = configure(options, source, images, record.config if record else None)
         size = config.model.image_size
-        sets = describe_sets(images, test, (str(options.train), str(options.test)))
-        if (warning := overlap_warning(images, test)) and place.run is not None:
-            print(warning, file=sys.stderr, flush=True)
-        judge = Judge(test, config, place.team, sets | describe_labels(images, test))
+        judge = judge_on(images, test, (str(options.train), str(options.test)), config, place.team)
         job = Launch(
             config=config,
             runtime=runtime,

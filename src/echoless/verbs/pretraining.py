@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,6 @@ from echoless.config.options.remembered import Remembered
 from echoless.config.supervised import SupervisedConfig
 from echoless.config.training import Precision
 from echoless.data import Images, Latents, measure_statistics, open_images
-from echoless.data.overlap import overlap_warning
-from echoless.data.provenance import describe_labels, describe_sets
 from echoless.data.reading import read_images, require_channels
 from echoless.errors import EcholessError
 from echoless.recipes.resolve import resolve
@@ -31,7 +28,7 @@ from echoless.shortcuts import choose_alpha_min
 from echoless.training import require_source, require_tensorboard
 from echoless.training.latent_space import LatentSpace, encode_all, open_space
 from echoless.training.launch import Launch, Workplace, launch, workplace
-from echoless.training.validation import Judge, require_labels
+from echoless.training.validation import Judge, judge_on, require_labels
 from echoless.verbs.record import Record
 from echoless.verbs.table import REQUEUE
 
@@ -181,10 +178,7 @@ def _judge(config: RunConfig, options: PretrainOptions, images: Images, team: Te
     if test is None:
         return None
     require_channels(test, channels, "--test")
-    if (warning := overlap_warning(images, test)) and team.leads:
-        print(warning, file=sys.stderr, flush=True)
-    sets = describe_sets(images, test, (str(options.data), str(options.test)))
-    return Judge(test, config, team, sets | describe_labels(images, test))
+    return judge_on(images, test, (str(options.data), str(options.test)), config, team)
 
 
 def _add_accuracy(run: RunFolder, judge: Judge) -> None:
