@@ -122,30 +122,74 @@ def demo(facts: DataFacts) -> RunConfig:
     return replace(config, data=DataConfig(crop_scale=(0.6, 1.0)))  # shapes are not cut apart
 
 
-def auto(facts: DataFacts) -> RunConfig:
-    """The paper's method with sizes and length chosen from the data and the machine.
+def _timed(
+    name: str, facts: DataFacts, *, lr: float, width: int, depth: int, decoder_width: int, decoder_depth: int
+) -> RunConfig:
+    """A size that `auto` may choose on a CPU. A small set gets smaller batches."""
+    batch = 128 if facts.count >= 1024 else max(1, min(128, facts.count // 8))
+    # The bases of SOAP cost as much for a small batch as for a large one.
+    optim = _soap(lr) if batch == 128 else OptimConfig(base_lr=5e-4, clip=1.0)
+    steps = min(50_000, steps_for(100, facts.count, batch))
+    sizes = {"width": width, "depth": depth, "decoder_width": decoder_width, "decoder_depth": decoder_depth}
+    return replace(_cpu(name, facts, steps=steps, optim=optim, **sizes), batch_size=batch)
 
-    echoless pretrain DATA --out RUN
-    With a GPU, the small encoder for sets under 200,000 images and the base one above; without, the tiny one with a
-    length of at most 100 epochs or 50,000 steps, whichever is less.
+
+def mae_femto(facts: DataFacts) -> RunConfig:
+    """Encoder 64 x 6, decoder 32 x 2: the smallest that auto chooses on a CPU.
+
+    echoless pretrain DATA --out RUN --recipe mae-femto
+    Cost: 100 epochs, or as long as --time says.
+    """
+    return _timed("mae-femto", facts, lr=6e-3, width=64, depth=6, decoder_width=32, decoder_depth=2)
+
+
+def mae_pico(facts: DataFacts) -> RunConfig:
+    """Encoder 96 x 12, decoder 64 x 4: chosen by auto for longer budgets.
+
+    echoless pretrain DATA --out RUN --recipe mae-pico
+    Cost: 100 epochs, or as long as --time says.
+    """
+    return _timed("mae-pico", facts, lr=3e-3, width=96, depth=12, decoder_width=64, decoder_depth=4)
+
+
+def mae_nano(facts: DataFacts) -> RunConfig:
+    """Encoder 128 x 12, decoder 96 x 4: chosen by auto for longer budgets.
+
+    echoless pretrain DATA --out RUN --recipe mae-nano
+    Cost: 100 epochs, or as long as --time says.
+    """
+    return _timed("mae-nano", facts, lr=3e-3, width=128, depth=12, decoder_width=96, decoder_depth=4)
+
+
+def mae_micro(facts: DataFacts) -> RunConfig:
+    """Encoder 192 x 12, decoder 128 x 6: the largest that auto chooses on a CPU.
+
+    echoless pretrain DATA --out RUN --recipe mae-micro
+    Cost: 100 epochs, or as long as --time says.
+    """
+    return _timed("mae-micro", facts, lr=1e-3, width=192, depth=12, decoder_width=128, decoder_depth=6)
+
+
+def auto(facts: DataFacts) -> RunConfig:
+    """The paper's method with size, patch and length chosen from the data, the machine and the time.
+
+    echoless pretrain DATA --out RUN --time 3h
+    Without a GPU, measures a few steps and chooses mae-femto to mae-micro, the patch and the number of steps for the
+    time given, one hour by default. With --epochs or --max-steps nothing is measured, and mae-micro is trained.
+    With a GPU, 800 epochs of mae-small for sets under 200,000 images and of mae-base above; --time changes the length.
     """
     if facts.accelerated:
         base = mae_base(facts) if facts.count >= 200_000 else mae_small(facts)
         return replace(base, recipe="auto")
-    image_size, patch = natural_size(facts)
-    batch = 128 if facts.count >= 1024 else max(1, min(128, facts.count // 8))
-    return RunConfig(
-        recipe="auto",
-        model=mae_preset("tiny", image_size=image_size, patch_size=patch, channels=facts.channels),
-        # The bases of SOAP cost as much for a small batch as for a large one.
-        optim=_soap(1e-3) if batch == 128 else OptimConfig(base_lr=5e-4, clip=1.0),
-        batch_size=batch,
-        steps=min(50_000, steps_for(100, facts.count, batch)),
-    )
+    return replace(mae_micro(facts), recipe="auto")
 
 
 MASKED: dict[str, Recipe] = {
     "auto": auto,
+    "mae-femto": mae_femto,
+    "mae-pico": mae_pico,
+    "mae-nano": mae_nano,
+    "mae-micro": mae_micro,
     "mae-tiny": mae_tiny,
     "mae-small": mae_small,
     "mae-base": mae_base,

@@ -17,6 +17,7 @@ from echoless.sweeps.commands import RUN, Inputs, Words, command, evaluate_comma
 from echoless.sweeps.experiment import Experiment, Quantity, Trial, trial_name
 
 MOST_TRIALS = 10_000
+EPOCHS = 100.0  # of the recipe auto where no length is given
 # Settings of pretrain that are one word each and decide the result.
 SHORTCUTS = ("alpha_min", "variant", "schedule", "per", "fade")
 SWEPT = (
@@ -57,14 +58,19 @@ def _pretrain_command(inputs: Inputs, options: SweepOptions, chosen: Mapping[str
         inputs.data,
         out=RUN,
         recipe=options.recipe,
-        epochs=options.epochs,
-        max_steps=options.max_steps,
+        **_length(options),
         labels=inputs.labels,
         **chosen,
         seed=seed,
         device=inputs.device,
         resume=True,
     )
+
+
+def _length(options: SweepOptions) -> dict[str, Any]:
+    """The runs of a sweep have one length, so `auto` must not measure the time of each."""
+    unsaid = options.recipe == "auto" and options.epochs is None and options.max_steps is None
+    return {"epochs": EPOCHS if unsaid else options.epochs, "max_steps": options.max_steps}
 
 
 def _choices(options: SweepOptions) -> dict[str, list[Any]]:
@@ -100,8 +106,8 @@ def _combinations(choices: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
 
 def _check(chosen: Mapping[str, Any], options: SweepOptions) -> None:
     """What `pretrain` checks before it looks at the data."""
-    length = {"epochs": options.epochs, "max_steps": options.max_steps, "recipe": options.recipe}
-    wanted = PretrainOptions(options.data, out=options.out, **(length | dict(chosen)))
+    settings = {"recipe": options.recipe, **_length(options), **chosen}
+    wanted = PretrainOptions(options.data, out=options.out, **settings)
     resolve(wanted, DataFacts(3, 64, 64, 1000), DataConfig())
 
 

@@ -6,7 +6,7 @@ Shared by every verb that trains.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,6 +91,7 @@ class Launch:
     remembered: Mapping[str, Any] = field(default_factory=dict)  # settings for the next --resume
     show_data: Callable[[RunFolder], None] = lambda run: None  # draws a few of the images into the run folder
     latents: Latents | None = None
+    notes: Sequence[str] = ()  # more opening lines of the log
 
 
 def launch(job: Launch) -> bool:
@@ -116,7 +117,7 @@ def launch(job: Launch) -> bool:
             judge=job.judge,
             latents=job.latents,
         )
-        for line in [*opening_lines(facts, job.images), *([started] if started else [])]:
+        for line in [*opening_lines(facts, job.images), *job.notes, *([started] if started else [])]:
             session.say(line)
         done = begin(session, resume=job.resume)
         if done == config.steps:

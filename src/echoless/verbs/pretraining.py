@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from echoless.config.training import Precision
 from echoless.data import Images, Latents, measure_statistics, open_images
 from echoless.data.reading import read_images, require_channels
 from echoless.errors import EcholessError
+from echoless.recipes.budget import budget_of
 from echoless.recipes.resolve import resolve
 from echoless.reports.datasheet import show_data
 from echoless.runs import RunFolder
@@ -28,7 +30,9 @@ from echoless.shortcuts import choose_alpha_min
 from echoless.training import require_source, require_tensorboard
 from echoless.training.latent_space import LatentSpace, encode_all, open_space
 from echoless.training.launch import Launch, Workplace, launch, workplace
+from echoless.training.timing import measure_speed
 from echoless.training.validation import Judge, judge_on, require_labels
+from echoless.verbs.planning import make_plan
 from echoless.verbs.record import Record
 from echoless.verbs.table import REQUEUE
 
@@ -53,7 +57,7 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
         images = place.team.leader_first(lambda: _read(options, place.stop))
         with place.team.together():
             space = open_space(options, images, place.team)
-        config = configure(options, images, place.team, record.config if record else None, space)
+        config, plan = _planned(options, images, place, record.config if record else None, space)
         judge = _judge(config, options, images, place.team)
         latents = _encode(space, images, place, options)
         size = space.config.image_size if space else config.model.image_size
@@ -69,11 +73,34 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
             show_data=lambda run: show_data(run, images, size),
             remembered=Remembered.of(options).to_json(),
             latents=latents,
+            notes=plan,
         )
         complete = launch(job)
         if complete and place.run is not None and judge is not None:
             _add_accuracy(place.run, judge)
         return complete
+
+
+def _planned(
+    options: PretrainOptions, images: Images, place: Workplace, record: RunConfig | None, space: LatentSpace | None
+) -> tuple[RunConfig, tuple[str, ...]]:
+    """`configure`, after a few steps were timed where the length of the run depends on the speed."""
+    team = place.team
+    seconds = budget_of(options, accelerated=team.device.type == "cuda", resumed=record is not None)
+    if seconds is None or space is not None:
+        return configure(options, images, team, record, space), ()
+    if team.leads:
+        print("measuring the speed of a few steps ...", file=sys.stderr, flush=True)
+    workers = RuntimeConfig(**given(options, "workers")).workers
+    plan = make_plan(
+        options,
+        seconds,
+        facts_of(images, team),
+        lambda wanted: configure(wanted, images, team),
+        lambda config: measure_speed(config, images, team, workers, lambda: _stop_here(place.stop, options)),
+    )
+    config = configure(plan.options, images, team)
+    return replace(config, recipe=options.recipe or "auto", budget=plan.budget), plan.sentences
 
 
 def _with_channels_of_autoencoder(options: PretrainOptions) -> PretrainOptions:
@@ -134,8 +161,7 @@ def configure(
 ) -> RunConfig:
     """The config with every "auto" resolved: what RUN/config.json will say."""
     statistics = measure_statistics(images)
-    accelerated = team.device.type == "cuda"
-    facts = DataFacts(*images.shape, images.usable, accelerated=accelerated, classes=_count_classes(images))
+    facts = facts_of(images, team)
     data = DataConfig(
         path=str(options.data),
         labels=str(options.labels) if options.labels else None,
@@ -159,6 +185,12 @@ def configure(
         compiled = compilation_pays(config, team) if options.compile is None else options.compile
         config = replace(config, compile=compiled)
     return config
+
+
+def facts_of(images: Images, team: Team) -> DataFacts:
+    """What a recipe may know."""
+    accelerated = team.device.type == "cuda"
+    return DataFacts(*images.shape, images.usable, accelerated=accelerated, classes=_count_classes(images))
 
 
 def _precision(options: PretrainOptions, team: Team) -> Precision:

@@ -26,6 +26,9 @@ class PretrainOptions:
     """Run folder to create."""
     recipe: str | None = None
     """Named settings: auto (default), mae-tiny, mae-base, uvit-tiny, sit-tiny, ...; `echoless recipes` lists them."""
+    time: str | None = None
+    """Time to train for, such as 45m, 3h or 1h30m: the recipe auto fits the encoder and the length to it, other masked
+    autoencoders the length (default: 1h with auto on a CPU)."""
     epochs: float | None = None
     """Number of epochs (default: from the recipe)."""
     max_steps: int | None = None

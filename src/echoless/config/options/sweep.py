@@ -37,7 +37,7 @@ class SweepOptions:
     recipe: str = "auto"
     """Recipe that the runs start from; `echoless recipes` lists them."""
     epochs: float | None = None
-    """Number of epochs of each run (default: from the recipe)."""
+    """Number of epochs of each run (default: from the recipe; 100 with auto)."""
     max_steps: int | None = None
     """Number of training steps of each run, instead of --epochs."""
     batch_size: int | None = None
