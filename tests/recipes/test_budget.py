@@ -116,10 +116,10 @@ def test_a_resumed_run_is_the_same_run_and_nothing_is_measured_again(tmp_path, m
 
     monkeypatch.setattr(pretraining, "measure_speed", lambda *args, **settings: 20.0)
     run = tmp_path / "run"
-    assert echoless.pretrain("shapes:16", out=run, time="2s", workers=0)
+    assert echoless.pretrain("shapes:16", out=run, time="1s", workers=0)
     before = json.loads((run / "config.json").read_text())
-    assert before["budget"] == {"seconds": 2.0, "images_per_second": 20.0} and before["recipe"] == "auto"
-    assert before["steps"] == int(TRAINING_SHARE * 2 * 20) // before["batch_size"]
+    assert before["budget"] == {"seconds": 1.0, "images_per_second": 20.0} and before["recipe"] == "auto"
+    assert before["steps"] == int(TRAINING_SHARE * 1 * 20) // before["batch_size"]
     log = (run / "log.txt").read_text()
     assert "plan: " in log and "--max-steps" in log
 

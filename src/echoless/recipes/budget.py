@@ -66,6 +66,11 @@ def candidates_for(facts: DataFacts, patch_size: int | None = None) -> tuple[Can
     return tuple(candidate for candidate in CANDIDATES if candidate.coarser == 1 or coarse)
 
 
+def measuring_limit(seconds: float) -> float:
+    """Seconds in which the steps of one candidate are timed."""
+    return min(8.0, 0.02 * seconds)
+
+
 def images_in(seconds: float, images_per_second: float, facts: DataFacts) -> int:
     """Images that are seen in this time, at most `LONGEST` epochs."""
     return int(min(TRAINING_SHARE * seconds * images_per_second, LONGEST * facts.count))

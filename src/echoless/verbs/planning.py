@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from echoless.config import RunConfig
 from echoless.config.facts import DataFacts, natural_size
@@ -40,11 +41,14 @@ def make_plan(options: PretrainOptions, seconds: float, facts: DataFacts, resolv
 
 
 def _choose(options: PretrainOptions, seconds: float, facts: DataFacts, resolve: Resolve, measure: Measure) -> Plan:
+    size = options.image_size or (facts.height, facts.width)
+    seen = replace(facts, height=size[0], width=size[-1])
+
     def with_candidate(candidate: Candidate) -> PretrainOptions:
-        patch = options.patch_size or candidate.coarser * natural_size(facts)[1]
+        patch = options.patch_size or candidate.coarser * natural_size(seen)[1]
         return replace(options, recipe=candidate.recipe, patch_size=patch)
 
-    candidates = candidates_for(facts, options.patch_size)
+    candidates = candidates_for(seen, options.patch_size)
     choice = choose(seconds, facts, candidates, lambda candidate: measure(resolve(with_candidate(candidate))))
     chosen = with_candidate(choice.candidate)
     config = resolve(chosen)
@@ -52,8 +56,8 @@ def _choose(options: PretrainOptions, seconds: float, facts: DataFacts, resolve:
     body = config.model.body
     exact = f"--recipe {chosen.recipe} --patch-size {chosen.patch_size} --max-steps {chosen.max_steps}"
     sentences = (
-        f"plan: {duration(seconds)} for this run; {choice.candidate.recipe}, an encoder of {body.width} x {body.blocks} "
-        f"in patches of {chosen.patch_size}; {_length(choice.images, choice.images_per_second, facts)}",
+        f"plan: {duration(seconds)} for this run; {chosen.recipe}, encoder {body.width} x {body.blocks}, patch "
+        f"{chosen.patch_size}; {_length(choice.images, choice.images_per_second, facts)}",
         _longer(choice, resolve(with_candidate(choice.larger)) if choice.larger else None),
         f"plan: to repeat this run without measuring, give {exact}",
     )
@@ -61,19 +65,18 @@ def _choose(options: PretrainOptions, seconds: float, facts: DataFacts, resolve:
 
 
 def _length(images: int, speed: float, facts: DataFacts) -> str:
-    return (
-        f"{images:,} images ({images / facts.count:.3g} epochs) in {duration(images / speed)} at {speed:.3g} images/s"
-    )
+    epochs, time = f"{images / facts.count:.3g} epochs", duration(images / speed)
+    return f"{images:,} images ({epochs}) in {time} at {speed:.3g} images/s"
 
 
 def _longer(choice: Choice, larger: RunConfig | None) -> str:
     """What more time would buy."""
     if larger is None:
-        return f"plan: more time would buy more epochs, up to {LONGEST}, and no larger encoder for so few images"
-    body = larger.model.body
+        return f"plan: more time would buy more epochs, up to {LONGEST}, but no larger encoder"
+    body: Any = larger.model.body
     return (
         f"plan: more time would buy more epochs, and from --time {_as_option(choice.larger_seconds)} on "
-        f"{larger.recipe}, {body.width} x {body.blocks} in patches of {body.patch_size}"
+        f"{larger.recipe}, encoder {body.width} x {body.blocks}, patch {body.patch_size}"
     )
 
 

@@ -20,7 +20,7 @@ from echoless.config.training import Precision
 from echoless.data import Images, Latents, measure_statistics, open_images
 from echoless.data.reading import read_images, require_channels
 from echoless.errors import EcholessError
-from echoless.recipes.budget import budget_of
+from echoless.recipes.budget import budget_of, measuring_limit
 from echoless.recipes.resolve import resolve
 from echoless.reports.datasheet import show_data
 from echoless.runs import RunFolder
@@ -92,12 +92,16 @@ def _planned(
     if team.leads:
         print("measuring the speed of a few steps ...", file=sys.stderr, flush=True)
     workers = RuntimeConfig(**given(options, "workers")).workers
+
+    def check() -> None:
+        _stop_here(place.stop, options)
+
     plan = make_plan(
         options,
         seconds,
         facts_of(images, team),
         lambda wanted: configure(wanted, images, team),
-        lambda config: measure_speed(config, images, team, workers, lambda: _stop_here(place.stop, options)),
+        lambda config: measure_speed(config, images, team, workers, limit=measuring_limit(seconds), check=check),
     )
     config = configure(plan.options, images, team)
     return replace(config, recipe=options.recipe or "auto", budget=plan.budget), plan.sentences
