@@ -39,6 +39,15 @@ sys.exit(code)
         ("sweep shapes --out new --scale cpu", "scale is 'cpu', but it applies only with --paper"),
         ("embed run nowhere --out f.npy", "data 'nowhere' does not exist"),
         ("sweep nowhere --out new", "data 'nowhere' does not exist"),
+        ("evaluate nowhere", "nowhere does not exist; allowed: a run, a checkpoint, a snapshot, or an encoder folder"),
+        ("evaluate run --train nowhere", "data 'nowhere' does not exist"),
+        ("embed nowhere shapes --out f.npy", "nowhere does not exist; allowed: a run"),
+        ("finetune nowhere --train shapes --test shapes --out new", "nowhere does not exist; allowed: a run"),
+        ("export nowhere --to hf --out new", "nowhere does not exist; allowed: a run"),
+        ("sample nowhere --out new", "nowhere does not exist; allowed: a run"),
+        ("report nowhere --out new.html", "nowhere does not exist or is not a folder"),
+        ("serve nowhere", "nowhere is not a folder; give a folder of runs"),
+        ("pretrain shapes --out new --time soon", "time is 'soon'; allowed: a time such as 45m, 3h, 1h30m or 2d"),
     ],
 )
 def test_it_is_one_sentence_and_no_heavy_library_is_loaded(words, sentence, tmp_path: Path):

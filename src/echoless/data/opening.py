@@ -37,6 +37,7 @@ CacheChoice = Literal["auto", "on", "off"]
 Progress = Callable[[int, int], None]  # (images done, images in all)
 Say = Callable[[str], None]
 
+NO_LABELS = "none"  # as a labels file: the labels of the data, such as sub-folders, are not used
 _THREADS = 4
 _WORTH_A_THREAD = 112 * 112  # pixels; threads that decode smaller images pass the interpreter lock around, and no more
 _CHUNK = 64
@@ -56,6 +57,7 @@ def open_images(
 ) -> Images:
     """A folder, parquet, tar shards, .npz or `shapes` as a set of images; see `echoless.data` for the rules.
 
+    labels: a file of (path, label), .csv or .parquet, or "none" to ignore those of the data.
     channels: what every image is converted to (default: what most images have). max_bad_fraction: above this share of
     unusable images the set is refused. short_side: larger images are kept at this short side. say: gets a sentence
     where older caches had to go.
@@ -70,7 +72,9 @@ def open_images(
     else:
         wanted = DecodeSettings(channels=channels, short_side=short_side)
         images = _open_encoded(find_source(str(data)), wanted, place, max_bad_fraction)
-    if labels is not None:
+    if labels is not None and str(labels) == NO_LABELS:
+        images.labels, images.class_names, images.label_source = None, None, ""
+    elif labels is not None:
         images.labels, images.class_names = encode_labels(read_label_file(labels, images.paths), None)
         images.label_source = "a labels file"
     return images
@@ -254,7 +258,7 @@ def _open_arrays(file: ArrayFile, place: _CachePlace, max_bad_fraction: float) -
     memory = Memory(place.root, file.stamps)
     content = memory.recall(paths) or _hash_arrays(file, paths, memory)
     height, width = file.header.shape[1:3]
-    survey = Survey(Shape(file.channels, height, width), file.bits, file.header.bytes / len(file))
+    survey = Survey(Shape(file.channels, height, width), file.bits, file.channels * height * width * file.bits / 8)
     labels, class_names = encode_labels(None if file.labels is None else file.labels.tolist(), None)
     common: dict[str, Any] = {
         "paths": paths,

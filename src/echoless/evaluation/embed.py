@@ -6,10 +6,12 @@ they are joined into the target, which appears whole or not at all.
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -41,8 +43,13 @@ def embed(
     world: int = 1,
     wait: Callable[[], None] = lambda: None,
     report: Callable[[int, int], None] | None = None,
+    root: Path | None = None,
+    about: Mapping[str, str] | None = None,
 ) -> int:
-    """Write `out` (.parquet, or .npy with the paths in a text file beside it). Returns the number of vectors."""
+    """Write `out` (.parquet, .csv, or .npy with the paths in a text file beside it). Returns the number of vectors.
+
+    root: a folder that is put before every path. about: what the metadata of a parquet file says besides.
+    """
     check_target(out, overwrite)
     check_channels(encoder, images)
     parts = _parts_folder(encoder, images, out, view, half)
@@ -57,7 +64,7 @@ def embed(
             if report is not None:
                 report(min(images.usable, (number + 1) * IMAGES_PER_PART), images.usable)
         wait()
-        rows = _join(files, out) if rank == 0 else 0
+        rows = _join(files, out, root, dict(about or {})) if rank == 0 else 0
         if rank == 0:
             shutil.rmtree(parts)
         wait()
@@ -66,10 +73,10 @@ def embed(
 
 def check_target(out: Path, overwrite: bool) -> None:
     """Refuse before any work."""
-    if out.suffix not in (".parquet", ".npy"):
-        raise ConfigError(f"out is {str(out)!r}; allowed: a name that ends in .parquet or .npy")
-    if not out.parent.is_dir():
-        raise RunError(f"{out} cannot be written: the folder {out.parent} does not exist")
+    if out.suffix not in _JOIN:
+        raise ConfigError(f"out is {str(out)!r}; allowed: a name that ends in .parquet, .npy or .csv")
+    with explained(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(out.parent, os.W_OK):
         raise RunError(f"{out} cannot be written: the folder {out.parent} is read-only")
     if out.exists() and not overwrite:
@@ -113,8 +120,8 @@ def _table(
     labels = images.labels_of(ids)
     if labels is not None:
         names = images.class_names
-        known = [names[label] if names else str(label) for label in labels.tolist()]
-        columns["label"] = pa.array(known)
+        known = [None if label < 0 else names[label] if names else str(label) for label in labels.tolist()]
+        columns["label"] = pa.array(known, pa.string())
     return pa.table(columns)
 
 
@@ -140,10 +147,10 @@ def _is_whole(file: Path) -> bool:
         return False
 
 
-def _join(parts: list[Path], out: Path) -> int:
+def _join(parts: list[Path], out: Path, root: Path | None, about: dict[str, str]) -> int:
     temporary = out.with_name(f".{out.name}.tmp-{os.getpid()}")
     try:
-        rows = _join_npy(parts, temporary, out) if out.suffix == ".npy" else _join_parquet(parts, temporary)
+        rows = _JOIN[out.suffix](_Joined(parts, root, about, out), temporary)
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(out)
@@ -152,32 +159,67 @@ def _join(parts: list[Path], out: Path) -> int:
     return rows
 
 
-def _join_parquet(parts: list[Path], temporary: Path) -> int:
+@dataclass(frozen=True)
+class _Joined:
+    """The parts of one embedding, as one table after the other."""
+
+    parts: list[Path]
+    root: Path | None  # put before every path
+    about: dict[str, str]
+    out: Path
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pq.read_schema(self.parts[0]).with_metadata(
+            {f"echoless.{key}": text for key, text in self.about.items()}
+        )
+
+    def tables(self) -> Iterator[pa.Table]:
+        for part in self.parts:
+            table = pq.read_table(part)
+            if self.root is not None:
+                paths = [str(self.root / path) for path in table["path"].to_pylist()]
+                table = table.set_column(table.schema.get_field_index("path"), "path", pa.array(paths))
+            yield table.replace_schema_metadata(self.schema.metadata)
+
+
+def _join_parquet(joined: _Joined, temporary: Path) -> int:
     rows = 0
-    with pq.ParquetWriter(temporary, pq.read_schema(parts[0])) as writer:
-        for part in _tables(parts):
-            writer.write_table(part)
-            rows += len(part)
+    with pq.ParquetWriter(temporary, joined.schema) as writer:
+        for table in joined.tables():
+            writer.write_table(table)
+            rows += len(table)
     return rows
 
 
-def _join_npy(parts: list[Path], temporary: Path, out: Path) -> int:
-    rows = sum(pq.ParquetFile(part).metadata.num_rows for part in parts)
-    feature = pq.read_schema(parts[0]).field("feature").type
+def _join_csv(joined: _Joined, temporary: Path) -> int:
+    """path, label where it is known, and one column per dimension."""
+    rows, known = 0, ["path", *(["label"] if "label" in joined.schema.names else [])]
+    with temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow([*known, *(f"f{i}" for i in range(joined.schema.field("feature").type.list_size))])
+        for table in joined.tables():
+            columns = [table[name].to_pylist() for name in (*known, "feature")]
+            writer.writerows([*words, *(f"{value:.9g}" for value in vector)] for *words, vector in zip(*columns))
+            rows += len(table)
+    return rows
+
+
+def _join_npy(joined: _Joined, temporary: Path) -> int:
+    rows = sum(pq.ParquetFile(part).metadata.num_rows for part in joined.parts)
+    feature = joined.schema.field("feature").type
     shape, kind = (rows, feature.list_size), feature.value_type.to_pandas_dtype()
     target = create_array(temporary, kind, shape)
     paths, done = [], 0
-    for part in _tables(parts):
-        column = part["feature"].combine_chunks()
-        target[done : done + len(part)] = column.flatten().to_numpy(zero_copy_only=False).reshape(len(part), -1)
-        paths += part["path"].to_pylist()
-        done += len(part)
+    for table in joined.tables():
+        column = table["feature"].combine_chunks()
+        target[done : done + len(table)] = column.flatten().to_numpy(zero_copy_only=False).reshape(len(table), -1)
+        paths += table["path"].to_pylist()
+        done += len(table)
     target.flush()  # type: ignore[attr-defined]
-    lines = [path.replace("\\", "\\\\").replace("\n", "\\n") for path in paths]  # one line for each, whatever its name
-    write_bytes(out.with_suffix(".paths.txt"), "".join(f"{line}\n" for line in lines).encode())
+    lines = [path.replace("\\", "\\\\").replace("\n", "\\n") for path in paths]  # one line each, whatever its name
+    write_bytes(joined.out.with_suffix(".paths.txt"), "".join(f"{line}\n" for line in lines).encode())
     return rows
 
 
-def _tables(parts: list[Path]) -> Iterator[pa.Table]:
-    for part in parts:
-        yield pq.read_table(part)
+_JOIN: dict[str, Callable[[_Joined, Path], int]] = {".parquet": _join_parquet, ".npy": _join_npy, ".csv": _join_csv}

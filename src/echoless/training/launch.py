@@ -23,6 +23,7 @@ from echoless.runs.open import load_body
 from echoless.runtime import Progress, StopRequest, Team, join_team, leave_team
 from echoless.training.about import opening_lines, recorded, run_facts
 from echoless.training.loop import Session, begin, train
+from echoless.training.room import require_room
 from echoless.training.step import make_trainee
 from echoless.training.task import build_task
 from echoless.training.warmstart import warm_start
@@ -56,6 +57,10 @@ def workplace(out: Path, device: str, *, resume: bool, overwrite: bool) -> Itera
                 if team.leads:
                     place.run = _open_folder(out, resume, overwrite)
             yield place
+    except BaseException:
+        if place is not None and place.run is not None:
+            place.run.close_unused()
+        raise
     finally:
         if place is not None and place.run is not None:
             place.run.close()
@@ -103,6 +108,7 @@ def launch(job: Launch) -> bool:
     model, objective = build_task(config, generator_for(config.seed, "init", 0))
     started, start = _warm_start(job, model)
     trainee = make_trainee(config, model, objective, place.team)
+    require_room(place.out, trainee, job.runtime.keep)
     place.replace_old_run()
     facts = run_facts(config, job.images, model)
     with Progress("training", config.steps) as progress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections import deque
 from collections.abc import Callable
@@ -245,10 +246,20 @@ def _end(session: Session, done: int) -> bool:
         if complete:
             session.run.save_encoder(*state.encoder_of(session.trainee))
             session.say(f"done: {done} steps; the encoder is in {session.run.encoder}")
+            _say_next(session)
         else:
             who = session.stop.requested or "another process"
             session.say(
                 f"stopped by {who} after step {done}; everything is saved: the same command with --resume continues"
             )
+            session.progress.say(f"its newest checkpoint can be used as it is: echoless evaluate {session.out}")
     session.trainee.team.wait()
     return complete
+
+
+def _say_next(session: Session) -> None:
+    """On the terminal only: the log of equal runs has equal bytes, wherever they are."""
+    run, data = shlex.quote(str(session.out)), shlex.quote(session.config.data.path or "DATA")
+    session.progress.say(f"next: echoless evaluate {run}                          # accuracies and ranks")
+    session.progress.say(f"      echoless embed {run} {data} --out features.parquet")
+    session.progress.say(f"      echoless report {run} --out report.html")

@@ -30,6 +30,14 @@ def require_data(*paths: AnyPath | None) -> None:
             )
 
 
+def require_model(path: AnyPath, *, names: bool = True) -> None:
+    """Refuse a run, an encoder folder or a model folder that is plainly not there. `names`: timm:NAME is one, too."""
+    named = names and ":" in str(path)
+    if alone() and not named and not Path(path).exists():
+        also = ", a transformers folder, or timm:NAME" if names else ""
+        raise RunError(f"{path} does not exist; allowed: a run, a checkpoint, a snapshot, or an encoder folder{also}")
+
+
 def require_test_of(test_labels: AnyPath | None, test: AnyPath | None) -> None:
     """Labels without images would be ignored."""
     if test_labels is not None and test is None:

@@ -34,7 +34,7 @@ from echoless.training.timing import measure_speed
 from echoless.training.validation import Judge, judge_on, require_labels
 from echoless.verbs.planning import make_plan
 from echoless.verbs.record import Record
-from echoless.verbs.table import REQUEUE
+from echoless.verbs.table import INTERRUPTED, REQUEUE
 
 RUNTIME = ("workers", "device", "checkpoint_every", "snapshot_every", "log_every", "strict", "tensorboard")
 
@@ -44,7 +44,7 @@ class Stopped(EcholessError):
 
     def __init__(self, text: str, *, requeue: bool) -> None:
         super().__init__(text)
-        self.exit_code = REQUEUE if requeue else 0
+        self.exit_code = REQUEUE if requeue else INTERRUPTED
 
 
 def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
@@ -230,8 +230,8 @@ def _add_accuracy(run: RunFolder, judge: Judge) -> None:
 
 
 def _count_classes(images: Images) -> int | None:
-    """None where the images are not labelled."""
-    if images.labels is None or len(images.labels) == 0 or int(images.labels.max()) < 0:
+    """None where the images are not labelled, or not all of them."""
+    if images.labels is None or len(images.labels) == 0 or int(images.labels.min()) < 0:
         return None
     return int(images.labels.max()) + 1
 
