@@ -16,11 +16,12 @@ from echoless.config.metrics import Metric, describe, info_of, interval_text, nu
 from echoless.errors import ConfigError
 from echoless.reports.charts import COLOURS, DRAWN
 from echoless.reports.collect import Picture, RunData, collect_all
-from echoless.reports.compare import ComparedMetric, Group, compare, differing_settings, groups_of, short_name
+from echoless.reports.compare import ComparedMetric, Group, compare, groups_of, readable_settings, short_name
 from echoless.reports.facts import command, facts, headline, status
 from echoless.reports.figures import alpha_figures, training_figures
 from echoless.reports.learned import heat_maps, learned_figures
 from echoless.reports.payload import PICTURE_BUDGET, data_uri, maps_of, shrink_to_budget
+from echoless.reports.summary import summarise
 from echoless.reports.verdicts import Verdict, judge
 from echoless.storage import write_bytes
 from echoless.storage.atomic import explained
@@ -79,7 +80,7 @@ def page_values(runs: Sequence[RunData]) -> dict[str, Any]:
         "groups": groups,
         "seeds_note": _seeds_note(groups),
         "rows": [_comparison_row(row, groups) for row in compare(groups)] if len(groups) > 1 else [],
-        "differing": [(short_name(name), values) for name, values in differing_settings(runs)] if len(runs) > 1 else [],
+        "differing": [(short_name(name), values) for name, values in readable_settings(runs)] if len(runs) > 1 else [],
         "alphas": alpha_figures(runs),
         "training": [_with_verdicts(figure, verdicts) for figure in training_figures(runs)],
         "learned": learned_figures(runs),
@@ -146,6 +147,7 @@ def _run(run: RunData, place: int, verdicts: list[Verdict]) -> dict[str, Any]:
         "command": command(run),
         "thumbnails": data_uri(thumbnails) if thumbnails else "",
         "verdicts": verdicts,
+        "summary": summarise(run, verdicts),
         "metrics": [_metric_row(metric) for metric in run.results if not _is_scan(metric)],
         "scans": [_metric_row(metric) for metric in run.results if _is_scan(metric)],
         "troubles": run.troubles,
