@@ -48,6 +48,14 @@ def test_the_verdict_the_next_step_and_the_tone(metrics, verdict, step, tone):
     assert verdict in words.verdict and step in words.next and words.tone == tone
 
 
+def test_a_baseline_on_other_images_is_not_spoken_of():
+    """A run that was measured on two sets has baselines on both."""
+    words = in_words([linear(0.1, "raw pixels", train_set="aa"), linear(0.5, train_set="bb")])
+    assert "no baseline was measured" in words.verdict
+    words = in_words([linear(0.1, "raw pixels", train_set="aa"), linear(0.5, train_set="aa", layer="block05/+mlp")])
+    assert "it beats raw pixels (10.00 %)" in words.verdict
+
+
 def test_nothing_is_said_where_nothing_was_measured_and_scans_do_not_count():
     assert in_words([]) is None
     assert in_words([linear(0.9, scan="layers")]) is None

@@ -95,7 +95,7 @@ def test_vectors_are_written_for_other_tools_and_say_what_they_are(run, photos, 
     table = pq.read_table(out)
     assert table["path"].to_pylist()[0] == "IMG 0.png" and table["label"].to_pylist()[6:] == [None] * 4
     echoless.embed(run, photos, out=tmp_path / "f.csv", labels=labels, paths="absolute")
-    rows = list(csv.reader((tmp_path / "f.csv").open()))
+    rows = list(csv.reader((tmp_path / "f.csv").read_text().splitlines()))
     assert rows[0][:3] == ["path", "label", "f0"] and rows[1][0] == str(photos / "IMG 0.png")
     vectors = np.array([row[2:] for row in rows[1:]], dtype=np.float32)
     assert np.array_equal(vectors, np.stack(table["feature"].to_pylist()).astype(np.float32)), "nine digits are enough"

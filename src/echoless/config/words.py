@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from echoless.config.metrics import Metric, number
+from echoless.config.metrics import NAMES_OF_SETS, Metric, number
 
 BASELINES = ("raw pixels", "untrained")
 _MAIN = ("linear", "knn")  # the accuracy that is spoken of: the first that was measured
 LOWEST_RANK = 2.0  # RankMe below which features are one or two directions: collapsed
+_OF_THE_FEATURES = ("features", "layer", "layers", "pooling", *NAMES_OF_SETS)  # entries in which baselines may differ
 Tone = Literal["good", "neutral", "warning"]
 
 
@@ -73,8 +74,13 @@ def _healthy(rank: Metric) -> str:
 
 
 def _of(metrics: Sequence[Metric], main: Metric, features: str) -> Metric | None:
-    """The same measurement of other features."""
-    return next((m for m in metrics if m.metric == main.metric and m.protocol.get("features") == features), None)
+    """The same measurement, on the same images and labels, of other features."""
+
+    def measured(metric: Metric) -> dict[str, Any]:
+        return {key: value for key, value in metric.protocol.items() if key not in _OF_THE_FEATURES}
+
+    same = [m for m in metrics if m.metric == main.metric and measured(m) == measured(main)]
+    return next((metric for metric in same if metric.protocol.get("features") == features), None)
 
 
 def _order(one: Metric, other: Metric) -> int:

@@ -21,13 +21,13 @@ def summarise(run: RunData, verdicts: Sequence[Verdict]) -> Words:
         return words or Words("Nothing has been measured yet.", f"echoless evaluate {name}")
     if not run.complete:
         return _unfinished(run)
-    warned = [f"{verdict.quantity} {verdict.word}" for verdict in verdicts if verdict.tone == "warning"]
+    warned = [f"{verdict.quantity}: {verdict.word}" for verdict in verdicts if verdict.tone == "warning"]
     words = in_words(run.results, name)
     if words is not None:
-        note = f" In training: {', '.join(warned)}." if warned else ""
+        note = f" In training, {'; '.join(warned)}." if warned else ""
         return Words(words.verdict + note, words.next, words.tone)
     if warned:
-        text = f"Training is complete, with warnings: {', '.join(warned)}. Its features have not been measured."
+        text = f"Training is complete, with warnings ({'; '.join(warned)}). Its features have not been measured."
         return Words(text, f"echoless evaluate {name}", "warning")
     text = f"Training is complete and was stable{_improving(verdicts)}. Its features have not been measured."
     return Words(text, f"echoless evaluate {name}", "good")
