@@ -142,7 +142,7 @@ def refused(done, *parts: str) -> None:
 
 MISTAKES = {
     "a wrong path": (("nowhere",), ("data 'nowhere' does not exist", "allowed: a folder of images")),
-    "an empty folder": (("empty",), ("empty holds no image file (0 other files)", ".jpg")),
+    "an empty folder": (("empty",), ("data 'empty' is an empty folder; it must hold images",)),
     "a folder without images": (("texts",), ("texts holds no image file (1 other files)",)),
     "an unknown recipe": (("flat", "--recipe", "mea-tiny"), ("recipe is 'mea-tiny'", "did you mean 'mae-tiny'?")),
     "an unknown flag": (("flat", "--alpha", "0.5"), ("unknown option '--alpha'", "did you mean '--alpha-min'?")),

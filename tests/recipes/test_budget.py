@@ -87,12 +87,12 @@ def test_the_plan_is_a_choice_of_options_that_repeats_the_run():
         f"--recipe {plan.options.recipe} --patch-size {plan.options.patch_size} --max-steps {plan.options.max_steps}"
     )
     assert plan.sentences[-1].endswith(exact)
-    assert budget_of(plan.options, accelerated=False, resumed=False) is None
+    assert budget_of(plan.options, accelerated=False) is None
     assert (plan.budget.seconds, plan.budget.images_per_second) == (3600.0, 100.0)
 
 
 def test_with_a_gpu_auto_has_no_default_budget_and_a_time_sets_the_length_alone():
-    assert budget_of(wanted(), accelerated=True, resumed=False) is None
+    assert budget_of(wanted(), accelerated=True) is None
     facts = DataFacts(3, 224, 224, 9469, accelerated=True)
     plan = plan_for(wanted(time="1h"), facts)
     assert plan.options.recipe is None
@@ -101,11 +101,11 @@ def test_with_a_gpu_auto_has_no_default_budget_and_a_time_sets_the_length_alone(
 
 
 def test_a_length_that_was_given_needs_no_budget_and_two_lengths_are_refused():
-    assert budget_of(wanted(), accelerated=False, resumed=False) == 3600
-    assert budget_of(wanted(epochs=1.0), accelerated=False, resumed=False) is None
-    assert budget_of(wanted(recipe="shapes"), accelerated=False, resumed=False) is None
+    assert budget_of(wanted(), accelerated=False) == 3600
+    assert budget_of(wanted(epochs=1.0), accelerated=False) is None
+    assert budget_of(wanted(recipe="shapes"), accelerated=False) is None
     with pytest.raises(ConfigError, match="give one of --time, --epochs and --max-steps"):
-        budget_of(wanted(time="1h", max_steps=5), accelerated=False, resumed=False)
+        budget_of(wanted(time="1h", max_steps=5), accelerated=False)
     with pytest.raises(ConfigError, match="no masked autoencoder"):
         echoless.pretrain("shapes:16", out="RUN", recipe="sit-tiny", time="1h")
 
@@ -129,7 +129,8 @@ def test_a_resumed_run_is_the_same_run_and_nothing_is_measured_again(tmp_path, m
     monkeypatch.setattr(pretraining, "measure_speed", never)
     assert echoless.pretrain("shapes:16", out=run, resume=True)
     assert json.loads((run / "config.json").read_text()) == before
-    with pytest.raises(ConfigError, match="fixed when it starts"):
+    assert echoless.pretrain("shapes:16", out=run, resume=True, time="1s"), "schedulers repeat the same command"
+    with pytest.raises(ConfigError, match="the run being resumed was planned for 1 s; give --max-steps"):
         echoless.pretrain("shapes:16", out=run, resume=True, time="3h")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from echoless.config import RunConfig
 from echoless.config.durations import parse_duration
 from echoless.config.facts import DataFacts, natural_size
 from echoless.config.options import PretrainOptions
@@ -45,18 +46,26 @@ class Choice(NamedTuple):
     larger_seconds: float = 0.0  # the budget that it needs
 
 
-def budget_of(options: PretrainOptions, *, accelerated: bool, resumed: bool) -> float | None:
+def budget_of(options: PretrainOptions, *, accelerated: bool, record: RunConfig | None = None) -> float | None:
     """Seconds to plan for; None where the length is given, recorded, or the recipe's own."""
-    if options.time is not None:
-        if resumed:
-            raise ConfigError(
-                f"time is {options.time!r}, but the length of a run is fixed when it starts; give --max-steps instead"
-            )
-        if options.epochs is not None or options.max_steps is not None:
-            raise ConfigError(f"time is {options.time!r}; give one of --time, --epochs and --max-steps")
-        return parse_duration("time", options.time)
+    if options.time is not None and (options.epochs is not None or options.max_steps is not None):
+        raise ConfigError(f"time is {options.time!r}; give one of --time, --epochs and --max-steps")
+    given = None if options.time is None else parse_duration("time", options.time)
+    if record is not None:
+        _refuse_other_time(options, given, record)
+        return None
     planned = options.recipe in (None, "auto") and options.epochs is None and options.max_steps is None
-    return CPU_SECONDS if planned and not resumed and not accelerated else None
+    return CPU_SECONDS if given is None and planned and not accelerated else given
+
+
+def _refuse_other_time(options: PretrainOptions, given: float | None, record: RunConfig) -> None:
+    """The length of a run is fixed when it starts. A scheduler repeats the same command, with the same time."""
+    recorded = None if record.budget is None else record.budget.seconds
+    if given is not None and given != recorded:
+        was = "was not planned by time" if recorded is None else f"was planned for {recorded:g} s"
+        raise ConfigError(
+            f"time is {options.time!r}, but the run being resumed {was}; give --max-steps to change its length"
+        )
 
 
 def candidates_for(facts: DataFacts, patch_size: int | None = None) -> tuple[Candidate, ...]:

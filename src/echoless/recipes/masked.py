@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, Literal
 
 from echoless.config import DataConfig, MaskedConfig, OptimConfig, RunConfig, mae_preset
 from echoless.config.facts import DataFacts, Recipe, natural_size, steps_for
@@ -73,10 +74,12 @@ def _cpu(
     decoder_width: int,
     decoder_depth: int,
     optim: OptimConfig,
+    alpha_min: float | Literal["auto"] = 0.6,
 ) -> RunConfig:
     """Sizes that train in minutes on two cores; heads of 32, batch 128."""
     image_size, patch = natural_size(facts)
-    model = mae_preset("tiny", image_size=image_size, patch_size=patch, channels=facts.channels, alpha_min=0.6)
+    size: dict[str, Any] = {"image_size": image_size, "patch_size": patch, "channels": facts.channels}
+    model = mae_preset("tiny", **size, alpha_min=alpha_min)
     return RunConfig(
         recipe=name,
         model=replace(
@@ -130,8 +133,14 @@ def _timed(
     # The bases of SOAP cost as much for a small batch as for a large one.
     optim = _soap(lr) if batch == 128 else OptimConfig(base_lr=5e-4, clip=1.0)
     steps = min(50_000, steps_for(100, facts.count, batch))
-    sizes = {"width": width, "depth": depth, "decoder_width": decoder_width, "decoder_depth": decoder_depth}
-    return replace(_cpu(name, facts, steps=steps, optim=optim, **sizes), batch_size=batch)
+    sizes: dict[str, Any] = {
+        "width": width,
+        "depth": depth,
+        "decoder_width": decoder_width,
+        "decoder_depth": decoder_depth,
+    }
+    config = _cpu(name, facts, steps=steps, optim=optim, alpha_min="auto", **sizes)
+    return replace(config, batch_size=batch)
 
 
 def mae_femto(facts: DataFacts) -> RunConfig:

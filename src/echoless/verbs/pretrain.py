@@ -55,7 +55,7 @@ def _refuse_bad_settings(options: PretrainOptions, record: Record | None) -> Non
     settings = options if options.latent is None else replace(options, image_size=None)
     facts = DataFacts(3, 64, 64, 1000, classes=10)  # whether there are labels is known later
     config = resolve(settings, facts, DataConfig(), record.config if record else None)
-    budget_of(options, accelerated=False, resumed=record is not None)
+    budget_of(options, accelerated=False, record=record.config if record else None)
     if options.time is not None and not isinstance(config.objective, MaskedConfig):
         raise ConfigError(
             f"time is {options.time!r}, but recipe {config.recipe} is no masked autoencoder; give --epochs"

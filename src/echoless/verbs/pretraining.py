@@ -86,7 +86,7 @@ def _planned(
 ) -> tuple[RunConfig, tuple[str, ...]]:
     """`configure`, after a few steps were timed where the length of the run depends on the speed."""
     team = place.team
-    seconds = budget_of(options, accelerated=team.device.type == "cuda", resumed=record is not None)
+    seconds = budget_of(options, accelerated=team.device.type == "cuda", record=record)
     if seconds is None or space is not None:
         return configure(options, images, team, record, space), ()
     if team.leads:
