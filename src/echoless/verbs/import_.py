@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 def import_(options: ImportOptions) -> ImportReport:
     """Returns what was found, written, dropped and assumed; `print` it."""
     if not Path(options.file).exists():
-        raise UntrustedFile(f"{options.file} does not exist; give a checkpoint, or a folder of transformers or diffusers")
+        raise UntrustedFile(
+            f"{options.file} does not exist; give a checkpoint, or a folder of transformers or diffusers"
+        )
 
     from echoless.exchange.importing import import_with
 
