@@ -1,4 +1,4 @@
-"""The demo trains runs that differ in alpha_min and seed alone, says first what will count as a win, and judges by that."""
+"""The demo trains runs that differ in alpha_min and seed alone, and judges them by a rule that it states first."""
 
 from __future__ import annotations
 
