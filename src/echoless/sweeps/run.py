@@ -179,7 +179,9 @@ def _outcome_line(trial: Trial, out: Path, outcome: Outcome, rest: Sequence[Tria
 def _compare(result: SweepResult, out: Path, say: Say) -> SweepResult:
     found = collect(result.experiment, out)
     write_csv(out / "sweep.csv", result.experiment, found)
-    say(f"\n{table(result.experiment, found)}\n\nall numbers: {out / 'sweep.csv'}; the plan: {out / PLAN}")
+    concluded = [line for conclude in result.experiment.conclusions for line in conclude(result.experiment, found, out)]
+    say("\n".join(["", table(result.experiment, found), *concluded]))
+    say(f"\nall numbers: {out / 'sweep.csv'}; the plan: {out / PLAN}")
     say(_page(result.experiment, out))
     if result.failed:
         say(f"{len(result.failed)} of {len(result.experiment.trials)} runs failed; the same command tries them again")
