@@ -144,3 +144,10 @@ def test_configs_survive_json_and_refuse_nonsense():
     assert from_dict(DiffusionConfig, to_dict(config)) == config
     with pytest.raises(ConfigError, match=r"schedule is 'ddmp'; allowed: vp, ddpm, .*; did you mean 'ddpm'"):
         DiffusionConfig(schedule="ddmp")
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_network_that_counts_its_steps_from_first_step_is_told_so(first):
+    objective = DiffusionObjective(DiffusionConfig(schedule="ddpm", first_step=first), (1, 1, 1))
+    ends = objective.network_time(objective.training_time(torch.tensor([0.0, 0.9999999])))
+    assert ends.round().tolist() == [first, 999 + first]
