@@ -9,13 +9,13 @@ import shutil
 import subprocess
 import sys
 import traceback
+from itertools import zip_longest
 from pathlib import Path
 
 from mutants.draw import draw
 from mutants.lines import Lines, collect, load, write_digests
 from mutants.mutant import Mutant, read_sources
 from mutants.named import named_mutants
-from mutants.observe import SETTINGS, SETTINGS_TEXT
 from mutants.table import read_results, table
 from mutants.work import Limits, Tree, warm_up, work_through
 
@@ -54,6 +54,8 @@ def _parsed() -> argparse.Namespace:
 
 def make_map(tests: list[str], jobs: int) -> None:
     """One run of the tests under coverage: minutes. Tests of files that are not named keep their place in the map."""
+    from mutants.observe import SETTINGS, SETTINGS_TEXT
+
     folder = HOME / "map"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -67,9 +69,10 @@ def make_map(tests: list[str], jobs: int) -> None:
 
 
 def chosen(options: argparse.Namespace) -> list[Mutant]:
-    """The named mutants, then the drawn ones."""
+    """Named and drawn mutants in turn, so that a run that is stopped has tried some of both."""
     sources = read_sources(ROOT)
-    mutants = [*named_mutants(sources), *draw(sources, options.count, options.seed)]
+    pairs = zip_longest(named_mutants(sources), draw(sources, options.count, options.seed))
+    mutants = [mutant for pair in pairs for mutant in pair if mutant is not None]
     return [mutant for mutant in mutants if mutant.file.startswith(tuple(options.only))]
 
 
@@ -103,9 +106,9 @@ def run(mutants: list[Mutant], options: argparse.Namespace) -> None:
 def _drop_doubtful(tried: list[str], lines: Lines) -> None:
     """A test that fails on the unchanged source has noticed nothing; its mutants are to be tried again."""
     records = read_results(RESULTS)
-    noticing = {records[id]["how"] for id in tried if id in records} & set(lines.seconds)
+    noticing = {how for id in tried if id in records and (how := records[id]["how"]).startswith("tests/")}
     tree = Tree(ROOT, HOME / "tree-0")
-    wrong = tree.failing(sorted(noticing), sum(lines.seconds[test] for test in noticing)) if noticing else set()
+    wrong = tree.failing(sorted(noticing), sum(map(lines.cost, noticing))) if noticing else set()
     if wrong:
         print("fail on the unchanged source; what they noticed is forgotten:", *sorted(wrong), sep="\n  ")
         kept = [record for record in records.values() if record["how"] not in wrong]

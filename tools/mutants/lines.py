@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import coverage
-
 from mutants.mutant import Mutant, package_of, read_sources
 
 
@@ -23,6 +21,10 @@ class Lines:
     seconds: dict[str, float]
     files: dict[str, dict[str, dict[str, int]]]  # file -> "digest", and "lines" and "functions": place -> set of tests
     sets: list[list[str]]
+
+    def cost(self, test: str) -> float:
+        """Seconds; a test that was not measured counts as one of the usual kind."""
+        return self.seconds.get(test, 1.0)
 
     def tests(self, file: str, kind: str, place: str) -> set[str]:
         number = self.files.get(file, {}).get(kind, {}).get(place)
@@ -80,8 +82,12 @@ Executed = dict[str, dict[int, set[str]]]  # file -> line -> tests
 
 
 def _executed(folder: Path, package: Path, tests: set[str], of_fixture: dict[str, set[str]]) -> Executed:
+    import coverage  # the map alone needs it
+
     executed: Executed = defaultdict(lambda: defaultdict(set))
     for file in folder.glob("data.*"):
+        if not file.stat().st_size:  # of a process that was ended while it was writing
+            continue
         data = coverage.CoverageData(str(file))
         data.read()
         for measured in data.measured_files():
@@ -117,8 +123,8 @@ def _save(
 # --- from a mutant to its tests ---
 
 
-def tests_for(mutant: Mutant, lines: Lines, sources: dict[str, bytes]) -> list[str]:
-    """The tests that execute the changed statement, in the order in which they are tried."""
+def candidates(mutant: Mutant, lines: Lines, sources: dict[str, bytes], root: Path) -> list[str]:
+    """The tests that execute the changed statement, in the order in which they are tried; new ones by name first."""
     source = sources[mutant.file]
     function = _function_at(source, mutant.line)
     if not function:
@@ -128,7 +134,36 @@ def tests_for(mutant: Mutant, lines: Lines, sources: dict[str, bytes]) -> list[s
         found = set().union(*(lines.tests(mutant.file, "lines", str(line)) for line in range(first, last + 1)))
     else:  # edited since the map was made
         found = lines.tests(mutant.file, "functions", function)
-    return _in_order(found, mutant, lines)
+    rarity = _rarity(mutant, source, function, lines) if function else {}
+    return unmeasured(mutant, function, lines, root) + _in_order(found, mutant, lines, rarity)
+
+
+def _rarity(mutant: Mutant, source: bytes, function: str, lines: Lines) -> dict[str, int]:
+    """How many digits the number of tests has that take the rarest branch of the function that a test takes."""
+    rarest: dict[str, int] = {}
+    for line in (line for line, name in _functions(source).items() if name == function):
+        tests = lines.tests(mutant.file, "lines", str(line))
+        for test in tests:
+            rarest[test] = min(rarest.get(test, 10**9), len(tests))
+    return {test: count.bit_length() for test, count in rarest.items()}
+
+
+def unmeasured(mutant: Mutant, function: str, lines: Lines, root: Path) -> list[str]:
+    """Tests that are not in the map, chosen by name. Those come first that name the changed function, then those of
+    files that import the module, that are called after it, and that lie in the folder of its package."""
+    module, stem = f"echoless.{mutant.file.removesuffix('.py').replace('/', '.')}", Path(mutant.file).stem
+    outermost = re.compile(rf"\b{function.split('.')[0]}\b") if function else None
+    measured = {test.split("[")[0] for test in lines.seconds}
+    found = []
+    for path in sorted((root / "tests").rglob("test_*.py")):
+        text = path.read_text()
+        near = (module in text, stem in path.stem, path.parent.name == mutant.package)
+        for node in ast.parse(text).body if any(near) else ():
+            test = f"{path.relative_to(root)}::{getattr(node, 'name', '')}"
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and test not in measured:
+                named = outermost is not None and outermost.search(ast.unparse(node)) is not None
+                found.append((not named, *(not each for each in near), test))
+    return [entry[-1] for entry in sorted(found)]
 
 
 def _tests_of_module_level(mutant: Mutant, lines: Lines, sources: dict[str, bytes]) -> set[str]:
@@ -146,21 +181,20 @@ def _tests_of_module_level(mutant: Mutant, lines: Lines, sources: dict[str, byte
     return found | {test for test in lines.seconds if test.startswith(f"tests/{package_of(mutant.file)}/")}
 
 
-def _in_order(tests: set[str], mutant: Mutant, lines: Lines) -> list[str]:
-    """Fast tests first, one case of every parametrised test before the second; the package's own tests take turns
-    with the others, because they are the ones that were written for this code."""
+def _in_order(tests: set[str], mutant: Mutant, lines: Lines, rarity: dict[str, int]) -> list[str]:
+    """Tests that take a rare branch first, then fast ones, one case of every parametrised test before the second. The
+    package's own tests take turns with the others, because they are the ones that were written for this code."""
     cases: dict[str, int] = defaultdict(int)
     own, others = [], []
     for test in sorted(tests, key=lambda test: (lines.seconds[test], test)):
         function = test.split("[")[0]
-        stem = Path(mutant.file).stem
-        mine = test.startswith(f"tests/{mutant.package}/") or stem in Path(test.split("::")[0]).stem
-        (own if mine else others).append((cases[function], lines.seconds[test], test))
+        mine = test.startswith(f"tests/{mutant.package}/") or Path(mutant.file).stem in test.split("::")[0]
+        (own if mine else others).append((rarity.get(test, 99), cases[function], lines.seconds[test], test))
         cases[function] += 1
     own, others = sorted(own), sorted(others)
-    turns = list(zip(own, others))
-    rest = own[len(turns) :] + others[len(turns) :]
-    return [test for _, _, test in [entry for pair in turns for entry in pair] + rest]
+    turns = [entry for pair in zip(own, others) for entry in pair]
+    shorter = min(len(own), len(others))
+    return [entry[-1] for entry in turns + own[shorter:] + others[shorter:]]
 
 
 # --- places in a file ---

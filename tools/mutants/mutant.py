@@ -40,23 +40,17 @@ def package_of(file: str) -> str:
 
 
 def make_mutant(file: str, source: bytes, start: int, end: int, new: str, rule: str, promise: str = "") -> Mutant:
-    changed = source[:start] + new.encode() + source[end:]
-    row = _first_difference(source, changed)
-    before, after = (_line(text, row) for text in (source, changed))
-    return Mutant(file, rule, row + 1, start, end, new, before, after, promise)
+    """Its line is the first one that differs."""
+    old, text = source[start:end], new.encode()
+    same = next((i for i, (one, other) in enumerate(zip(old, text)) if one != other), min(len(old), len(text)))
+    first = source.rfind(b"\n", 0, start + same) + 1
+    before = source[first:].split(b"\n", 1)[0]
+    after = (source[first:start] + text[max(0, first - start) :] + source[end:]).split(b"\n", 1)[0]
+    line = source.count(b"\n", 0, first) + 1
+    return Mutant(file, rule, line, start, end, new, before.decode().strip(), after.decode().strip(), promise)
 
 
 def read_sources(root: Path) -> dict[str, bytes]:
     """Every source file of the package, by its path relative to it."""
     package = root / "src" / "echoless"
     return {path.relative_to(package).as_posix(): path.read_bytes() for path in sorted(package.rglob("*.py"))}
-
-
-def _first_difference(one: bytes, other: bytes) -> int:
-    pairs = zip(one.split(b"\n"), other.split(b"\n"))
-    return next((row for row, (mine, yours) in enumerate(pairs) if mine != yours), 0)
-
-
-def _line(text: bytes, row: int) -> str:
-    lines = text.split(b"\n")
-    return lines[row].decode().strip() if row < len(lines) else ""
