@@ -32,11 +32,9 @@ def _noise(height: int, width: int, seed: int = 0) -> np.ndarray:
 
 
 def _by_pillow(image_CHW: np.ndarray, size: tuple[int, int], how: Image.Resampling) -> np.ndarray:
-    """In torch's order: columns first, except where they are enlarged and rows are not (levels are clipped between)."""
+    """Columns first, as torch has it; Pillow itself takes the cheaper order, and levels are clipped in between."""
     source = Image.fromarray(image_CHW.transpose(1, 2, 0))
-    if image_CHW.shape[1] > size[0] and image_CHW.shape[2] < size[1]:
-        source = source.resize((source.width, size[0]), how)
-    resized = source.resize(size[::-1], how)
+    resized = source.resize((size[1], source.height), how).resize(size[::-1], how)
     return np.asarray(resized).transpose(2, 0, 1)
 
 
