@@ -15,6 +15,7 @@ def _paper(name: str, size: str, facts: DataFacts, alpha_min: float) -> RunConfi
         recipe=name,
         model=mae_preset(size, image_size=image_size, patch_size=patch, channels=facts.channels, alpha_min=alpha_min),
         objective=MaskedConfig(mask_ratio=0.75, normalize_pixels=True),
+        data=DataConfig(cache_side="original"),  # crops are cut from the file's own pixels (He et al. 2022)
         optim=OptimConfig(base_lr=1.5e-4, betas=(0.9, 0.95), weight_decay=0.05, warmup=40 / 800, clip=None),
         batch_size=1024,
         steps=steps_for(800, facts.count, 1024),
