@@ -29,7 +29,9 @@ def make_loader(
         seed=config.seed,
         mean=config.data.mean,
         std=config.data.std,
-        augment=AugmentConfig(scale=config.data.crop_scale, flip=config.data.flip),
+        augment=AugmentConfig(
+            scale=config.data.crop_scale, flip=config.data.flip, interpolation=config.data.interpolation
+        ),
         views=config.views,
         workers=workers,
         rank=team.rank,

@@ -16,7 +16,7 @@ from echoless.config import RunConfig, RuntimeConfig, to_dict
 from echoless.data import Batch, Images, Latents
 from echoless.errors import ConfigError, EcholessError, RunError
 from echoless.runs import Checkpoint, RunFolder, find_latest_valid, load_checkpoint
-from echoless.runtime import Progress, StopRequest, duration
+from echoless.runtime import Progress, StopRequest, duration, reuse_freed_memory
 from echoless.runtime.machine import peak_memory_mb
 from echoless.training import state
 from echoless.training.batches import make_loader
@@ -84,14 +84,15 @@ def train(session: Session, done: int) -> bool:
     ).batches(done, session.config.steps)
     clock = Clock(done)
     try:
-        for batch in batches:
-            report = take_step(session.trainee, batch, bool(session.stop.requested))
-            done = batch.step + 1
-            clock.tick(batch)
-            _record(session, done, report, clock, probe)
-            _keep(session, done, report)
-            if report.stop:
-                break
+        with reuse_freed_memory():
+            for batch in batches:
+                report = take_step(session.trainee, batch, bool(session.stop.requested))
+                done = batch.step + 1
+                clock.tick(batch)
+                _record(session, done, report, clock, probe)
+                _keep(session, done, report)
+                if report.stop:
+                    break
     finally:
         batches.close()  # type: ignore[attr-defined]
         if session.board is not None:
