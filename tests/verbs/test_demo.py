@@ -10,7 +10,8 @@ import pytest
 from echoless.config.metrics import Metric
 from echoless.config.options import DemoOptions
 from echoless.errors import ConfigError, EcholessError
-from echoless.verbs.demo import comparison, demo
+from echoless.verbs.demo import demo
+from echoless.verbs.demonstration import comparison
 from echoless.verbs.pretrain import pretrain
 
 
@@ -22,7 +23,7 @@ def metric(name: str, value: float, half: float | None = 0.01, features: str = "
 @pytest.fixture(autouse=True)
 def small_sets(monkeypatch):
     for name, data in (("TRAIN", "shapes:160"), ("LABELLED", "shapes:160"), ("TEST", "shapes:60@test")):
-        monkeypatch.setattr(f"echoless.verbs.demo.{name}", data)
+        monkeypatch.setattr(f"echoless.verbs.demonstration.{name}", data)
 
 
 def test_it_runs_and_a_second_call_finds_everything_done(tmp_path):

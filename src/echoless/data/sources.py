@@ -23,7 +23,7 @@ IMAGE_SUFFIXES = frozenset(
     )
 )
 CHUNK = 64
-LARGEST_FILE = 2**31  # bytes of one image file: a larger one would fill the memory before it is refused
+LARGEST_FILE = 2**31  # bytes of one encoded image: a larger one would fill the memory before it is refused
 
 
 class ImageSource(Protocol):

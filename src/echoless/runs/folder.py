@@ -30,6 +30,7 @@ from echoless.storage.atomic import (
     is_leftover,
     remove,
     sync_folder,
+    temporary_beside,
     write_bytes,
 )
 from echoless.storage.jsonfile import read_json_object, write_json
@@ -215,7 +216,7 @@ def open_run(out: Path, *, resume: bool = False, overwrite: bool = False) -> Run
     lock = FileLock(out / LOCK, busy=f"{out} is being trained by another process; wait for it, or give another --out")
     try:
         _check_content(out, resume, overwrite)
-        _prepare(out, overwrite)
+        _prepare(out, overwrite, lock.held)
     except BaseException:
         lock.release()
         raise
@@ -253,7 +254,7 @@ def _is_nothing(path: Path) -> bool:
     return path.name == LOCK or is_leftover(path) or unused
 
 
-def _prepare(out: Path, overwrite: bool) -> None:
+def _prepare(out: Path, overwrite: bool, locked: bool) -> None:
     """The same writes a save will do, now: a read-only folder must fail before the first step, not after an epoch."""
     checkpoints = out / "checkpoints"
     _probe(out)
@@ -261,8 +262,9 @@ def _prepare(out: Path, overwrite: bool) -> None:
         for path in (*out.glob("results-step-*.json"), *(out / name for name in RUN_ENTRIES)):
             with explained(path):
                 remove(path)
-    for folder in (out, checkpoints, out / "snapshots"):
-        clear_leftovers(folder)
+    clear_leftovers(out)  # other verbs write here without the lock
+    for folder in (checkpoints, out / "snapshots"):
+        clear_leftovers(folder, locked=locked)
     with explained(checkpoints):
         checkpoints.mkdir(exist_ok=True)
         sync_folder(out)
@@ -271,7 +273,7 @@ def _prepare(out: Path, overwrite: bool) -> None:
 
 def _probe(folder: Path) -> None:
     # Named like a leftover, so that a kill in this instant leaves nothing that the next start would stumble over.
-    probe = folder / f"probe.tmp-{os.getpid()}"
+    probe = temporary_beside(folder / "probe")
     with explained(folder):
         write_bytes(probe, b"can this folder be written?\n")
         remove(probe)
