@@ -26,6 +26,7 @@ from echoless.config.options.sample import SampleSettings
 from echoless.errors import RunError
 from echoless.evaluation.generate import ImageGenerator, check_request, open_generator
 from echoless.objectives import Sampling, sampler_for
+from echoless.runs.folder import LOCK, SAMPLES
 from echoless.runtime import Progress, StopRequest, Team, join_team, leave_team
 from echoless.storage import read_json_object, write_bytes, write_json
 from echoless.storage.atomic import clear_leftovers, explained, new_file, remove
@@ -33,9 +34,6 @@ from echoless.storage.lock import FileLock
 from echoless.storage.owned import require_ours
 
 BATCH_SIZE = 64  # images that are computed, then saved, together
-# What `sample` writes, and so what --overwrite may delete.
-WRITTEN = ("samples.json", "samples.npz", "grid.png", "[0-9]*.png", "parts/*.npy", ".lock")
-LOCK = ".lock"
 GRID = 8  # images in a row, and rows at most
 
 
@@ -95,7 +93,7 @@ def _check(out: Path, options: SampleOptions) -> bool:
     if filled:
         _require_samples(out)
     if filled and not options.resume:
-        require_ours(out, WRITTEN)
+        require_ours(out, SAMPLES)
     return filled
 
 

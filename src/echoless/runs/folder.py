@@ -56,13 +56,24 @@ RUN_ENTRIES = (
     "checkpoints",
     "config.json",
 )
-# The same as patterns. A folder of pictures may well hold one that somebody else put there.
+
+_STEP = "step-" + 8 * "[0-9]"
+# What `sample` writes into its folder, as patterns.
+SAMPLES = (
+    *("samples.json", "samples.npz", "grid.png", LOCK),
+    *(f"{digits * '[0-9]'}.png" for digits in (6, 7, 8)),
+    f"parts/{8 * '[0-9]'}-{8 * '[0-9]'}.npy",
+)
+# Everything that a run may hold, as patterns: somebody else may have put a file into any of its folders.
 _WRITTEN = (
-    *(name for name in RUN_ENTRIES if name not in ("figures", "samples")),
-    *(f"{name}/*" for name in ("features", "encoder", "snapshots", "tensorboard", "checkpoints")),
-    *(f"figures/{name}" for name in ("data.png", "grid.png", "spectral-*.png", "tsne*", "reconstructions.png")),
-    *(f"samples/*/{name}" for name in ("samples.*", "grid.png", "[0-9]*.png", "parts/*.npy")),
-    "results-step-*.json",
+    *("metrics.jsonl", "log.txt", "about.json", "results.json", ".results.json.lock", "report.html", "config.json"),
+    *("encoder/model.safetensors", "encoder/config.json", "checkpoints/latest", "tensorboard/events.out.tfevents.*"),
+    *(f"{name}/{_STEP}/*" for name in ("checkpoints", "snapshots")),
+    f"features/{32 * '[0-9a-f]'}/*",
+    *(f"figures/{name}.png" for name in ("data", "grid", "spectral-*", "tsne", "tsne-images", "reconstructions")),
+    "figures/tsne.json",
+    *(f"samples/*/{name}" for name in SAMPLES),
+    f"results-{_STEP}.json",
     LOCK,
 )
 
