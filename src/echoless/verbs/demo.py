@@ -1,4 +1,4 @@
-"""What does `demo` do? The main job on a fresh machine: pretrain a plain and a faded encoder, and compare them.
+"""What does `demo` do? It pretrains plain and faded encoders side by side on a fresh machine, and compares them.
 
 The second half, which needs torch, is in `demonstration.py`.
 """
@@ -15,7 +15,7 @@ from echoless.verbs.signature import signature_of
 
 @signature_of(DemoOptions)
 def demo(options: DemoOptions, say: Callable[[str], None] = print) -> dict[str, list[Metric]]:
-    """Returns the metrics of the runs "plain" and "faded", which differ in alpha_min alone."""
+    """Returns the metrics of every run by its name: "plain-0", "faded-0", ... Runs of a seed differ in alpha_min."""
     require_folder(options.out)
 
     from echoless.verbs.demonstration import run_demo
