@@ -150,14 +150,15 @@ def _rarity(mutant: Mutant, source: bytes, function: str, lines: Lines) -> dict[
 
 def unmeasured(mutant: Mutant, function: str, lines: Lines, root: Path) -> list[str]:
     """Tests that are not in the map, chosen by name. Those come first that name the changed function, then those of
-    files that import the module, that are called after it, and that lie in the folder of its package."""
+    files that name it, that import the module, that are called after it, and that lie in the folder of its package."""
     module, stem = f"echoless.{mutant.file.removesuffix('.py').replace('/', '.')}", Path(mutant.file).stem
     outermost = re.compile(rf"\b{function.split('.')[0]}\b") if function else None
     measured = {test.split("[")[0] for test in lines.seconds}
     found = []
     for path in sorted((root / "tests").rglob("test_*.py")):
         text = path.read_text()
-        near = (module in text, stem in path.stem, path.parent.name == mutant.package)
+        named_here = outermost is not None and outermost.search(text) is not None
+        near = (named_here, module in text, stem in path.stem, path.parent.name == mutant.package)
         for node in ast.parse(text).body if any(near) else ():
             test = f"{path.relative_to(root)}::{getattr(node, 'name', '')}"
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and test not in measured:
