@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from echoless.data import jpeg
-from echoless.data.decode import DecodeSettings, Undecodable, decode, to_bits, to_channels
+from echoless.data.decode import DecodeSettings, Undecodable, check_size, decode, to_bits, to_channels
 
 Picture = Callable[..., np.ndarray]
 Encoded = Callable[..., bytes]
@@ -316,3 +316,10 @@ def test_a_decompression_bomb_is_refused_from_its_header(tmp_path: Path, encoded
     print(f"R8 bytes={bomb.stat().st_size} Mpx=177 rss_growth_kB={growth} ms={1000 * float(spent):.1f}")
     assert "13300 x 13300 pixels is more than the limit of 50,000,000" in reason
     assert int(growth) < 50 * 1024
+
+
+def test_the_limit_on_pixels_is_fifty_million_and_an_image_of_just_that_size_passes():
+    assert DecodeSettings().pixel_limit == 50_000_000
+    check_size(100, 200, 20_000)
+    with pytest.raises(Undecodable, match="100 x 201 pixels is more than the limit of 20,000"):
+        check_size(100, 201, 20_000)
