@@ -124,7 +124,7 @@ def _save(
 
 
 def candidates(mutant: Mutant, lines: Lines, sources: dict[str, bytes], root: Path) -> list[str]:
-    """The tests that execute the changed statement, in the order in which they are tried; new ones by name first."""
+    """The tests that execute the changed statement, in the order in which they are tried; new ones by name."""
     source = sources[mutant.file]
     function = _function_at(source, mutant.line)
     if not function:
@@ -135,7 +135,10 @@ def candidates(mutant: Mutant, lines: Lines, sources: dict[str, bytes], root: Pa
     else:  # edited since the map was made
         found = lines.tests(mutant.file, "functions", function)
     rarity = _rarity(mutant, source, function, lines) if function else {}
-    return unmeasured(mutant, function, lines, root) + _in_order(found, mutant, lines, rarity)
+    new = unmeasured(mutant, function, lines, root)
+    known = {test.split("::")[0] for test in lines.seconds}
+    added = [test for test in new if test.split("::")[0] in known]  # to a file that was measured
+    return added + _in_order(found, mutant, lines, rarity) + [test for test in new if test not in added]
 
 
 def _rarity(mutant: Mutant, source: bytes, function: str, lines: Lines) -> dict[str, int]:
@@ -154,7 +157,7 @@ def unmeasured(mutant: Mutant, function: str, lines: Lines, root: Path) -> list[
     module, stem = f"echoless.{mutant.file.removesuffix('.py').replace('/', '.')}", Path(mutant.file).stem
     outermost = re.compile(rf"\b{function.split('.')[0]}\b") if function else None
     measured = {test.split("[")[0] for test in lines.seconds}
-    found = []
+    found: list[tuple[tuple[bool, ...], str]] = []
     for path in sorted((root / "tests").rglob("test_*.py")):
         text = path.read_text()
         named_here = outermost is not None and outermost.search(text) is not None
@@ -163,8 +166,8 @@ def unmeasured(mutant: Mutant, function: str, lines: Lines, root: Path) -> list[
             test = f"{path.relative_to(root)}::{getattr(node, 'name', '')}"
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and test not in measured:
                 named = outermost is not None and outermost.search(ast.unparse(node)) is not None
-                found.append((not named, *(not each for each in near), test))
-    return [entry[-1] for entry in sorted(found)]
+                found.append(((not named, *(not each for each in near)), test))
+    return [test for _, test in sorted(found)]
 
 
 def _tests_of_module_level(mutant: Mutant, lines: Lines, sources: dict[str, bytes]) -> set[str]:
@@ -186,7 +189,8 @@ def _in_order(tests: set[str], mutant: Mutant, lines: Lines, rarity: dict[str, i
     """Tests that take a rare branch first, then fast ones, one case of every parametrised test before the second. The
     package's own tests take turns with the others, because they are the ones that were written for this code."""
     cases: dict[str, int] = defaultdict(int)
-    own, others = [], []
+    own: list[tuple[int, int, float, str]] = []
+    others: list[tuple[int, int, float, str]] = []
     for test in sorted(tests, key=lambda test: (lines.seconds[test], test)):
         function = test.split("[")[0]
         mine = test.startswith(f"tests/{mutant.package}/") or Path(mutant.file).stem in test.split("::")[0]

@@ -27,7 +27,7 @@ from mutants.mutant import Mutant
 WARM = (
     "numpy torch torch.nn.functional torch.distributed PIL.Image pyarrow.parquet safetensors.torch scipy.stats "
     "sklearn.linear_model sklearn.cluster sklearn.metrics torch._dynamo torch.optim.swa_utils torch.nn.parallel "
-    "matplotlib.pyplot transformers diffusers pytest hypothesis tyro rich.console jinja2 threadpoolctl"
+    "pytest hypothesis tyro rich.console jinja2 threadpoolctl"
 )
 
 
@@ -114,9 +114,10 @@ class Tree:
             code, printed = self.run(tests, limit=60 + 3 * expected)
         finally:
             file.write_bytes(source)
-        unnoticed = {0: "survived", 5: "not executed"}  # 5: pytest found that none of the tests is to be run here
-        how = unnoticed.get(code, "timeout") if code in (None, *unnoticed) else next(iter(_failures(printed)), "import")
-        return Outcome(code not in unnoticed, how, len(tests), round(time.monotonic() - started, 1))
+        # 5: none of the tests is one to be run here.
+        known: dict[int | None, str] = {None: "timeout", 0: "survived", 5: "not executed"}
+        how = known.get(code) or next(iter(_failures(printed)), "import")
+        return Outcome(code not in (0, 5), how, len(tests), round(time.monotonic() - started, 1))
 
 
 def _become_pytest(place: Path, words: Sequence[str], printed: Path, folder: Path) -> None:
