@@ -102,7 +102,7 @@ def rare(a):
 """
 
 
-def test_added_tests_come_first_then_those_that_take_a_rare_branch_and_new_files_last(tmp_path):
+def test_new_tests_of_the_function_come_first_then_those_that_take_a_rare_branch(tmp_path):
     (tmp_path / "tests").mkdir()
     for name in ("x", "new"):
         text = f"from echoless.data.x import rare\ndef test_{name}():\n    assert rare(1) == 0\n"
@@ -113,8 +113,9 @@ def test_added_tests_come_first_then_those_that_take_a_rare_branch_and_new_files
     known = {"digest": digest(SOURCE), "lines": {"2": 0, "3": 1, "4": 0}, "functions": {"rare": 0}}
     mutant = next(m for m in mutants_of("data/x.py", SOURCE) if m.rule == "comparison")
     found = candidates(mutant, Lines(seconds, {"data/x.py": known}, sets), {"data/x.py": SOURCE}, tmp_path)
-    assert found[:2] == ["tests/test_x.py::test_x", "tests/test_x.py::test_slow_and_rare"]
-    assert set(found[2:-1]) == set(common) and found[-1] == "tests/test_new.py::test_new"
+    new = ["tests/test_x.py::test_x", "tests/test_new.py::test_new"]
+    assert found[:3] == [*new, "tests/test_x.py::test_slow_and_rare"]
+    assert set(found[3:]) == set(common)
 
 
 def test_the_table_counts_by_package_and_leaves_equivalent_mutants_out(monkeypatch):
