@@ -323,3 +323,13 @@ def test_the_limit_on_pixels_is_fifty_million_and_an_image_of_just_that_size_pas
     check_size(100, 200, 20_000)
     with pytest.raises(Undecodable, match="100 x 201 pixels is more than the limit of 20,000"):
         check_size(100, 201, 20_000)
+
+
+def test_depths_and_grey_are_rounded_to_the_nearest_level():
+    levels = np.arange(2**16, dtype=np.uint16)[None, None]
+    assert np.array_equal(to_bits(levels, 8), np.round(levels / 257).astype(np.uint8))
+    assert np.array_equal(to_bits(to_bits(levels[..., :256].astype(np.uint8), 16), 8), levels[..., :256])
+    assert to_bits(np.full((1, 1, 1), 255, np.uint8), 16) == 65535
+    colours = np.random.default_rng(0).integers(0, 256, (3, 40, 50)).astype(np.uint8)
+    exact = np.tensordot([0.299, 0.587, 0.114], colours.astype(np.float64), axes=1)
+    assert np.abs(to_channels(colours, 1)[0] - exact).max() <= 0.5 + 1e-9
