@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -40,16 +41,20 @@ sys.exit(code)
         ("embed run nowhere --out f.npy", "data 'nowhere' does not exist"),
         ("sweep nowhere --out new", "data 'nowhere' does not exist"),
         ("pretrain empty --out new", "data 'empty' is an empty folder; it must hold images"),
-        ("evaluate nowhere", "nowhere does not exist; allowed: a run, a checkpoint, a snapshot, or an encoder folder"),
-        ("evaluate run --train nowhere", "data 'nowhere' does not exist"),
-        ("embed nowhere shapes --out f.npy", "nowhere does not exist; allowed: a run"),
-        ("finetune nowhere --train shapes --test shapes --out new", "nowhere does not exist; allowed: a run"),
-        ("export nowhere --to hf --out new", "nowhere does not exist; allowed: a run"),
+        ("evaluate nowhere", "nowhere does not exist; give a run"),
+        ("finetune nowhere --train shapes --test shapes --out new", "nowhere does not exist; give a run"),
+        ("export nowhere --to hf --out new", "nowhere does not exist; give a run"),
         ("import nowhere --out new", "nowhere does not exist; give a checkpoint"),
-        ("sample nowhere --out new", "nowhere does not exist; allowed: a run"),
+        ("sample nowhere --out new", "nowhere does not exist; give a run"),
         ("report nowhere --out new.html", "nowhere does not exist or is not a folder"),
         ("serve nowhere", "nowhere is not a folder; give a folder of runs"),
         ("pretrain shapes --out new --time soon", "time is 'soon'; allowed: a time such as 45m, 3h, 1h30m or 2d"),
+        ("evaluate run --train nowhere", "data 'nowhere' does not exist"),
+        ("evaluate nowhere --train shapes", "nowhere does not exist; give a run"),
+        ("embed nowhere shapes --out f.npy", "nowhere does not exist; give a run"),
+        ("demo --out file", "--out is file, which is a file; give a folder"),
+        ("conditioning --out file", "--out is file, which is a file; give a folder"),
+        ("conditioning nowhere --out new", "data 'nowhere' does not exist"),
     ],
 )
 def test_it_is_one_sentence_and_no_heavy_library_is_loaded(words, sentence, tmp_path: Path):
@@ -61,4 +66,19 @@ def test_it_is_one_sentence_and_no_heavy_library_is_loaded(words, sentence, tmp_
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("\n") == 1 and sentence in done.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_world_size_that_is_no_number_is_one_sentence(tmp_path: Path):
+    """Whoever refuses it, it is not the early checks, which must not fall over it."""
+    for words in ("pretrain shapes:8 --out new --recipe demo", "embed nowhere nowhere --out f.npy"):
+        done = subprocess.run(
+            [sys.executable, "-m", "echoless", *words.split()],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            env=os.environ | {"WORLD_SIZE": "x"},
+        )
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+        assert "WORLD_SIZE is 'x' in the environment; allowed: a whole number" in done.stderr
     assert not (tmp_path / "new").exists()

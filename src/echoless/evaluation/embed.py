@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +27,8 @@ from echoless.errors import ConfigError, DataError, RunError
 from echoless.evaluation.encoder import MOST_AT_ONCE, Encoder
 from echoless.evaluation.extract import CHUNK, View, check_channels, chunks
 from echoless.storage import clear_leftovers, write_bytes
-from echoless.storage.atomic import explained
-from echoless.storage.mapped import create_array
+from echoless.storage.atomic import explained, new_file
+from echoless.storage.lock import FileLock
 
 CHUNKS_PER_PART = 16
 IMAGES_PER_PART = CHUNK * CHUNKS_PER_PART
@@ -55,8 +58,7 @@ def embed(
     parts = _parts_folder(encoder, images, out, view, half)
     count = -(-images.usable // IMAGES_PER_PART)
     files = [parts / f"part-{number:06d}.parquet" for number in range(count)]
-    with explained(out):
-        clear_leftovers(out.parent, f".{out.name}")
+    with explained(out), _alone(out) if rank == 0 else nullcontext():
         parts.mkdir(exist_ok=True)
         for number in range(rank, count, world):
             if not _is_whole(files[number]):
@@ -64,11 +66,30 @@ def embed(
             if report is not None:
                 report(min(images.usable, (number + 1) * IMAGES_PER_PART), images.usable)
         wait()
-        rows = _join(files, out, root, dict(about or {})) if rank == 0 else 0
-        if rank == 0:
-            shutil.rmtree(parts)
+        rows = _join(_Joined(files, root, dict(about or {})), out) if rank == 0 else 0
         wait()
     return rows
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Nobody else writes this file meanwhile. When it is there, nothing else is: no parts, also of other images."""
+    lock = FileLock(
+        out.with_name(f".{out.name}.lock"), busy=f"{out} is being written by another process; give another --out"
+    )
+    try:
+        for file in _written(out):
+            clear_leftovers(file.parent, file.name)
+        yield
+        for parts in out.parent.glob(".*.parts-*"):
+            if re.fullmatch(re.escape(f".{out.name}.parts-") + "[0-9a-f]{12}", parts.name):
+                shutil.rmtree(parts)
+    finally:
+        lock.remove()
+
+
+def _written(out: Path) -> list[Path]:
+    return [out, out.with_suffix(".paths.txt")] if out.suffix == ".npy" else [out]
 
 
 def check_target(out: Path, overwrite: bool) -> None:
@@ -79,8 +100,11 @@ def check_target(out: Path, overwrite: bool) -> None:
         out.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(out.parent, os.W_OK):
         raise RunError(f"{out} cannot be written: the folder {out.parent} is read-only")
-    if out.exists() and not overwrite:
-        raise RunError(f"{out} exists; give --overwrite to replace it, or another --out")
+    for file in _written(out):
+        if file.exists() and not overwrite:
+            raise RunError(f"{file} exists; give --overwrite to replace it, or another --out")
+        if file.exists() and not file.is_file():
+            raise RunError(f"{file} cannot be written: it exists and is not a regular file")
 
 
 def _parts_folder(encoder: Encoder, images: Images, out: Path, view: View, half: bool) -> Path:
@@ -132,12 +156,9 @@ def _as_text(path: str) -> str:
 
 
 def _write_part(file: Path, part: pa.Table) -> None:
-    temporary = file.with_suffix(f".tmp-{os.getpid()}")
-    try:
-        pq.write_table(part, temporary)
-        temporary.replace(file)
-    finally:
-        temporary.unlink(missing_ok=True)
+    encoded = io.BytesIO()
+    pq.write_table(part, encoded)
+    write_bytes(file, encoded.getvalue())
 
 
 def _is_whole(file: Path) -> bool:
@@ -148,16 +169,10 @@ def _is_whole(file: Path) -> bool:
         return False
 
 
-def _join(parts: list[Path], out: Path, root: Path | None, about: dict[str, str]) -> int:
-    temporary = out.with_name(f".{out.name}.tmp-{os.getpid()}")
-    try:
-        rows = _JOIN[out.suffix](_Joined(parts, root, about, out), temporary)
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(out)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return rows
+def _join(joined: _Joined, out: Path) -> int:
+    """Returns the number of vectors."""
+    _JOIN[out.suffix](joined, out)
+    return joined.rows
 
 
 @dataclass(frozen=True)
@@ -167,7 +182,10 @@ class _Joined:
     parts: list[Path]
     root: Path | None  # put before every path
     about: dict[str, str]
-    out: Path
+
+    @property
+    def rows(self) -> int:
+        return sum(pq.ParquetFile(part).metadata.num_rows for part in self.parts)
 
     @property
     def schema(self) -> pa.Schema:
@@ -184,43 +202,39 @@ class _Joined:
             yield table.replace_schema_metadata(self.schema.metadata)
 
 
-def _join_parquet(joined: _Joined, temporary: Path) -> int:
-    rows = 0
-    with pq.ParquetWriter(temporary, joined.schema) as writer:
+def _join_parquet(joined: _Joined, out: Path) -> None:
+    with new_file(out) as file, pq.ParquetWriter(file, joined.schema) as writer:
         for table in joined.tables():
             writer.write_table(table)
-            rows += len(table)
-    return rows
 
 
-def _join_csv(joined: _Joined, temporary: Path) -> int:
+def _join_csv(joined: _Joined, out: Path) -> None:
     """path, the corner of a tile, label where it is known, and one column per dimension."""
-    rows, known = 0, [name for name in ("path", "x", "y", "label") if name in joined.schema.names]
-    with temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
+    known = [name for name in ("path", "x", "y", "label") if name in joined.schema.names]
+    with new_file(out) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+        writer = csv.writer(text)
         writer.writerow([*known, *(f"f{i}" for i in range(joined.schema.field("feature").type.list_size))])
         for table in joined.tables():
             columns = [table[name].to_pylist() for name in (*known, "feature")]
             writer.writerows([*words, *(f"{value:.9g}" for value in vector)] for *words, vector in zip(*columns))
-            rows += len(table)
-    return rows
+        text.detach()  # the file is forced to the disk before it is closed
 
 
-def _join_npy(joined: _Joined, temporary: Path) -> int:
-    rows = sum(pq.ParquetFile(part).metadata.num_rows for part in joined.parts)
+def _join_npy(joined: _Joined, out: Path) -> None:
+    out, names = _written(out)
     feature = joined.schema.field("feature").type
-    shape, kind = (rows, feature.list_size), feature.value_type.to_pandas_dtype()
-    target = create_array(temporary, kind, shape)
-    paths, done = [], 0
-    for table in joined.tables():
-        column = table["feature"].combine_chunks()
-        target[done : done + len(table)] = column.flatten().to_numpy(zero_copy_only=False).reshape(len(table), -1)
-        paths += _names(table)
-        done += len(table)
-    target.flush()  # type: ignore[attr-defined]
-    lines = [path.replace("\\", "\\\\").replace("\n", "\\n") for path in paths]  # one line each, whatever its name
-    write_bytes(joined.out.with_suffix(".paths.txt"), "".join(f"{line}\n" for line in lines).encode())
-    return rows
+    described = np.lib.format.header_data_from_array_1_0(np.empty(0, feature.value_type.to_pandas_dtype()))
+    with new_file(out) as vectors, new_file(names) as paths:
+        np.lib.format.write_array_header_1_0(vectors, described | {"shape": (joined.rows, feature.list_size)})
+        for table in joined.tables():
+            vectors.write(table["feature"].combine_chunks().flatten().to_numpy(zero_copy_only=False).data)
+            for path in _names(table):  # one line for each, whatever its name
+                paths.write(path.replace("\\", "\\\\").replace("\n", "\\n").encode() + b"\n")
+        for file in (vectors, paths):
+            file.flush()
+            os.fsync(file.fileno())
+        out.unlink(missing_ok=True)  # an old array beside new paths would be read as theirs
 
 
 def _names(part: pa.Table) -> list[str]:
@@ -229,4 +243,4 @@ def _names(part: pa.Table) -> list[str]:
     return [",".join(map(str, row)) for row in zip(*columns)]
 
 
-_JOIN: dict[str, Callable[[_Joined, Path], int]] = {".parquet": _join_parquet, ".npy": _join_npy, ".csv": _join_csv}
+_JOIN: dict[str, Callable[[_Joined, Path], None]] = {".parquet": _join_parquet, ".npy": _join_npy, ".csv": _join_csv}

@@ -24,7 +24,7 @@ from echoless.reports.learned import heat_maps, learned_figures
 from echoless.reports.payload import PICTURE_BUDGET, data_uri, maps_of, shrink_to_budget
 from echoless.reports.summary import summarise
 from echoless.reports.verdicts import Verdict, judge
-from echoless.storage import write_bytes
+from echoless.storage import clear_leftovers, write_bytes
 from echoless.storage.atomic import explained
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def report(runs: Sequence[str | Path], out: str | Path) -> Page:
         raise ConfigError(f"out is {str(out)!r}; allowed: a file whose name ends in .html")
     with explained(out):
         out.parent.mkdir(parents=True, exist_ok=True)
+    clear_leftovers(out.parent, out.name)
     write_bytes(out, render(collect_all([Path(run) for run in runs])).encode(errors="backslashreplace"))
     return Page(out)
 

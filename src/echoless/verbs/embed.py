@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from echoless.config.options import EmbedOptions
 from echoless.errors import ConfigError
-from echoless.verbs.early import require_data, require_model
+from echoless.verbs.early import require_data, require_encoder
 from echoless.verbs.signature import signature_of
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 @signature_of(EmbedOptions)
 def embed(options: EmbedOptions) -> int:
     """Returns the number of vectors."""
+    require_encoder(options.run)
     require_data(options.data)
-    require_model(options.run)
 
     from echoless.evaluation import embed as embedding
     from echoless.evaluation.extract import View

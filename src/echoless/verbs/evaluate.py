@@ -1,4 +1,4 @@
-"""What does `evaluate` do? Refuse what is plainly wrong, then measure.
+"""What does `evaluate` do? Refuse what cannot be measured, then measure.
 
 The second half, which needs torch, is in `evaluating.py`.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from echoless.config.metrics import Metrics
 from echoless.config.options import EvaluateOptions
-from echoless.verbs.early import require_data, require_model, require_test_of
+from echoless.verbs.early import require_data, require_encoder, require_test_of
 from echoless.verbs.signature import signature_of
 
 
@@ -17,8 +17,8 @@ from echoless.verbs.signature import signature_of
 def evaluate(options: EvaluateOptions, say: Callable[[str], None] = print) -> Metrics:
     """Returns every number with its protocol; they are also added to RUN/results.json."""
     require_test_of(options.test_labels, options.test)
+    require_encoder(options.run)
     require_data(options.train, options.test)
-    require_model(options.run)
 
     from echoless.verbs.evaluating import run_evaluation
 

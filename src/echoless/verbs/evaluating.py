@@ -1,8 +1,9 @@
-"""How does `evaluate` go from a run to a table of numbers with protocols?"""
+"""How does `evaluate` go from a run to a table of numbers with protocols? The half of the verb that needs torch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,12 @@ from echoless.evaluation.snapshots import check_snapshots, measure_snapshots
 from echoless.reports.datasheet import show_data
 from echoless.runs import RunFolder
 from echoless.runtime import choose_device
+from echoless.storage.atomic import can_write
 
 Say = Callable[[str], None]
 
 
-def run_evaluation(options: EvaluateOptions, say: Say = print) -> Metrics:
-    """Every number with its protocol; they are also added to RUN/results.json."""
+def run_evaluation(options: EvaluateOptions, say: Say) -> Metrics:
     evaluation = _prepare(options, say)
     measured = _allowed(evaluation)
     _check(evaluation, measured)
@@ -44,10 +45,10 @@ def run_evaluation(options: EvaluateOptions, say: Say = print) -> Metrics:
     for found in _parts(evaluation, measured, open_others(evaluation, measured)):
         part = evaluation.with_sets(found)
         metrics += part
-        if evaluation.run is not None:  # part by part, so that little is lost when the rest is interrupted
-            RunFolder(evaluation.run).add_results([metric.to_json() for metric in part])
-    if evaluation.run is not None:
-        _show_own_images(RunFolder(evaluation.run), evaluation)
+        if evaluation.home is not None:  # part by part, so that little is lost when the rest is interrupted
+            RunFolder(evaluation.home).add_results([metric.to_json() for metric in part])
+    if evaluation.home is not None:
+        _show_own_images(RunFolder(evaluation.home), evaluation)
     return metrics
 
 
@@ -93,7 +94,6 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
         align_classes(train, test)
         if warning := overlap_warning(train, test):
             say(warning)
-    cache = (run or default_cache_dir()) / "features" if options.cache else None
     sets = describe_sets(train, test, (data, str(options.test)))
     named = describe_labels(train, test)
 
@@ -103,7 +103,11 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
         images.leave_out(train.excluded)
         return images
 
-    return Evaluation(encoder, train, test, options, run, cache, say, sets, named, originals)
+    evaluation = Evaluation(encoder, train, test, options, run, None, say, sets, named, originals)
+    if run is not None and evaluation.home is None:
+        say(f"{run} is read-only: the numbers are printed, and not kept in it")
+    cache = (evaluation.home or default_cache_dir()) / "features"
+    return replace(evaluation, cache=cache if options.cache and can_write(cache) else None)
 
 
 def _data_of(run: Path) -> tuple[str, AnyPath | None, int | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from echoless.config.options import ExportOptions
-from echoless.verbs.early import require_model
+from echoless.verbs.early import require_encoder
 from echoless.verbs.signature import signature_of
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @signature_of(ExportOptions)
 def export(options: ExportOptions) -> ExportReport:
     """Returns what was written, and how far it is from the original; `print` it."""
-    require_model(options.run, names=False)
+    require_encoder(options.run)
 
     from echoless.exchange import export_encoder
 
