@@ -23,7 +23,7 @@ def rankme(value: float) -> Metric:
         (
             [linear(0.5), linear(0.3, "raw pixels"), linear(0.2, "untrained"), rankme(30.0)],
             "is 50.00 %: it beats raw pixels (30.00 %) and it beats untrained (20.00 %). They use about 30 directions",
-            "Use them: embed RUN DATA",
+            "Use them: echoless embed RUN DATA",
             "good",
         ),
         (

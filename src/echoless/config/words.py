@@ -58,14 +58,17 @@ def _against(main: Metric, others: dict[str, Metric], rank: Metric | None, run: 
     healthy = f" {_healthy(rank)}" if rank is not None else ""
     order = [_order(main, other) for other in others.values()]
     if order and min(order) < 0:
-        more = f"Train longer (--time, or --resume with more --max-steps), and try evaluate {run} --layers all."
+        more = (
+            f"Train longer (--time, or --resume with more --max-steps), and try echoless evaluate {run} --layers all."
+        )
         return Words(verdict + healthy, more, "warning")
     if order and min(order) == 0:
-        more = f"Train longer or label more images; other layers may be better: evaluate {run} --layers all."
+        more = f"Train longer or label more images; other layers may be better: echoless evaluate {run} --layers all."
         return Words(verdict + healthy, more, "neutral")
     more = (
-        f"Use them: embed {run} DATA --out features.parquet; a middle layer may be better: evaluate {run} --layers all."
+        f"Use them: echoless embed {run} DATA --out features.parquet. A middle layer may be better: echoless evaluate "
     )
+    more += f"{run} --layers all."
     return Words(verdict + healthy, more, "good")
 
 
