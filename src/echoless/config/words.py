@@ -66,9 +66,9 @@ def _against(main: Metric, others: dict[str, Metric], rank: Metric | None, run: 
         more = f"Train longer or label more images; other layers may be better: echoless evaluate {run} --layers all."
         return Words(verdict + healthy, more, "neutral")
     more = (
-        f"Use them: echoless embed {run} DATA --out features.parquet. A middle layer may be better: echoless evaluate "
+        f"Use them: echoless embed {run} DATA --out features.parquet. A middle layer may be better: "
+        f"echoless evaluate {run} --layers all."
     )
-    more += f"{run} --layers all."
     return Words(verdict + healthy, more, "good")
 
 

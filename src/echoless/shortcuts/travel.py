@@ -28,8 +28,8 @@ def attach_record(model: nn.Module, report: FadeReport) -> None:
     device = next((tensor.device for tensor in model.parameters()), None)
     model.register_buffer(BUFFER, torch.frombuffer(bytearray(_encoded(record)), dtype=torch.uint8).to(device))
     model.register_load_state_dict_pre_hook(_refuse_other_alphas)
-    if _has_writable_config(model):
-        model.config.faded_shortcuts = record
+    if (config := _writable_config(model)) is not None:
+        setattr(config, CONFIG_ENTRY, record)
 
 
 def detach_record(model: nn.Module) -> None:
@@ -39,8 +39,8 @@ def detach_record(model: nn.Module) -> None:
     hooks: dict[int, Any] = model._load_state_dict_pre_hooks
     for key in [key for key, hook in hooks.items() if getattr(hook, "hook", hook) is _refuse_other_alphas]:
         del hooks[key]
-    if _has_writable_config(model) and hasattr(model.config, CONFIG_ENTRY):
-        del model.config.faded_shortcuts
+    if hasattr(config := _writable_config(model), CONFIG_ENTRY):
+        delattr(config, CONFIG_ENTRY)
 
 
 def record_in(model: nn.Module) -> Saved:
@@ -64,10 +64,10 @@ def _decoded(entry: Tensor) -> str:
     return bytes(entry.detach().cpu().to(torch.uint8).tolist()).decode(errors="replace")
 
 
-def _has_writable_config(model: nn.Module) -> bool:
-    """A config of transformers, recognised by what it can do: the library is never imported here."""
+def _writable_config(model: nn.Module) -> Any:
+    """A config of transformers, recognised by what it can do: the library is never imported here. Else None."""
     config = getattr(model, "config", None)
-    return hasattr(config, "to_json_string") and hasattr(config, "__dict__")
+    return config if hasattr(config, "to_json_string") and hasattr(config, "__dict__") else None
 
 
 def _refuse_other_alphas(
