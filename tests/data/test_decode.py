@@ -12,10 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 from PIL import Image
 
 from echoless.data import jpeg
-from echoless.data.decode import DecodeSettings, Undecodable, decode, to_bits, to_channels
+from echoless.data.decode import DecodeSettings, Undecodable, check_size, decode, to_bits, to_channels
+from echoless.data.resizing import Fit
 
 Picture = Callable[..., np.ndarray]
 Encoded = Callable[..., bytes]
@@ -64,7 +67,7 @@ def test_a_jpeg_is_what_pillow_makes_of_it(channels: int, options: dict, picture
     for height, width in ((40, 48), (1, 7), (300, 290)):
         data = encoded(picture(1, height, width, channels), "JPEG", quality=90, **options)
         reference = np.asarray(Image.open(io.BytesIO(data))).reshape(height, width, channels).transpose(2, 0, 1)
-        assert np.array_equal(decode(data, DecodeSettings(short_side=400)), reference)
+        assert np.array_equal(decode(data, AS_IS), reference)
 
 
 @pytest.mark.parametrize("format", ["PNG", "TIFF"])
@@ -255,15 +258,35 @@ def test_a_jpeg_that_says_two_sizes_gets_the_memory_of_the_checked_one(picture: 
     assert jpeg.decode_plain_jpeg(large, "RGB", (100, 100)) is None or jpeg.simplejpeg is None
 
 
-def test_large_images_are_kept_at_a_short_side_of_256(picture: Picture, encoded: Encoded) -> None:
-    image = picture(8, 700, 900)
-    for format, options in (("JPEG", {"quality": 95}), ("PNG", {})):
-        pixels = decode(encoded(image, format, **options), AS_IS)
-        assert pixels.shape == (3, 256, 329)
-        reference = np.asarray(Image.fromarray(image).resize((329, 256), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
-        assert np.abs(pixels.astype(int) - reference).mean() < 2
-    wide = decode(encoded(picture(8, 300, 280, 1, np.uint16)), DecodeSettings(short_side=140))
+@pytest.mark.parametrize("format", ["JPEG", "PNG"])
+def test_large_images_are_reduced_by_torch_and_never_enlarged(format: str, picture: Picture, encoded: Encoded) -> None:
+    """The reference is torch's antialiased bicubic filter on the pixels that Pillow decodes."""
+    data = encoded(picture(8, 700, 900), format)
+    whole = torch.from_numpy(np.asarray(Image.open(io.BytesIO(data))).copy()).permute(2, 0, 1)[None]
+    expected = F.interpolate(whole, size=(256, 329), mode="bicubic", antialias=True)[0]
+    assert np.array_equal(decode(data, DecodeSettings(reduction=Fit("cover", (256, 256)))), expected)
+    assert decode(data, AS_IS).shape == (3, 700, 900)
+    assert decode(data, DecodeSettings(reduction=Fit("cover", (701, 256)))).shape == (3, 700, 900)
+    wide = decode(encoded(picture(8, 300, 280, 1, np.uint16)), DecodeSettings(reduction=Fit("cover", (140, 140))))
     assert wide.shape == (1, 150, 140) and wide.dtype == np.uint16
+
+
+def test_no_crop_can_tell_a_jpeg_decoded_at_half_size(picture: Picture, encoded: Encoded) -> None:
+    """Only where three times what is kept is left: the difference is of the order of one grey level."""
+    data = encoded(picture(8, 1600, 1800), "JPEG", quality=95)
+    settings = DecodeSettings(reduction=Fit("cover", (256, 256)))
+    drafted, whole = decode(data, settings), settings.reduction(decode(data, AS_IS))
+    levels = np.abs(drafted.astype(int) - whole)
+    print(f"JPEG at half size, then reduced: {levels.mean():.3f} levels on average, at most {levels.max()}")
+    assert drafted.shape == whole.shape == (3, 256, 288) and levels.mean() < 0.5 and levels.max() <= 3
+
+
+def test_runs_of_earlier_versions_get_the_pixels_they_had(picture: Picture, encoded: Encoded) -> None:
+    """A short side of 256 by Pillow's bilinear filter."""
+    image = picture(8, 400, 700)
+    pixels = decode(encoded(image), DecodeSettings(reduction=Fit("short", (256, 256), "bilinear")))
+    reference = Image.fromarray(image).resize((448, 256), Image.Resampling.BILINEAR)
+    assert np.array_equal(pixels, np.asarray(reference).transpose(2, 0, 1))
 
 
 def test_channels_and_depth_convert_as_pillow_does(picture: Picture) -> None:
@@ -316,3 +339,20 @@ def test_a_decompression_bomb_is_refused_from_its_header(tmp_path: Path, encoded
     print(f"R8 bytes={bomb.stat().st_size} Mpx=177 rss_growth_kB={growth} ms={1000 * float(spent):.1f}")
     assert "13300 x 13300 pixels is more than the limit of 50,000,000" in reason
     assert int(growth) < 50 * 1024
+
+
+def test_the_limit_on_pixels_is_fifty_million_and_an_image_of_just_that_size_passes():
+    assert DecodeSettings().pixel_limit == 50_000_000
+    check_size(100, 200, 20_000)
+    with pytest.raises(Undecodable, match="100 x 201 pixels is more than the limit of 20,000"):
+        check_size(100, 201, 20_000)
+
+
+def test_depths_and_grey_are_rounded_to_the_nearest_level():
+    levels = np.arange(2**16, dtype=np.uint16)[None, None]
+    assert np.array_equal(to_bits(levels, 8), np.round(levels / 257).astype(np.uint8))
+    assert np.array_equal(to_bits(to_bits(levels[..., :256].astype(np.uint8), 16), 8), levels[..., :256])
+    assert to_bits(np.full((1, 1, 1), 255, np.uint8), 16) == 65535
+    colours = np.random.default_rng(0).integers(0, 256, (3, 40, 50)).astype(np.uint8)
+    exact = np.tensordot([0.299, 0.587, 0.114], colours.astype(np.float64), axes=1)
+    assert np.abs(to_channels(colours, 1)[0] - exact).max() <= 0.5 + 1e-9
