@@ -125,9 +125,10 @@ class Images:
 
     def _record(self, samples: list[BadSample]) -> None:
         with self._lock:
-            new = [sample for sample in samples if sample.index not in self._bad_ids]
-            self.bad.extend(new)
-            self._bad_ids.update(sample.index for sample in new)
+            # By index: a batch larger than the set asks for the same image twice.
+            new = {sample.index: sample for sample in samples if sample.index not in self._bad_ids}
+            self.bad.extend(new.values())
+            self._bad_ids.update(new)
         if new:
             self._refuse_if_too_bad()
 
