@@ -13,7 +13,8 @@ from echoless.config.options import ConditioningOptions
 from echoless.evaluation.jacobians import attention_diagonality, jacobian_condition
 from echoless.measures import diagonal_attention, extreme_singular_values, lanczos_singular_values
 from echoless.shortcuts import fade
-from echoless.verbs.conditioning import MODELS, build, conditioning
+from echoless.verbs.conditioning import conditioning
+from echoless.verbs.jacobians import MODELS, build
 
 
 def seeded(seed: int = 0) -> torch.Generator:

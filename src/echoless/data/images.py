@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from echoless.data.resample import Array
+from echoless.data.resizing import Fit
 from echoless.errors import DataError
 
 
@@ -70,6 +71,10 @@ class Images:
     bad: list[BadSample] = field(default_factory=list)
     max_bad_fraction: float = 0.01
     cache_note: str = ""  # one sentence: what became of the cache, and why
+    file_shape: tuple[int, int] | None = None  # height and width of the typical file; None: those of the images
+    reduction: Fit | None = None  # how larger files were made smaller; None: they were not
+    corners_N2: Array | None = None  # x and y of each tile in its file; None: whole images
+    files: int | None = None  # how many files the tiles are of
     mask_of: Callable[[int], Array] | None = None
 
     def __post_init__(self) -> None:
@@ -80,6 +85,12 @@ class Images:
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    @property
+    def typical_size(self) -> tuple[int, int]:
+        """Height and width of the typical file, or tile."""
+        own = (self.shape.height, self.shape.width)
+        return own if self.file_shape is None or self.corners_N2 is not None else self.file_shape
 
     @property
     def usable(self) -> int:

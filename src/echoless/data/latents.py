@@ -16,9 +16,9 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from uuid import uuid4
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,8 +30,10 @@ from echoless.data.images import Images
 from echoless.data.loader import Batch, evaluation_batches, timed
 from echoless.data.order import batch_indices, rank_slice
 from echoless.data.resample import Array
+from echoless.data.resizing import DIFFUSION, LARGE, Framing
 from echoless.errors import DataError
 from echoless.randomness import generator_for
+from echoless.storage.atomic import clear_leftovers, temporary_beside
 from echoless.storage.mapped import reserve
 
 Encode = Callable[[Tensor], tuple[Tensor, Tensor]]  # images in [-1, 1] -> mean and std of their latents
@@ -99,7 +101,8 @@ def cached_latents(
 ) -> Latents:
     """From the disk if they are there and whole, else encoded now, once."""
     words = ["latents-2", images.fingerprint, config.fingerprint, repr(config.image_size), str(images.shape.channels)]
-    words.append(repr(sorted(images.excluded)))
+    framing = _framing(images)
+    words += [repr(sorted(images.excluded)), *([repr((framing, images.reduction))] if framing.every else [])]
     folder = root / f"latents-{hashlib.sha256(chr(0).join(words).encode()).hexdigest()[:32]}"
     moments = _read(folder, len(images), shape)
     if moments is None:
@@ -114,7 +117,8 @@ def _encoded(
     images: Images, config: LatentConfig, encode: Encode, progress: Callable[[int, int], None] | None
 ) -> Iterator[tuple[Tensor, Array]]:
     half, done = (0.5,) * images.shape.channels, 0
-    for batch in evaluation_batches(images, size=config.image_size, batch_size=32, mean=half, std=half):
+    how: dict[str, Any] = {"size": config.image_size, "mean": half, "std": half, "framing": _framing(images)}
+    for batch in evaluation_batches(images, batch_size=32, **how):
         faces = [*encode(batch.images_BCHW), *encode(batch.images_BCHW.flip(-1))]
         yield batch.ids_B, torch.stack(faces, dim=1).float().numpy()
         done += len(batch.ids_B)
@@ -122,12 +126,17 @@ def _encoded(
             progress(done, images.usable)
 
 
+def _framing(images: Images) -> Framing:
+    """ADM's centre crop of large images, as published latents have it; small ones are used whole."""
+    return replace(DIFFUSION, every=min(images.typical_size) > LARGE)
+
+
 def _write(folder: Path, encoded: Iterable[tuple[Tensor, Array]], shape: tuple[int, ...], images: Images) -> None:
     """Beside its place, then renamed. Of two that build at once, the second throws its copy away."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    building = folder.with_name(f".{folder.name}.{uuid4().hex}")
-    building.mkdir()
+    building = temporary_beside(folder)
+    clear_leftovers(folder.parent, folder.name)  # of a killed builder, as large as the latents
     try:
+        building.mkdir(parents=True)
         with (building / "moments.bin").open("wb") as file:
             reserve(file.fileno(), math.prod(shape) * 4)
         moments = np.memmap(building / "moments.bin", np.float32, "r+", shape=shape)

@@ -48,13 +48,17 @@ def check_dense(evaluation: Evaluation) -> None:
 def measure_tokencut(source: FeatureSource) -> list[Metric]:
     encoder, layer = _patches(source)
     options, images = source.evaluation.options, source.evaluation.test_or_train
-    return list(tokencut(encoder, images, layer=layer, count=options.images, seed=options.seed, **source.protocol))
+    return list(
+        tokencut(encoder, images, layer=layer, count=options.images, seed=options.seed, **source.dense_protocol)
+    )
 
 
 def measure_segprobe(source: FeatureSource) -> list[Metric]:
     encoder, layer = _patches(source)
     options, train, test = source.evaluation.options, source.evaluation.train, source.evaluation.test
-    return [segprobe(encoder, train, test, layer=layer, count=options.images, seed=options.seed, **source.protocol)]
+    return [
+        segprobe(encoder, train, test, layer=layer, count=options.images, seed=options.seed, **source.dense_protocol)
+    ]
 
 
 def _patches(source: FeatureSource) -> tuple[Encoder, str]:

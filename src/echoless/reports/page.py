@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import echoless
 from echoless.config.metrics import Metric, describe, info_of, interval_text, number
 from echoless.errors import ConfigError
+from echoless.reports.blocks import accuracy_by_block
 from echoless.reports.charts import COLOURS, DRAWN
 from echoless.reports.collect import Picture, RunData, collect_all
 from echoless.reports.compare import ComparedMetric, Group, compare, differing_settings, groups_of, short_name
@@ -22,7 +23,7 @@ from echoless.reports.figures import alpha_figures, training_figures
 from echoless.reports.learned import heat_maps, learned_figures
 from echoless.reports.payload import PICTURE_BUDGET, data_uri, maps_of, shrink_to_budget
 from echoless.reports.verdicts import Verdict, judge
-from echoless.storage import write_bytes
+from echoless.storage import clear_leftovers, write_bytes
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -57,6 +58,7 @@ def report(runs: Sequence[str | Path], out: str | Path) -> Page:
         raise ConfigError("no run is given; give one run folder or more")
     if out.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"out is {str(out)!r}; allowed: a file whose name ends in .html")
+    clear_leftovers(out.parent, out.name)
     write_bytes(out, render(collect_all([Path(run) for run in runs])).encode(errors="backslashreplace"))
     return Page(out)
 
@@ -74,6 +76,7 @@ def page_values(runs: Sequence[RunData]) -> dict[str, Any]:
         "title": runs[0].name if len(runs) == 1 else f"{len(runs)} runs compared",
         "runs": [_run(run, place, verdicts[place]) for place, run in enumerate(runs)],
         "groups": groups,
+        "by_block": accuracy_by_block(groups),
         "seeds_note": _seeds_note(groups),
         "rows": [_comparison_row(row, groups) for row in compare(groups)] if len(groups) > 1 else [],
         "differing": [(short_name(name), values) for name, values in differing_settings(runs)] if len(runs) > 1 else [],

@@ -26,8 +26,10 @@ from echoless.sweeps.tabulate import aligned, collect, table, write_csv
 from echoless.sweeps.trials import Ledger, Outcome, is_done, require_same_training
 
 PLAN = "sweep.json"
+LINE_SECONDS = 60.0  # between lines of progress where there is no terminal
 MOST_ON_A_PAGE = 30  # runs; a page of more is neither small nor legible
 Say = Callable[[str], None]
+Sets = Mapping[str, str]  # "data" and "test": a hash of the images and of their labels
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,8 @@ class SweepResult:
 def run_sweep(options: SweepOptions, say: Say) -> SweepResult:
     out = Path(options.out)
     experiment = plan(options)
-    if not options.print:
-        _read_data_once(options)
-    lock = prepare_folder(experiment, out)
+    sets = None if options.print else _read_data_once(options)
+    lock = prepare_folder(experiment, out, sets)
     try:
         if options.print:
             for line in command_lines(experiment, out):
@@ -63,15 +64,22 @@ def plan(options: SweepOptions) -> Experiment:
     return grid(data, options) if options.paper is None else paper(options.paper, data, options)
 
 
-def _read_data_once(options: SweepOptions) -> None:
+def _read_data_once(options: SweepOptions) -> Sets:
     """Refuses unreadable data once, before any run; the decoded images are cached for all runs."""
-    for data, labels in ((options.data, options.labels), (options.test, options.test_labels)):
+    given = {"data": (options.data, options.labels), "test": (options.test, options.test_labels)}
+    sets = {}
+    for name, (data, labels) in given.items():
         if data is not None:
-            read_images(str(data), str(labels) if labels else None)
+            images = read_images(str(data), str(labels) if labels else None)
+            sets[name] = f"{images.fingerprint[:16]}-{images.label_fingerprint[:16]}"
+    return sets
 
 
-def prepare_folder(experiment: Experiment, out: Path) -> FileLock:
-    """Creates OUT, or checks that it holds the same sweep, and locks it."""
+def prepare_folder(experiment: Experiment, out: Path, sets: Sets | None = None) -> FileLock:
+    """Creates OUT, or checks that it holds the same sweep of the same images, and locks it.
+
+    Without `sets`, for commands that are only printed, the plan of an earlier sweep stays.
+    """
     with explained(out):
         if out.is_dir() and any(out.iterdir()) and not (out / PLAN).is_file():
             raise RunError(f"{out} is not empty and holds no sweep; give --out a new folder")
@@ -82,13 +90,25 @@ def prepare_folder(experiment: Experiment, out: Path) -> FileLock:
     try:
         for trial in experiment.trials:
             require_same_training(out, trial)
+        _require_same_sets(out, sets or {})
         for folder in (out, out / "logs"):
             clear_leftovers(folder)
-        write_json(out / PLAN, plan_as_json(experiment))
+        if sets is not None or not (out / PLAN).is_file():
+            write_json(out / PLAN, plan_as_json(experiment) | {"sets": sets or {}})
     except BaseException:
         lock.release()
         raise
     return lock
+
+
+def _require_same_sets(out: Path, sets: Sets) -> None:
+    """Runs that are done are not measured again: images or labels that were replaced since would go unnoticed."""
+    recorded = read_json_object(out / PLAN).get("sets") if (out / PLAN).is_file() else None
+    for name, found in sets.items():
+        if isinstance(recorded, dict) and recorded.get(name, found) != found:
+            raise RunError(
+                f"the images or labels of {name} are not those with which the sweep in {out} began; give another --out"
+            )
 
 
 def plan_as_json(experiment: Experiment) -> dict[str, Any]:
@@ -150,12 +170,11 @@ def _run_all(
     total, to_go = len(experiment.trials), list(left)
     failed: list[str] = []
     stopped = False
-    with Progress("sweep", total, "runs") as progress:
+    with Progress("sweep", total, "runs", every=LINE_SECONDS) as progress:
         progress.begin(total - len(left))
 
         def watch(last_words: Mapping[str, str]) -> None:
-            if progress.stream.isatty():
-                progress.show(total - len(to_go), "; ".join(f"{name}: {said}" for name, said in last_words.items()))
+            progress.show(total - len(to_go), "; ".join(f"{name}: {said}" for name, said in last_words.items()))
 
         for trial, outcome in run_trials(left, out, jobs, stop, watch):
             if outcome.state == "stopped":
@@ -179,7 +198,9 @@ def _outcome_line(trial: Trial, out: Path, outcome: Outcome, rest: Sequence[Tria
 def _compare(result: SweepResult, out: Path, say: Say) -> SweepResult:
     found = collect(result.experiment, out)
     write_csv(out / "sweep.csv", result.experiment, found)
-    say(f"\n{table(result.experiment, found)}\n\nall numbers: {out / 'sweep.csv'}; the plan: {out / PLAN}")
+    concluded = [line for conclude in result.experiment.conclusions for line in conclude(result.experiment, found, out)]
+    say("\n".join(["", table(result.experiment, found), *concluded]))
+    say(f"\nall numbers: {out / 'sweep.csv'}; the plan: {out / PLAN}")
     say(_page(result.experiment, out))
     if result.failed:
         say(f"{len(result.failed)} of {len(result.experiment.trials)} runs failed; the same command tries them again")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from echoless.config.options import EmbedOptions
-from echoless.verbs.early import require_data
+from echoless.verbs.early import require_data, require_encoder
 from echoless.verbs.signature import signature_of
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 @signature_of(EmbedOptions)
 def embed(options: EmbedOptions) -> int:
     """Returns the number of vectors."""
+    require_encoder(options.run)
     require_data(options.data)
 
     from echoless.evaluation import embed as embedding
@@ -36,7 +37,7 @@ def embed(options: EmbedOptions) -> int:
                 encoder,
                 images,
                 out,
-                view=View(layer, options.pooling),
+                view=View(layer, options.pooling or encoder.default_pooling),
                 half=options.dtype == "fp16",
                 overwrite=options.overwrite,
                 rank=team.rank,
@@ -65,6 +66,8 @@ def _read(options: EmbedOptions, encoder: Encoder, *, leads: bool) -> Images:
             options.data,
             labels=Path(options.labels) if options.labels else None,
             channels=encoder.converted_channels,
+            reduction=encoder.reduction,
+            tiles=options.tiles,
             progress=show if leads else None,
             say=reading.say if leads else None,
         )
