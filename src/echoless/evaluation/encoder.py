@@ -117,8 +117,9 @@ class Encoder:
         from echoless.evaluation.extract import View
 
         given = None if labels is None else Path(labels)
-        how = {"channels": self.converted_channels, "reduction": self.reduction, "tiles": tiles}
-        images = open_images(data, labels=given, **how)
+        images = open_images(
+            data, labels=given, channels=self.converted_channels, reduction=self.reduction, tiles=tiles
+        )
         return embedded(self, images, View(layer or self.default_layer, self.default_pooling))
 
     def pool(self, tokens_BTD: Tensor, pooling: str) -> Tensor:
