@@ -19,6 +19,7 @@ from echoless.config.options import EvaluateOptions
 from echoless.config.selfsupervised import DistillationConfig, InfoNCEConfig
 from echoless.data import open_images
 from echoless.data.resizing import BY_SIZE, Framing
+from echoless.evaluation import augmented
 from echoless.evaluation.context import Evaluation, FeatureSource
 from echoless.evaluation.encoder import from_body
 from echoless.evaluation.extract import View
@@ -86,6 +87,19 @@ def test_a_protocol_names_the_view_of_large_images_alone(tmp_path):
     assert source.dense_protocol["view"] == "resize 16, crop 16, bicubic"
     tiles = replace(photos, train=open_images(tmp_path, cache="off", tiles=140))
     assert FeatureSource(tiles, "trained", source.encoder).protocol["view"] == "resize 16, crop 16, bicubic"
+
+
+def test_the_probe_of_mae_reads_a_batch_in_pieces(monkeypatch):
+    """The same crops, features and labels as the whole batch at once, whatever the size of a piece."""
+    encoder, images = encoder_of(PLAIN), open_images("shapes:20", cache="off")
+    found = []
+    for most in (256, 7):
+        monkeypatch.setattr(augmented, "AT_ONCE", most)
+        crops = augmented._Crops(encoder, images, View("norm", "cls"), batch_size=10, steps=2, seed=3)
+        found.append(list(crops.of_epoch(1)))
+    assert [labels.tolist() for _, labels in found[0]] == [labels.tolist() for _, labels in found[1]]
+    for (whole, _), (pieces, _) in zip(*found, strict=True):
+        torch.testing.assert_close(whole, pieces)
 
 
 SQUARE = {"size": {"height": 48, "width": 48}, "resample": 2, "image_processor_type": "ViTImageProcessor"}

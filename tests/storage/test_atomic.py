@@ -236,3 +236,13 @@ def test_a_deletion_that_is_cut_short_leaves_a_leftover_and_no_half_folder(tmp_p
     assert names(tmp_path) == [temporary_beside(tmp_path / "step").name]
     clear_leftovers(tmp_path)
     assert names(tmp_path) == []
+
+
+def test_a_new_file_is_never_one_that_exists_nor_what_a_link_points_to(tmp_path):
+    """Somebody may plant either between the removal of a leftover and the creation of the file."""
+    (tmp_path / "there").write_text("precious")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for name in ("there", "link"):
+        with pytest.raises(FileExistsError), create_file(tmp_path / name):
+            pass
+    assert (tmp_path / "there").read_text() == "precious" and not (tmp_path / "nowhere").exists()

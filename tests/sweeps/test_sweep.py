@@ -26,7 +26,7 @@ from echoless.sweeps.experiment import Experiment, Quantity, Trial
 from echoless.sweeps.grid import grid
 from echoless.sweeps.local import run_trials, threads_each
 from echoless.sweeps.run import carry_out, prepare_folder, run_sweep
-from echoless.sweeps.trials import Ledger, Outcome, is_done, run_trial
+from echoless.sweeps.trials import Ledger, Outcome, is_done, require_same_training, run_trial
 
 TINY = ["--recipe", "demo", "--batch-size", "8", "--over", "patch_size=16", "--metrics", "rank"]
 
@@ -292,3 +292,27 @@ def test_a_sweep_that_is_killed_leaves_no_process_and_the_same_command_ends_like
         assert (out / name / file).read_bytes() == (tmp_path / "whole" / name / file).read_bytes()
         assert RunFolder(out / name).read_results() == RunFolder(tmp_path / "whole" / name).read_results()
     print("sweep: 2 kills, 1 stop; both encoders and every number equal to those of a sweep that was left alone")
+
+
+def test_a_command_that_fails_was_begun_and_is_not_finished(tmp_path, monkeypatch):
+    """So that the same sweep runs it again, and one with other settings is refused before it does."""
+    (tmp_path / "logs").mkdir()
+    monkeypatch.setattr("echoless.sweeps.trials.run_command", lambda words, log, *_, **__: log.write_text("no") and 1)
+    (trial,) = experiment(("pretrain", "--max-steps", "5"), ("evaluate",), names=("a",)).trials
+    assert run_trial(trial, tmp_path, StopRequest(), lambda said: None).state == "failed"
+    ledger = Ledger(tmp_path, trial)
+    assert ledger.begun == [trial.commands[0]] and ledger.finished == []
+    require_same_training(tmp_path, trial)
+    (other,) = experiment(("pretrain", "--max-steps", "6"), ("evaluate",), names=("a",)).trials
+    with pytest.raises(ConfigError, match=r"was started with --max-steps 5, but this sweep has --max-steps 6"):
+        require_same_training(tmp_path, other)
+
+
+def test_what_was_measured_on_another_run_does_not_count(tmp_path):
+    (tmp_path / "logs").mkdir()
+    (trial,) = experiment(("pretrain", "--seed", "0"), ("evaluate",), names=("a",)).trials
+    for words in trial.commands:
+        Ledger(tmp_path, trial).finish(words, 1.0)
+    assert len(Ledger(tmp_path, trial).finished) == 2
+    (other,) = experiment(("pretrain", "--seed", "1"), ("evaluate",), names=("a",)).trials
+    assert Ledger(tmp_path, other).finished == []
