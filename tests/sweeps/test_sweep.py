@@ -313,6 +313,7 @@ def test_what_was_measured_on_another_run_does_not_count(tmp_path):
     (trial,) = experiment(("pretrain", "--seed", "0"), ("evaluate",), names=("a",)).trials
     for words in trial.commands:
         Ledger(tmp_path, trial).finish(words, 1.0)
-    assert len(Ledger(tmp_path, trial).finished) == 2
+    finished(tmp_path, "a")
+    assert len(Ledger(tmp_path, trial).finished) == 2 and is_done(tmp_path, trial)
     (other,) = experiment(("pretrain", "--seed", "1"), ("evaluate",), names=("a",)).trials
-    assert Ledger(tmp_path, other).finished == []
+    assert Ledger(tmp_path, other).finished == [] and not is_done(tmp_path, other)

@@ -14,7 +14,7 @@ from echoless.errors import DataError
 from echoless.measures import mean_interval
 from echoless.storage import write_json
 from echoless.sweeps.experiment import Experiment, Published, Quantity, Trial
-from echoless.sweeps.tabulate import collect, rows, summary, table, write_csv
+from echoless.sweeps.tabulate import SettingRow, _paired, collect, rows, summary, table, write_csv
 
 KNN = Quantity(metric="knn")
 RANK = Quantity(metric="rank_paper")
@@ -166,3 +166,9 @@ def test_numbers_of_a_step_or_of_a_scan_stay_out_of_a_table_that_does_not_ask_fo
     found = [metric("knn", 0.5), metric("knn", 0.9, step=10), metric("knn", 0.8, scan="layers")]
     (row,) = rows(plan, {plan.trials[0].name: found})
     assert list(row.values.values()) == [{0: 0.5}]
+
+
+def test_a_seed_that_only_one_of_two_rows_has_is_in_no_difference():
+    ours = SettingRow({}, {"knn": {0: 0.5, 1: 0.7, 2: 0.9}}, {})
+    theirs = SettingRow({}, {"knn": {2: 0.4, 1: 0.3, 3: 0.0}}, {})
+    assert _paired(ours, theirs, "knn") == pytest.approx([0.7 - 0.3, 0.9 - 0.4])
