@@ -12,7 +12,7 @@ import os
 import weakref
 from pathlib import Path
 
-from echoless.errors import RunError
+from echoless.errors import Busy, RunError
 from echoless.storage.atomic import explained
 
 _NO_LOCKS_HERE = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
@@ -71,7 +71,9 @@ class FileLock:
         except OSError as error:
             self.release()
             if error.errno not in _NO_LOCKS_HERE:
-                raise RunError(busy or f"{path} cannot be locked: {error.strerror}") from None
+                if busy is None:
+                    raise RunError(f"{path} cannot be locked: {error.strerror}") from None
+                raise Busy(busy) from None
 
     def release(self) -> None:
         if self._descriptor is not None:
