@@ -2,8 +2,8 @@
 
 The order to read it in: `opening` (what DATA may be), `sources` and its kinds (`parquet`, `shards`, `arrays`), `decode`
 (bytes to pixels), `cache` (pixels that stay) with `eviction` (and how long), `order` (which samples a step
-sees), `augment` and `resample` (pixels to model input), `views` (several of one image), `loader` (batches ahead of
-time), `latents` (of an autoencoder, cached), `synthetic` (the built-in set).
+sees), `augment` and `resample` (pixels to model input), `rand_augment` (for classifiers), `views` (several of one
+image), `loader` (batches ahead of time), `latents` (of an autoencoder, cached), `synthetic` (the built-in set).
 """
 
 from echoless.data.augment import AugmentConfig, augment, resize_and_crop

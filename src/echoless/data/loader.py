@@ -20,6 +20,7 @@ from echoless.data.augment import AugmentConfig, augment, draw, resize_and_crop
 from echoless.data.cache import in_parallel
 from echoless.data.images import Images
 from echoless.data.order import batch_indices, rank_slice
+from echoless.data.rand_augment import draw_operations, rand_augment
 from echoless.data.resample import Array
 from echoless.data.views import draw_views, make_view
 from echoless.errors import ConfigError
@@ -80,16 +81,24 @@ class Loader:
         elif self.augment is None:
             transformed = _evaluation_input(images, pixels, self.size, self.mean, self.std)
         else:
-            # Drawn by position in the global batch, so that a dropped sample changes no other crop.
-            uniform_BN = draw(self.batch_size, generator_for(self.seed, "augment", step))[self._slice][kept_B]
-            transformed = (
-                augment(pixels, uniform_BN, size=self.size, config=self.augment, mean=self.mean, std=self.std)
-                if len(pixels)
-                else _nothing(images, self.size)
-            )
+            transformed = self._augmented(pixels, kept_B, step, self.augment)
         kept = torch.from_numpy(kept_B)
         ids_B, places_B = ids_B[kept], torch.arange(self.batch_size)[self._slice][kept]
         return Batch(step, transformed, ids_B, places_B, images.labels_of(ids_B), 0.0, others)
+
+    def _augmented(self, pixels: Array | list[Array], kept_B: Array, step: int, config: AugmentConfig) -> Tensor:
+        if not len(pixels):
+            return _nothing(self.images, self.size)
+        # Drawn by position in the global batch, so that a dropped sample changes no other crop.
+        generator = generator_for(self.seed, "augment", step)
+        uniform_BN = draw(self.batch_size, generator)[self._slice][kept_B]
+        if config.rand_augment is None:
+            return augment(pixels, uniform_BN, size=self.size, config=config, mean=self.mean, std=self.std)
+        operations_B8 = draw_operations(self.batch_size, generator)[self._slice][kept_B]
+        levels = _levels(augment(pixels, uniform_BN, size=self.size, config=config, **plain(len(self.mean))))
+        changed = rand_augment(levels, operations_B8, config.rand_augment, self.mean)
+        mean_C11, std_C11 = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
+        return (torch.from_numpy(changed).float() / 255 - mean_C11) / std_C11
 
     def _make_views(self, pixels: Array | list[Array], kept_B: Array, step: int) -> list[Tensor]:
         if not len(pixels):
@@ -137,6 +146,16 @@ def _evaluation_input(
     if not len(pixels):  # type: ignore[arg-type]
         return _nothing(images, size)
     return resize_and_crop(pixels, size=size, mean=mean, std=std)  # type: ignore[arg-type]
+
+
+def plain(channels: int) -> dict[str, tuple[float, ...]]:
+    """Statistics that leave levels as they are, in [0, 1]."""
+    return {"mean": (0.0,) * channels, "std": (1.0,) * channels}
+
+
+def _levels(images_BCHW: Tensor) -> Array:
+    """[0, 1] as uint8."""
+    return (255 * images_BCHW).round().clamp(0, 255).byte().numpy()
 
 
 def _nothing(images: Images, size: tuple[int, int]) -> Tensor:

@@ -17,6 +17,7 @@ from echoless.config.options.remembered import Remembered
 from echoless.config.supervised import SupervisedConfig
 from echoless.config.training import Precision
 from echoless.data import Images, Latents, measure_statistics, open_images
+from echoless.data.rand_augment import require_rand_augment
 from echoless.data.reading import read_images, require_channels
 from echoless.errors import EcholessError
 from echoless.recipes.resolve import resolve
@@ -32,7 +33,7 @@ from echoless.training.validation import Judge, judge_on, require_labels
 from echoless.verbs.record import Record
 from echoless.verbs.table import REQUEUE
 
-RUNTIME = ("workers", "device", "checkpoint_every", "snapshot_every", "log_every", "strict", "tensorboard")
+RUNTIME = ("workers", "device", "checkpoint_every", "snapshot_every", "snapshots", "log_every", "strict", "tensorboard")
 
 
 class Stopped(EcholessError):
@@ -48,7 +49,7 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
     runtime = RuntimeConfig(**given(options, *RUNTIME))
     options = _with_channels_of_autoencoder(options)
     _require_ready(options)
-    kept = {"resume": options.resume, "overwrite": options.overwrite}
+    kept = {"resume": options.resume, "overwrite": options.overwrite, "wait": options.wait}
     with workplace(Path(options.out), runtime.device, **kept) as place:
         images = place.team.leader_first(lambda: _read(options, place.stop))
         with place.team.together():
@@ -150,6 +151,7 @@ def configure(
     else:
         config = resolve(replace(options, image_size=None), space.facts(facts), data, record)
         config = space.configured(config, images.shape.channels)
+    require_rand_augment(getattr(config.objective, "rand_augment", None), images)
     config = replace(config, model=with_alpha(config.model))
     if getattr(config.model, "classes", None) is not None:
         config = replace(config, data=replace(config.data, label_fingerprint=images.label_fingerprint))
