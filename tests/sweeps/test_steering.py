@@ -58,10 +58,19 @@ def test_metrics_replace_the_measured_columns_and_leave_the_others():
     assert [column.metric for column in experiment.quantities] == ["finetune", "knn", "rank_paper"]
 
 
+def test_an_autoencoder_and_an_extractor_reach_the_diffusion_models():
+    """With an extractor of the user's, none is trained."""
+    experiment = steered("table4", latent="VAE", extractor="inception:FILE")
+    assert trainings(experiment, "latent") == {("VAE",)}
+    commands = [words for trial in experiment.trials for words in trial.commands]
+    assert {option_of(words, "extractor") for words in commands if words[0] == "evaluate"} == {("inception:FILE",)}
+    assert len([words for words in commands if words[0] == "pretrain"]) == len(experiment.trials)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "says"),
     [
-        ("table1", {"latent": "vae"}, "latent is 'vae', but the experiment table1 trains no model in latent space"),
+        ("table1", {"latent": "vae"}, "latent is not an option of recipe demo"),
         ("table2", {"extractor": "timm:x"}, "extractor is 'timm:x', but the experiment table2 compares no samples"),
         ("table2", {"over": ("depth=6",)}, "over is 'depth', but the rows of table2 differ in it"),
         (

@@ -16,7 +16,7 @@ from echoless.data import Images
 from echoless.data.subset import draw_images, draw_protocol
 from echoless.errors import ConfigError, DataError
 from echoless.evaluation.context import Evaluation, FeatureSource
-from echoless.evaluation.encoder import Encoder, Layers, Tokens
+from echoless.evaluation.encoder import Encoder, from_function
 from echoless.evaluation.extract import check_channels
 from echoless.evaluation.segment import class_maps, patch_tokens
 from echoless.measures import (
@@ -54,7 +54,7 @@ def check_tokencut(evaluation: Evaluation) -> None:
 def measure_tokencut(source: FeatureSource) -> list[Metric]:
     encoder, layer = _patches(source)
     options, images = source.evaluation.options, source.evaluation.test_or_train
-    protocol = {**source.protocol, "tokens": "pixels"}
+    protocol = {**source.dense_protocol, "tokens": "pixels"}
     if source.name != "raw pixels":
         layer = key_layer(encoder, layer) if options.tokencut == "keys" else layer
         protocol["tokens"] = options.tokencut
@@ -72,7 +72,9 @@ def key_layer(encoder: Encoder, layer: str) -> str:
 def measure_segprobe(source: FeatureSource) -> list[Metric]:
     encoder, layer = _patches(source)
     options, train, test = source.evaluation.options, source.evaluation.train, source.evaluation.test
-    return [segprobe(encoder, train, test, layer=layer, count=options.images, seed=options.seed, **source.protocol)]
+    return [
+        segprobe(encoder, train, test, layer=layer, count=options.images, seed=options.seed, **source.dense_protocol)
+    ]
 
 
 def _patches(source: FeatureSource) -> tuple[Encoder, str]:
@@ -143,20 +145,18 @@ def raw_patches(encoder: Encoder) -> Encoder:
     """The baseline of dense measurements: the pixels of a patch as its feature."""
     require_grid(encoder)
     assert encoder.grid is not None
-    patch = encoder.image_size[0] // encoder.grid[0]
-
-    def tokens(images_BCHW: Tensor, layers: Layers) -> Tokens:
-        return {"output": patchify(images_BCHW, patch)}
-
-    return replace(
-        encoder,
+    size, patch = encoder.image_size, encoder.image_size[0] // encoder.grid[0]
+    about = repr((size, patch, encoder.channels, encoder.mean, encoder.std))
+    patches = from_function(
+        lambda images_BCHW: patchify(images_BCHW, patch),
+        image_size=size,
+        channels=encoder.channels,
+        mean=encoder.mean,
+        std=encoder.std,
         name="raw pixels",
-        fingerprint=fingerprint_of({}, ["raw patches", str(patch), repr((encoder.mean, encoder.std))]),
-        layers=("output",),
-        tokens=tokens,
-        has_class_token=False,
-        untrained=None,
+        fingerprint=fingerprint_of({}, ["raw patches", about]),
     )
+    return replace(patches, grid=encoder.grid)
 
 
 def require_grid(encoder: Encoder) -> None:

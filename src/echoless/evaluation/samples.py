@@ -6,7 +6,7 @@ itself: two sets of images are compared with no run at all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from echoless.config.options import SampleOptions
 from echoless.data import Images
 from echoless.data.provenance import short_name
 from echoless.data.reading import read_images
+from echoless.data.resizing import DIFFUSION
 from echoless.data.subset import draw_rows
 from echoless.errors import ConfigError, DataError
 from echoless.evaluation.context import Evaluation, FeatureSource
@@ -171,9 +172,11 @@ def _distance(comparison: SampleComparison, found: FeatureSet, reference: Moment
 def _comparison(evaluation: Evaluation) -> SampleComparison:
     place = _place(evaluation)
     images = read_images(str(place), None)
-    size = (evaluation.test_or_train.shape.height, evaluation.test_or_train.shape.width)
+    size = (images.shape.height, images.shape.width)
     given, device = evaluation.options.extractor, str(choose_device(evaluation.options.device))
     extractor = evaluation.encoder if given is None else open_extractor(given, size, device)
+    # Samples are whole images; those that they are compared with are cropped as the training set of a diffusion model.
+    extractor = replace(extractor, framing=DIFFUSION)
     for compared in (images, evaluation.test_or_train):
         check_channels(extractor, compared)
     return SampleComparison(evaluation, extractor, images, _drawn(place))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -106,7 +106,13 @@ def patch_tokens(encoder: Encoder, images: Images, ids: list[int], layers: list[
     pictures: list[Tensor] = []
     tokens: dict[str, list[Tensor]] = {layer: [] for layer in layers}
     batches = evaluation_batches(
-        images, size=encoder.image_size, batch_size=CHUNK, mean=encoder.mean, std=encoder.std, ids=ids
+        images,
+        size=encoder.image_size,
+        batch_size=CHUNK,
+        mean=encoder.mean,
+        std=encoder.std,
+        ids=ids,
+        framing=replace(encoder.framing, share=1.0),  # masks are of the whole image
     )
     for batch in batches:
         pictures.append(batch.images_BCHW)

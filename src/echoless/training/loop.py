@@ -183,6 +183,7 @@ def _loader(session: Session) -> Loader | LatentLoader:
         augment=AugmentConfig(
             scale=config.data.crop_scale,
             flip=config.data.flip,
+            interpolation=config.data.interpolation,
             rand_augment=getattr(config.objective, "rand_augment", None),
         ),
         views=config.views,

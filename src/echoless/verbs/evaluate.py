@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -87,29 +89,33 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
         say(f"the run has not ended: evaluating {encoder.name}")
     channels = encoder.converted_channels
     run = Path(source) if (Path(source) / "checkpoints").is_dir() else None
-    data, labels = (str(options.train), None) if options.train else _data_of(Path(source))
-    train = _open(data, options.labels or labels, channels, encoder)
-    test = _open(str(options.test), options.test_labels, channels, encoder) if options.test else None
+    data, labels, tiles = (str(options.train), None, None) if options.train else _data_of(Path(source))
+    how: dict[str, Any] = {"channels": channels, "tiles": options.tiles or tiles, "reduction": encoder.reduction}
+    open_train = partial(_open, data, options.labels or labels, encoder, **how)
+    train = open_train()
+    test = _open(str(options.test), options.test_labels, encoder, **how) if options.test else None
     if test is not None:
         align_classes(train, test)
         if warning := overlap_warning(train, test):
             say(warning)
     cache = (run or default_cache_dir()) / "features" if options.cache else None
     sets = describe_sets(train, test, (data, str(options.test)))
-    return Evaluation(encoder, train, test, options, run, cache, say, sets, describe_labels(train, test))
+    named = describe_labels(train, test)
+    originals = partial(open_train, reduction=None)
+    return Evaluation(encoder, train, test, options, run, cache, say, sets, named, originals)
 
 
-def _data_of(run: Path) -> tuple[str, str | None]:
-    """The images that a run was trained on, and the file of their labels, where it had one."""
+def _data_of(run: Path) -> tuple[str, AnyPath | None, int | None]:
+    """The images that a run was trained on, the file of their labels, and the tiles they were cut into."""
     try:
         data = RunFolder(run).read_config()["data"]
-        return str(data["path"]), data.get("labels")
+        return str(data["path"]), data.get("labels"), data.get("tiles")
     except Exception:
         raise RunError(f"{run} does not say which images it was trained on; give --train") from None
 
 
-def _open(data: str, labels: AnyPath | None, channels: int | None, encoder: Encoder) -> Images:
-    images = read_images(data, str(labels) if labels else None, channels)
+def _open(data: str, labels: AnyPath | None, encoder: Encoder, **how: Any) -> Images:
+    images = read_images(data, str(labels) if labels else None, **how)
     check_channels(encoder, images)
     return images
 

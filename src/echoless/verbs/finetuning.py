@@ -16,7 +16,8 @@ from echoless.config.options.remembered import Remembered
 from echoless.config.supervised import ClassifierConfig
 from echoless.data import Images
 from echoless.data.rand_augment import allows_rand_augment, require_rand_augment
-from echoless.data.reading import read_images, require_channels
+from echoless.data.reading import natural_filter, read_images, require_channels, training_reduction
+from echoless.data.resizing import BY_SIZE, Fit
 from echoless.recipes.finetuning import finetuning
 from echoless.reports.datasheet import show_data
 from echoless.runs.open import load_body
@@ -36,15 +37,17 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
     source = read_source(Path(options.run))
     kept = {"resume": options.resume, "overwrite": options.overwrite}
     with workplace(Path(options.out), runtime.device, **kept) as place:
-        channels = source.encoder.channels
+        channels, recorded = source.encoder.channels, record.config if record else None
+        crops = None if recorded is None else training_reduction(recorded.data, source.encoder.image_size)
+        whole = BY_SIZE.reduction(source.encoder.image_size)
         images, test = place.team.leader_first(
             lambda: (
-                _read(options.train, options.labels, channels, "--train"),
-                _read(options.test, options.test_labels, channels, "--test"),
+                _read(options.train, options.labels, channels, "--train", crops),
+                _read(options.test, options.test_labels, channels, "--test", whole),
             )
         )
         require_labels(images, test)
-        config = configure(options, source, images, record.config if record else None)
+        config = configure(options, source, images, recorded)
         size = config.model.image_size
         judge = judge_on(images, test, (str(options.train), str(options.test)), config, place.team)
         job = Launch(
@@ -65,8 +68,8 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
         return metric
 
 
-def _read(data: AnyPath, labels: AnyPath | None, channels: int, what: str) -> Images:
-    images = read_images(str(data), str(labels) if labels else None, channels)
+def _read(data: AnyPath, labels: AnyPath | None, channels: int, what: str, reduction: Fit | None) -> Images:
+    images = read_images(str(data), str(labels) if labels else None, channels, reduction=reduction)
     require_channels(images, channels, what)
     return images
 
@@ -97,6 +100,8 @@ def configure(options: FinetuneOptions, source: Source, images: Images, record: 
         mean=source.mean,
         std=source.std,
         crop_scale=(0.08, 1.0),
+        interpolation=natural_filter(images) if record is None else record.data.interpolation,
+        cache_side="original" if record is None else record.data.cache_side,
     )
     # One norm: the head's own, after the pooling. Runs of earlier versions kept the encoder's too.
     encoder = replace(source.encoder, final_norm=record is not None and base.model.encoder.final_norm)

@@ -1,7 +1,7 @@
 """Which settings of a published experiment may the user change? Each is applied to its commands, or refused by name.
 
-Length, batch size and --over apply to the training of every row, and --metrics to its measurement. --latent and
---extractor belong to the experiments that use them.
+Length, batch size, --latent and --over apply to the training of every row, --metrics and --extractor to what measures
+it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from echoless.sweeps.commands import Words, option_of, with_options
 from echoless.sweeps.experiment import Experiment, Quantity, Trial, trial_name
 from echoless.sweeps.grid import Choices, parse_over, require_few, require_trainable
 
+TRAINING = ("epochs", "max_steps", "batch_size", "latent")  # options of `pretrain` that have a flag of their own
+
 
 def steered(experiment: Experiment, options: SweepOptions) -> Experiment:
     """The experiment with what the user gave; a note says what differs from the experiment's own settings."""
     _require_used(experiment, options)
-    fixed = given(options, "epochs", "max_steps", "batch_size")
+    fixed = given(options, *TRAINING)
     choices = parse_over(options.over, taken=fixed)
     for name in (*fixed, *choices):
         _require_same_in_all_rows(experiment, name)
@@ -35,6 +37,9 @@ def steered(experiment: Experiment, options: SweepOptions) -> Experiment:
     )
     _require_trainable(trials, options)
     experiment = replace(experiment, trials=trials)
+    if options.extractor is not None:
+        experiment = replace(experiment, trials=tuple(_compared(trial, options.extractor) for trial in trials))
+        changed.append(f"extractor {options.extractor}")
     if options.metrics is not None:
         experiment = _measured(experiment, options.metrics)
         changed.append(f"metrics {', '.join(options.metrics)}")
@@ -56,6 +61,14 @@ def _changed(trial: Trial, fixed: Mapping[str, Any], chosen: Mapping[str, Any], 
     varied = {name: value for name, value in chosen.items() if len(choices[name]) > 1}
     name = "_".join(filter(None, (trial_name(varied), trial.name)))
     return replace(trial, name=name, settings={**varied, **trial.settings}, commands=(train, *rest))
+
+
+def _compared(trial: Trial, extractor: str) -> Trial:
+    """Samples compared by another network; the one that the experiment would train for it is not trained."""
+    own = {option_of(words, "extractor") for words in trial.commands if words[0] == "evaluate"}
+    kept = [words for words in trial.commands if words[0] != "pretrain" or option_of(words, "out") not in own]
+    changed = [with_options(words, extractor=extractor) if option_of(words, "extractor") else words for words in kept]
+    return replace(trial, commands=tuple(changed))
 
 
 def _measured(experiment: Experiment, metrics: Sequence[str]) -> Experiment:
@@ -80,9 +93,8 @@ def _measuring(words: Words, metrics: Sequence[str]) -> Words:
 def _require_used(experiment: Experiment, options: SweepOptions) -> None:
     """Refuses an option that no command of the experiment takes."""
     commands = [words for trial in experiment.trials for words in trial.commands]
-    for name, what in (("latent", "trains no model in latent space"), ("extractor", "compares no samples")):
-        if getattr(options, name) is not None and all(option_of(words, name) is None for words in commands):
-            _refuse(name, str(getattr(options, name)), f"the experiment {experiment.name} {what}")
+    if options.extractor is not None and all(option_of(words, "extractor") is None for words in commands):
+        _refuse("extractor", options.extractor, f"the experiment {experiment.name} compares no samples")
     if options.metrics is None:
         return
     measured = [words for words in commands if words[0] == "evaluate"]
@@ -102,7 +114,7 @@ def _require_same_in_all_rows(experiment: Experiment, name: str) -> None:
 
 def _require_trainable(trials: Sequence[Trial], options: SweepOptions) -> None:
     """Refuses what `pretrain` would, once for every recipe."""
-    settings = given(options, "epochs", "max_steps", "batch_size", "accumulate", "workers")
+    settings = given(options, *TRAINING, "accumulate", "workers")
     for recipe in {(option_of(trial.commands[0], "recipe") or (None,))[0] for trial in trials}:
         for chosen in _combinations(parse_over(options.over)):
             require_trainable({"recipe": recipe, **settings, **chosen})
