@@ -9,7 +9,7 @@ Draws are a row of uniform numbers for each sample of the global batch, sliced a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -75,7 +75,7 @@ class Step(NamedTuple):
     argument: float
 
 
-def read_step(uniform_4: Sequence[float], magnitude: float) -> Step | None:
+def read_step(uniform_4: Iterable[float], magnitude: float) -> Step | None:
     """What four uniform numbers mean; None where nothing is done."""
     which, whether, how_much, direction = map(float, uniform_4)
     if whether >= CHANCE:
