@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TextIO
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from torch import Tensor
 from echoless.errors import DataError
 
 _LONGEST_NUMBER = 18  # digits that fit 64 bits; a longer label is text
+_LONGEST_LINE = 2**20  # characters; a file without line ends would fill the memory before it is refused
 
 
 def encode_labels(
@@ -46,7 +48,17 @@ def read_label_file(file: Path, paths: Sequence[str]) -> list[int | str]:
         )
     found = [known[path] for path in paths]
     whole = all(label.isdecimal() and len(label) <= _LONGEST_NUMBER for label in found)
-    return [int(label) for label in found] if whole else list(found)
+    # 1 and 01 are two classes.
+    return [int(label) for label in found] if whole and len({*map(int, found)}) == len({*found}) else list(found)
+
+
+def _lines(text: TextIO, file: Path) -> Iterator[str]:
+    while line := text.readline(_LONGEST_LINE + 1):
+        if len(line) > _LONGEST_LINE:
+            raise DataError(
+                f"labels file {file} has a line of more than {_LONGEST_LINE:,} characters; it is no CSV file"
+            )
+        yield line
 
 
 def _rows(file: Path) -> Iterator[tuple[str, str]]:
@@ -57,7 +69,7 @@ def _rows(file: Path) -> Iterator[tuple[str, str]]:
     places = (0, 1)
     try:
         with file.open(newline="", encoding="utf-8-sig") as text:
-            for number, row in enumerate(row for row in csv.reader(text) if row):
+            for number, row in enumerate(row for row in csv.reader(_lines(text, file)) if row):
                 if number == 0 and {"path", "label"} <= set(row):
                     places = (row.index("path"), row.index("label"))
                     continue

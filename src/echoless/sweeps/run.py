@@ -29,6 +29,7 @@ PLAN = "sweep.json"
 LINE_SECONDS = 60.0  # between lines of progress where there is no terminal
 MOST_ON_A_PAGE = 30  # runs; a page of more is neither small nor legible
 Say = Callable[[str], None]
+Sets = Mapping[str, str]  # "data" and "test": a hash of the images and of their labels
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,8 @@ class SweepResult:
 def run_sweep(options: SweepOptions, say: Say) -> SweepResult:
     out = Path(options.out)
     experiment, starting = plan(options), Starting.of(options)
-    if not options.print:
-        _read_data_once(options)
-    lock = prepare_folder(experiment, out, only_print=options.print)
+    sets = None if options.print else _read_data_once(options)
+    lock = prepare_folder(experiment, out, sets)
     try:
         if options.print:
             for line in command_lines(experiment, out, starting):
@@ -64,15 +64,22 @@ def plan(options: SweepOptions) -> Experiment:
     return grid(data, options) if options.paper is None else paper(options.paper, data, options)
 
 
-def _read_data_once(options: SweepOptions) -> None:
+def _read_data_once(options: SweepOptions) -> Sets:
     """Refuses unreadable data once, before any run; the decoded images are cached for all runs."""
-    for data, labels in ((options.data, options.labels), (options.test, options.test_labels)):
+    given = {"data": (options.data, options.labels), "test": (options.test, options.test_labels)}
+    sets = {}
+    for name, (data, labels) in given.items():
         if data is not None:
-            read_images(str(data), str(labels) if labels else None)
+            images = read_images(str(data), str(labels) if labels else None)
+            sets[name] = f"{images.fingerprint[:16]}-{images.label_fingerprint[:16]}"
+    return sets
 
 
-def prepare_folder(experiment: Experiment, out: Path, *, only_print: bool = False) -> FileLock:
-    """Creates OUT, or checks that it holds the same sweep, and locks it."""
+def prepare_folder(experiment: Experiment, out: Path, sets: Sets | None = None) -> FileLock:
+    """Creates OUT, or checks that it holds the same sweep of the same images, and locks it.
+
+    Without `sets`, for commands that are only printed, the plan of an earlier sweep stays.
+    """
     with explained(out):
         if out.is_dir() and any(out.iterdir()) and not (out / PLAN).is_file():
             raise RunError(f"{out} is not empty and holds no sweep; give --out a new folder")
@@ -84,11 +91,13 @@ def prepare_folder(experiment: Experiment, out: Path, *, only_print: bool = Fals
             raise RunError(f"{out} holds another sweep, {name!r} instead of {experiment.name!r}; give another --out")
         for trial in experiment.trials:
             require_same_training(out, trial)
-        if recorded is not None and only_print:
+        if recorded is not None and sets is None:
             _require_same_plan(experiment, recorded, out)
+        _require_same_sets(out, sets or {})
         for folder in (out, out / "logs"):
             clear_leftovers(folder)
-        write_json(out / PLAN, plan_as_json(experiment))
+        if sets is not None or not (out / PLAN).is_file():
+            write_json(out / PLAN, plan_as_json(experiment) | {"sets": sets or {}})
     except BaseException:
         lock.release()
         raise
@@ -96,16 +105,27 @@ def prepare_folder(experiment: Experiment, out: Path, *, only_print: bool = Fals
 
 
 def _require_same_plan(experiment: Experiment, recorded: Mapping[str, Any], out: Path) -> None:
-    """Refuses to replace a plan with runs that this one lacks or changes.
+    """Refuses to print commands for runs that are planned with others.
 
     Printed commands leave no trace of having begun, so the plan is all that says which runs the folder is for.
     """
-    planned = {trial.name: [list(words) for words in trial.commands] for trial in experiment.trials}
-    for trial in recorded.get("trials", ()):
-        if planned.get(trial["name"]) != trial["commands"]:
+    planned = {trial["name"]: trial["commands"] for trial in recorded.get("trials", ())}
+    for trial in experiment.trials:
+        commands = [list(words) for words in trial.commands]
+        if planned.get(trial.name, commands) != commands:
             raise RunError(
-                f"{out / PLAN} plans {trial['name']} with other settings, or it is not in this sweep; nothing was "
-                "printed or changed; give the same settings, or another --out"
+                f"{out / PLAN} plans {trial.name} with other settings; nothing was printed or changed; give the same "
+                "settings, or another --out"
+            )
+
+
+def _require_same_sets(out: Path, sets: Sets) -> None:
+    """Runs that are done are not measured again: images or labels that were replaced since would go unnoticed."""
+    recorded = read_json_object(out / PLAN).get("sets") if (out / PLAN).is_file() else None
+    for name, found in sets.items():
+        if isinstance(recorded, dict) and recorded.get(name, found) != found:
+            raise RunError(
+                f"the images or labels of {name} are not those with which the sweep in {out} began; give another --out"
             )
 
 
