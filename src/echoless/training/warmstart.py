@@ -62,7 +62,7 @@ def _hand_over_norm(trained: TrainedBody, model: Classifier) -> TrainedBody:
 
     A class token was normalised by it in pretraining, so the classifier's starts from it; a mean of patches was not.
     """
-    if not getattr(trained.config, "final_norm", False) or model.encoder.config.final_norm:
+    if not getattr(trained.config, "final_norm", False) or getattr(model.encoder.config, "final_norm", False):
         return trained
     if model.config.pooling == "cls":
         model.norm.load_state_dict(trained.model.norm.state_dict())

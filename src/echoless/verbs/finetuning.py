@@ -104,7 +104,8 @@ def configure(options: FinetuneOptions, source: Source, images: Images, record: 
         cache_side="original" if record is None else record.data.cache_side,
     )
     # One norm: the head's own, after the pooling. Runs of earlier versions kept the encoder's too.
-    encoder = replace(source.encoder, final_norm=record is not None and base.model.encoder.final_norm)
+    kept = record is not None and getattr(base.model.encoder, "final_norm", False)
+    encoder = replace(source.encoder, final_norm=kept)
     classes = max(2, int(images.labels.max()) + 1)
     config = replace(
         base,
