@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "reliability"))
 from tiny import tiny_config, tiny_images, tiny_run
 
 import echoless.verbs.pretraining as pretraining
+from echoless.config import RuntimeConfig
 from echoless.config.options import PretrainOptions
 from echoless.data import Batch, Loader
 from echoless.errors import ConfigError, RunError
@@ -33,6 +34,16 @@ from echoless.verbs.pretrain import pretrain
 @pytest.fixture(scope="module")
 def images():
     return tiny_images()
+
+
+def test_snapshots_can_be_counted(images, tmp_path):
+    """Three over a run of ten steps: every third step; both ways to say it are refused together."""
+    tiny_run(tmp_path / "run", images, tiny_config(images, steps=10), snapshots=3)
+    assert [folder.name for folder in RunFolder(tmp_path / "run").snapshot_folders()] == [
+        f"step-{step:08d}" for step in (3, 6, 9)
+    ]
+    with pytest.raises(ConfigError, match="snapshots is 3; allowed: either snapshots or snapshot_every, not both"):
+        RuntimeConfig(snapshots=3, snapshot_every=2)
 
 
 def test_snapshots_are_encoders_at_their_step_and_are_never_pruned(images, tmp_path):
@@ -190,11 +201,21 @@ def test_a_process_whose_samples_were_all_dropped_takes_part_with_nothing():
         places_B=batch.places_B[:0],
         labels_B=None if batch.labels_B is None else batch.labels_B[:0],
     )
-    model, objective = build_task(config, generator_for(0, "init", 0))
-    trainee = make_trainee(config, model, objective, Team(0, 1, torch.device("cpu")))
-    report = take_step(trainee, nothing)
+
+    def trainee():
+        """Whose prediction for a black image is not zero, as it is at the start."""
+        model, objective = build_task(config, generator_for(0, "init", 0))
+        with torch.no_grad():
+            for index, parameter in enumerate(model.parameters()):
+                parameter += 0.1 * torch.randn(parameter.shape, generator=generator_for(0, "probe", index))
+        return make_trainee(config, model, objective, Team(0, 1, torch.device("cpu")))
+
+    black = replace(batch, images_BCHW=torch.zeros_like(batch.images_BCHW))
+    assert take_step(trainee(), black).gradient_norm > 0, "it weighs nothing, not: it has no gradient"
+    alone = trainee()
+    report = take_step(alone, nothing)
     assert (report.loss, report.gradient_norm) == (0.0, 0.0)
-    assert all(parameter.grad is not None for parameter in model.parameters() if parameter.requires_grad)
+    assert all(parameter.grad is not None for parameter in alone.model.parameters() if parameter.requires_grad)
 
 
 def test_what_came_after_the_checkpoint_is_gone_before_training_goes_on(images, tmp_path, monkeypatch):

@@ -138,7 +138,8 @@ def candidates(mutant: Mutant, lines: Lines, sources: dict[str, bytes], root: Pa
         found = lines.tests(mutant.file, "functions", function)
     rarity = _rarity(mutant, source, function, lines) if function else {}
     new = unmeasured(mutant, [function.split(".")[0]] if function else _names_at(source, mutant.line), lines, root)
-    likely = [test for test, points in new if points >= LIKELY][:MOST_LIKELY]
+    likely = [mutant.guard] if mutant.guard else []
+    likely += [test for test, points in new if points >= LIKELY][:MOST_LIKELY]
     return likely + _in_order(found, mutant, lines, rarity) + [test for test, _ in new if test not in likely]
 
 

@@ -30,7 +30,10 @@ def make_loader(
         mean=config.data.mean,
         std=config.data.std,
         augment=AugmentConfig(
-            scale=config.data.crop_scale, flip=config.data.flip, interpolation=config.data.interpolation
+            scale=config.data.crop_scale,
+            flip=config.data.flip,
+            interpolation=config.data.interpolation,
+            rand_augment=getattr(config.objective, "rand_augment", None),
         ),
         views=config.views,
         workers=workers,
