@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -81,8 +81,8 @@ def _scale_eps(model: nn.Module, node: Node, factor: float) -> None:
     """The eps of the norm that this node is the output of, found by its weight."""
     owners: Mapping[int, nn.Module] = {id(p): module for module in model.modules() for p in module._parameters.values()}
     for weight in node.weights:
-        owner = owners[id(weight)]
+        owner: Any = owners[id(weight)]
         if isinstance(getattr(owner, "eps", None), float):
-            owner.eps = owner.eps * factor  # type: ignore[operator]
+            owner.eps = owner.eps * factor
             return
     # A norm without weights, or with an eps of another kind: the check of the outputs decides.
