@@ -14,7 +14,7 @@ import pytest
 
 from echoless.errors import RunError
 from echoless.storage import clear_leftovers, new_folder, write_bytes
-from echoless.storage.atomic import create_file, discard_folder, new_file, temporary_beside
+from echoless.storage.atomic import can_write, create_file, discard_folder, new_file, temporary_beside
 
 DEAD_PID = 2**22 + 1  # above the largest process id Linux gives out
 
@@ -246,3 +246,9 @@ def test_a_new_file_is_never_one_that_exists_nor_what_a_link_points_to(tmp_path)
         with pytest.raises(FileExistsError), create_file(tmp_path / name):
             pass
     assert (tmp_path / "there").read_text() == "precious" and not (tmp_path / "nowhere").exists()
+
+
+def test_a_file_is_no_folder_to_write_into(tmp_path):
+    (tmp_path / "file").touch()
+    assert can_write(tmp_path) and can_write(tmp_path / "new" / "deeper")
+    assert not can_write(tmp_path / "file")

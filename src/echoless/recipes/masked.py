@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, Literal
 
 from echoless.config import DataConfig, MaskedConfig, OptimConfig, RunConfig, mae_preset
 from echoless.config.facts import DataFacts, Recipe, natural_size, steps_for
+from echoless.config.presets import SIZES
 
 
-def _paper(name: str, size: str, facts: DataFacts, alpha_min: float) -> RunConfig:
+def _paper(name: str, size: str, facts: DataFacts, alpha_min: float | Literal["auto"]) -> RunConfig:
     """Appendix A.1 of arXiv:2404.10947: 800 epochs, 40 of them warm-up, batch 1024, peak learning rate 6e-4."""
     image_size, patch = natural_size(replace(facts, accelerated=True))
+    if not facts.small:
+        patch = SIZES[size].patch_size
     return RunConfig(
         recipe=name,
-        model=mae_preset(size, image_size=image_size, patch_size=patch, channels=facts.channels, alpha_min=alpha_min),
+        model=mae_preset(
+            size,
+            image_size=image_size,
+            patch_size=patch,
+            channels=facts.channels,
+            alpha_min=alpha_min,
+            taps="authors",
+        ),
         objective=MaskedConfig(mask_ratio=0.75, normalize_pixels=True),
         data=DataConfig(cache_side="original"),  # crops are cut from the file's own pixels (He et al. 2022)
-        optim=OptimConfig(base_lr=1.5e-4, betas=(0.9, 0.95), weight_decay=0.05, warmup=40 / 800, clip=None),
+        optim=OptimConfig(
+            base_lr=1.5e-4,
+            betas=(0.9, 0.95),
+            weight_decay=0.05,
+            weight_decay_on="authors",
+            warmup=40 / 800,
+            clip=None,
+        ),
         batch_size=1024,
         steps=steps_for(800, facts.count, 1024),
     )
@@ -59,6 +77,16 @@ def mae_large(facts: DataFacts) -> RunConfig:
     return _paper("mae-large", "large", facts, alpha_min=0.7)
 
 
+def mae_huge(facts: DataFacts) -> RunConfig:
+    """The paper's settings with the ViT-H/14 of He et al. 2022, an encoder of 1280 x 32 that the paper does not have.
+
+    torchrun --nproc-per-node 8 -m echoless pretrain DATA --out RUN --recipe mae-huge
+    Cost: 800 epochs on several GPUs. alpha_min is chosen from the depth, so that the effective alpha is in the paper's
+    best range.
+    """
+    return _paper("mae-huge", "huge", facts, alpha_min="auto")
+
+
 def _soap(lr: float) -> OptimConfig:
     """lr: for batch 128. SOAP needs far fewer steps than AdamW here: docs/results.md, "Which optimiser"."""
     return OptimConfig(name="soap", base_lr=lr * 256 / 128, clip=1.0)
@@ -74,11 +102,12 @@ def _cpu(
     decoder_width: int,
     decoder_depth: int,
     optim: OptimConfig,
-    alpha_min: float = 0.6,
+    alpha_min: float | Literal["auto"] = 0.6,
 ) -> RunConfig:
     """Sizes that train in minutes on two cores; heads of 32, batch 128."""
     image_size, patch = natural_size(facts)
-    model = mae_preset("tiny", image_size=image_size, patch_size=patch, channels=facts.channels, alpha_min=alpha_min)
+    size: dict[str, Any] = {"image_size": image_size, "patch_size": patch, "channels": facts.channels}
+    model = mae_preset("tiny", **size, alpha_min=alpha_min)
     return RunConfig(
         recipe=name,
         model=replace(
@@ -125,34 +154,85 @@ def demo(facts: DataFacts) -> RunConfig:
     return replace(config, data=DataConfig(crop_scale=(0.6, 1.0)))  # shapes are not cut apart
 
 
-def auto(facts: DataFacts) -> RunConfig:
-    """The paper's method with sizes and length chosen from the data and the machine.
+def _timed(
+    name: str, facts: DataFacts, *, lr: float, width: int, depth: int, decoder_width: int, decoder_depth: int
+) -> RunConfig:
+    """A size that `auto` may choose on a CPU. A small set gets smaller batches."""
+    batch = 128 if facts.count >= 1024 else max(1, min(128, facts.count // 8))
+    # The bases of SOAP cost as much for a small batch as for a large one.
+    optim = _soap(lr) if batch == 128 else OptimConfig(base_lr=5e-4, clip=1.0)
+    steps = min(50_000, steps_for(100, facts.count, batch))
+    sizes: dict[str, Any] = {
+        "width": width,
+        "depth": depth,
+        "decoder_width": decoder_width,
+        "decoder_depth": decoder_depth,
+    }
+    config = _cpu(name, facts, steps=steps, optim=optim, alpha_min="auto", **sizes)
+    return replace(config, batch_size=batch)
 
-    echoless pretrain DATA --out RUN
-    With a GPU, the small encoder for sets under 200,000 images and the base one above; without, the tiny one with a
-    length of at most 100 epochs or 50,000 steps, whichever is less.
+
+def mae_femto(facts: DataFacts) -> RunConfig:
+    """Encoder 64 x 6, decoder 32 x 2: the smallest that auto chooses on a CPU.
+
+    echoless pretrain DATA --out RUN --recipe mae-femto
+    Cost: 100 epochs, or as long as --time says.
+    """
+    return _timed("mae-femto", facts, lr=6e-3, width=64, depth=6, decoder_width=32, decoder_depth=2)
+
+
+def mae_pico(facts: DataFacts) -> RunConfig:
+    """Encoder 96 x 12, decoder 64 x 4: chosen by auto for longer budgets.
+
+    echoless pretrain DATA --out RUN --recipe mae-pico
+    Cost: 100 epochs, or as long as --time says.
+    """
+    return _timed("mae-pico", facts, lr=3e-3, width=96, depth=12, decoder_width=64, decoder_depth=4)
+
+
+def mae_nano(facts: DataFacts) -> RunConfig:
+    """Encoder 128 x 12, decoder 96 x 4: chosen by auto for longer budgets.
+
+    echoless pretrain DATA --out RUN --recipe mae-nano
+    Cost: 100 epochs, or as long as --time says.
+    """
+    return _timed("mae-nano", facts, lr=3e-3, width=128, depth=12, decoder_width=96, decoder_depth=4)
+
+
+def mae_micro(facts: DataFacts) -> RunConfig:
+    """Encoder 192 x 12, decoder 128 x 6: the largest that auto chooses on a CPU.
+
+    echoless pretrain DATA --out RUN --recipe mae-micro
+    Cost: 100 epochs, or as long as --time says.
+    """
+    return _timed("mae-micro", facts, lr=1e-3, width=192, depth=12, decoder_width=128, decoder_depth=6)
+
+
+def auto(facts: DataFacts) -> RunConfig:
+    """The paper's method with size, patch and length chosen from the data, the machine and the time.
+
+    echoless pretrain DATA --out RUN --time 3h
+    Without a GPU, measures a few steps and chooses mae-femto to mae-micro, the patch and the number of steps for the
+    time given, one hour by default. With --epochs or --max-steps nothing is measured, and mae-micro is trained.
+    With a GPU, 800 epochs of mae-small for sets under 200,000 images and of mae-base above; --time changes the length.
     """
     if facts.accelerated:
         base = mae_base(facts) if facts.count >= 200_000 else mae_small(facts)
         return replace(base, recipe="auto")
-    image_size, patch = natural_size(facts)
-    batch = 128 if facts.count >= 1024 else max(1, min(128, facts.count // 8))
-    return RunConfig(
-        recipe="auto",
-        model=mae_preset("tiny", image_size=image_size, patch_size=patch, channels=facts.channels),
-        # The bases of SOAP cost as much for a small batch as for a large one.
-        optim=_soap(1e-3) if batch == 128 else OptimConfig(base_lr=5e-4, clip=1.0),
-        batch_size=batch,
-        steps=min(50_000, steps_for(100, facts.count, batch)),
-    )
+    return replace(mae_micro(facts), recipe="auto")
 
 
 MASKED: dict[str, Recipe] = {
     "auto": auto,
+    "mae-femto": mae_femto,
+    "mae-pico": mae_pico,
+    "mae-nano": mae_nano,
+    "mae-micro": mae_micro,
     "mae-tiny": mae_tiny,
     "mae-small": mae_small,
     "mae-base": mae_base,
     "mae-large": mae_large,
+    "mae-huge": mae_huge,
     "cifar10": cifar10,
     "shapes": shapes,
     "demo": demo,

@@ -12,7 +12,7 @@ import os
 import weakref
 from pathlib import Path
 
-from echoless.errors import RunError
+from echoless.errors import Busy, RunError
 from echoless.storage.atomic import explained
 
 _NO_LOCKS_HERE = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
@@ -78,7 +78,9 @@ class FileLock:
         except OSError as error:
             self.release()
             if error.errno not in _NO_LOCKS_HERE:
-                raise RunError(busy or f"{self._path} cannot be locked: {error.strerror}") from None
+                if busy is None:
+                    raise RunError(f"{self._path} cannot be locked: {error.strerror}") from None
+                raise Busy(busy) from None
             return True
         try:
             return os.path.samestat(os.fstat(self._descriptor), self._path.stat())
@@ -115,3 +117,18 @@ def _drop_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_drop_in_child)
+
+
+def is_locked(path: Path) -> bool | None:
+    """Whether a process holds this lock, without taking it from anybody; None where there is no such file."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        _flock(descriptor, shared=True)  # gone when the file is closed
+    except OSError as error:
+        return None if error.errno == errno.ENOSYS else True
+    finally:
+        os.close(descriptor)
+    return False

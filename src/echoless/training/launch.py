@@ -6,7 +6,8 @@ Shared by every verb that trains.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,16 +17,19 @@ from torch import nn
 
 from echoless.config import RunConfig, RuntimeConfig
 from echoless.data import Images, Latents
-from echoless.errors import RunError
+from echoless.errors import Busy, RunError
 from echoless.randomness import generator_for
 from echoless.runs import RunFolder, check_run, find_latest_valid, open_run
 from echoless.runs.open import load_body
 from echoless.runtime import Progress, StopRequest, Team, join_team, leave_team
 from echoless.training.about import opening_lines, recorded, run_facts
 from echoless.training.loop import Session, begin, train
+from echoless.training.room import require_room
 from echoless.training.step import make_trainee
 from echoless.training.task import build_task
 from echoless.training.warmstart import warm_start
+
+_WAIT_SECONDS = 1.0
 
 
 @dataclass(kw_only=True)
@@ -45,7 +49,7 @@ class Workplace:
 
 
 @contextmanager
-def workplace(out: Path, device: str, *, resume: bool, overwrite: bool) -> Iterator[Workplace]:
+def workplace(out: Path, device: str, *, resume: bool, overwrite: bool, wait: bool = False) -> Iterator[Workplace]:
     """Join the other processes, listen for signals, and hold the run folder until the end."""
     team = join_team(device)
     place = None
@@ -54,12 +58,27 @@ def workplace(out: Path, device: str, *, resume: bool, overwrite: bool) -> Itera
             with team.together():
                 place = Workplace(out=out, run=None, stop=stop, team=team)
                 if team.leads:
-                    place.run = _open_folder(out, resume, overwrite)
+                    place.run = _open_when_free(out, resume, overwrite, stop if wait else None)
             yield place
+    except BaseException:
+        if place is not None and place.run is not None:
+            place.run.close_unused()
+        raise
     finally:
         if place is not None and place.run is not None:
             place.run.close()
         leave_team()
+
+
+def _open_when_free(out: Path, resume: bool, overwrite: bool, waiting: StopRequest | None) -> RunFolder | None:
+    """`_open_folder`; with `waiting`, again and again until the folder is free or a signal ends the wait."""
+    while True:
+        try:
+            return _open_folder(out, resume, overwrite)
+        except Busy:
+            if waiting is None or waiting.requested:
+                raise
+            time.sleep(_WAIT_SECONDS)
 
 
 def _open_folder(out: Path, resume: bool, overwrite: bool) -> RunFolder | None:
@@ -91,6 +110,7 @@ class Launch:
     remembered: Mapping[str, Any] = field(default_factory=dict)  # settings for the next --resume
     show_data: Callable[[RunFolder], None] = lambda run: None  # draws a few of the images into the run folder
     latents: Latents | None = None
+    notes: Sequence[str] = ()  # more opening lines of the log
 
 
 def launch(job: Launch) -> bool:
@@ -102,6 +122,7 @@ def launch(job: Launch) -> bool:
     model, objective = build_task(config, generator_for(config.seed, "init", 0))
     started, start = _warm_start(job, model)
     trainee = make_trainee(config, model, objective, place.team)
+    require_room(place.out, trainee, job.runtime.keep)
     place.replace_old_run()
     facts = run_facts(config, job.images, model)
     with Progress("training", config.steps) as progress:
@@ -116,7 +137,7 @@ def launch(job: Launch) -> bool:
             judge=job.judge,
             latents=job.latents,
         )
-        for line in [*opening_lines(facts, job.images), *([started] if started else [])]:
+        for line in [*opening_lines(facts, job.images), *job.notes, *([started] if started else [])]:
             session.say(line)
         done = begin(session, resume=job.resume)
         if done == config.steps:

@@ -28,7 +28,7 @@ class EvaluateOptions:
     test: AnyPath | None = None
     """Images to test on (default: five-fold cross-validation on --train)."""
     labels: AnyPath | None = None
-    """A CSV file (path,label) for --train."""
+    """Labels for --train: a CSV or parquet file (path,label), or `none`. Images without a row are left out."""
     test_labels: AnyPath | None = None
     """A CSV file (path,label) for --test."""
     metrics: tuple[str, ...] = ("knn", "linear", "rank")
@@ -66,6 +66,8 @@ class EvaluateOptions:
     """With --snapshots: two or more other runs. Correlates rank with accuracy across all runs, at each snapshot."""
     baselines: bool = True
     """Also measure raw pixels and the same encoder untrained."""
+    tokencut: Literal["keys", "outputs"] = "keys"
+    """What TokenCut compares: the keys of the block's attention (its authors), or the tokens that the block gives."""
     images: int = 200
     """Number of images for spectral and tokencut, and of each set for segprobe."""
     seed: int = 0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
-from echoless.config.model import Decoder, Fade, InitScheme, Per, Schedule, Variant
+from echoless.config.model import Decoder, Fade, InitScheme, Per, Schedule, Taps, Variant
 from echoless.config.options.fields import AnyPath
-from echoless.config.training import CacheSide, Decay, Optimizer, Precision
+from echoless.config.training import CacheSide, Decay, Optimizer, Precision, WeightDecayOn
 
 
 @dataclass(frozen=True)
@@ -15,8 +15,8 @@ class PretrainOptions:
     """Pretrain an encoder or a diffusion model with fading shortcuts on a folder of images.
 
     Writes the trained encoder to RUN/encoder and the training metrics to RUN/metrics.jsonl. Stop it with Ctrl-C or
-    SIGTERM at any time and continue with --resume. Settings that are not given come from the run being resumed, else
-    from the recipe, else from the data. "The paper" is arXiv:2404.10947.
+    SIGTERM at any time (exit code 130) and continue with --resume. Settings that are not given come from the run being
+    resumed, else from the recipe, else from the data. "The paper" is arXiv:2404.10947.
     """
 
     data: AnyPath
@@ -26,6 +26,9 @@ class PretrainOptions:
     """Run folder to create."""
     recipe: str | None = None
     """Named settings: auto (default), mae-tiny, mae-base, uvit-tiny, sit-tiny, ...; `echoless recipes` lists them."""
+    time: str | None = None
+    """Time to train for, such as 45m, 3h or 1h30m: the recipe auto fits the encoder and the length to it, other masked
+    autoencoders the length (default: 1h with auto on a CPU)."""
     epochs: float | None = None
     """Number of epochs (default: from the recipe)."""
     max_steps: int | None = None
@@ -41,7 +44,7 @@ class PretrainOptions:
     channels: int | None = None
     """Number of channels to convert every image to (default: as most images have)."""
     labels: AnyPath | None = None
-    """A CSV file (path,label) with labels for a flat folder; self-supervised pretraining needs none."""
+    """Labels: a CSV or parquet file (path,label), or `none` to ignore sub-folders (default: sub-folders, if any)."""
 
     alpha_min: float | Literal["auto"] | None = None
     """Coefficient of the last identity shortcut: 1 is a standard residual network; the paper's best are 0.6 to 0.7."""
@@ -63,6 +66,9 @@ class PretrainOptions:
     """Decoder type: long_skips (the paper) or plain (He et al. 2022)."""
     decoder_depth: int | None = None
     """Number of decoder blocks."""
+    taps: Taps | None = None
+    """Encoder blocks that feed the long skips if the decoder has too few blocks for every second one: spread evenly
+    (default), or the deepest (authors: as in the code of arXiv:2404.10947; depth 18 and 24 differ)."""
     mask_ratio: float | None = None
     """Fraction of patches that is masked."""
     normalize_pixels: bool | None = None
@@ -95,6 +101,8 @@ class PretrainOptions:
     """Beta parameter of cutmix; 0 turns it off."""
     erase: float | None = None
     """Probability of random erasing (a rectangle is replaced by noise)."""
+    rand_augment: float | None = None
+    """Magnitude of RandAugment, up to 10, as in timm's rand-m9-mstd0.5-inc1; 0 turns it off."""
     drop_path: float | None = None
     """Drop-path rate of the last block; not available with --variant none."""
 
@@ -103,11 +111,18 @@ class PretrainOptions:
     base_lr: float | None = None
     """Learning rate for a batch of 256; scales with the batch size."""
     weight_decay: float | None = None
-    """Weight decay, on matrices only."""
+    """Weight decay."""
+    weight_decay_on: WeightDecayOn | None = None
+    """Parameters with weight decay: matrices, authors (tokens and learned alphas too), or all (default: from the
+    recipe)."""
+    weight_decay_end: float | None = None
+    """Weight decay at the end of the run, reached by a cosine (default: constant, but in dino-small)."""
+    min_lr: float | None = None
+    """Learning rate at the end of the decay (default: 0, but in dino-small)."""
     warmup: float | None = None
     """Fraction of the run with learning-rate warm-up."""
     decay: Decay | None = None
-    """Learning rate after the warm-up: cosine to zero, constant, or wsd (constant, then linear to zero)."""
+    """Learning rate after the warm-up: cosine to --min-lr, constant, or wsd (constant, then linear to --min-lr)."""
     clip: float | None = None
     """Gradient clipping: largest gradient norm."""
     ema: float | None = None
@@ -129,12 +144,16 @@ class PretrainOptions:
     """Steps between checkpoints (default: 5 % of the run, at most 1000)."""
     snapshot_every: int | None = None
     """Steps between encoder-only snapshots, which are kept for evaluation over training."""
+    snapshots: int | None = None
+    """Number of encoder-only snapshots, evenly spaced over the run, instead of --snapshot-every."""
     log_every: int | None = None
     """Steps between lines of metrics.jsonl (default: about 500 lines a run)."""
     resume: bool = False
     """Continue the run in --out exactly where it stopped. Settings that are not given keep their recorded values."""
     overwrite: bool = False
     """Replace the run in --out."""
+    wait: bool = False
+    """If another process is training in --out, wait until it ends instead of refusing."""
     strict: bool = False
     """With --resume: refuse if bitwise equality is lost (other threads, torch version, world size, settings)."""
     requeue: bool = False
