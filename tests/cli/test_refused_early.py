@@ -40,6 +40,15 @@ sys.exit(code)
         ("sweep shapes --out new --scale cpu", "scale is 'cpu', but it applies only with --paper"),
         ("embed run nowhere --out f.npy", "data 'nowhere' does not exist"),
         ("sweep nowhere --out new", "data 'nowhere' does not exist"),
+        ("pretrain empty --out new", "data 'empty' is an empty folder; it must hold images"),
+        ("evaluate nowhere", "nowhere does not exist; give a run"),
+        ("finetune nowhere --train shapes --test shapes --out new", "nowhere does not exist; give a run"),
+        ("export nowhere --to hf --out new", "nowhere does not exist; give a run"),
+        ("import nowhere --out new", "nowhere does not exist; give a checkpoint"),
+        ("sample nowhere --out new", "nowhere does not exist; give a run"),
+        ("report nowhere --out new.html", "nowhere does not exist or is not a folder"),
+        ("serve nowhere", "nowhere is not a folder; give a folder of runs"),
+        ("pretrain shapes --out new --time soon", "time is 'soon'; allowed: a time such as 45m, 3h, 1h30m or 2d"),
         ("evaluate run --train nowhere", "data 'nowhere' does not exist"),
         ("evaluate nowhere --train shapes", "nowhere does not exist; give a run"),
         ("embed nowhere shapes --out f.npy", "nowhere does not exist; give a run"),
@@ -52,6 +61,7 @@ def test_it_is_one_sentence_and_no_heavy_library_is_loaded(words, sentence, tmp_
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").write_text("{}")
     (tmp_path / "file").write_text("mine")
+    (tmp_path / "empty").mkdir()
     command = [sys.executable, "-c", WITHOUT_TORCH, *words.split()]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2, done.stderr

@@ -1,7 +1,7 @@
 """How are images read from an .npz file?
 
-`images` (N, H, W) or (N, H, W, C), uint8 or uint16; optional `labels` (N) and `masks` (N, H, W). Files of samples have
-`arr_0` instead of `images`, as the tools that judge them want it. Nothing is unpickled.
+`images` (N, H, W) or (N, H, W, C), uint8, uint16, or floats from 0 to 1, which become 8 bit; optional `labels` (N) and
+`masks` (N, H, W). `x` and `y` are other names of the first two, and `arr_0` of `images`. Nothing is unpickled.
 What a header announces is held against the size of the file before anything is allocated. Uncompressed members are
 memory-mapped where they lie; compressed ones are streamed into the decoded cache.
 """
@@ -26,6 +26,9 @@ _HIGHEST_RATIO = 100  # of a compressed member; images compress by far less, a b
 _HARMLESS = 64 * 2**20  # bytes that any member may unpack to
 
 
+IMAGES, LABELS = ("images", "x", "arr_0"), ("labels", "y")  # names of the members; the first that is there counts
+
+
 class _Header(NamedTuple):
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -43,11 +46,11 @@ class ArrayFile:
         self.path = path
         self.stamps = [stamp(path)]
         with self._open() as archive:
-            self._member = "arr_0" if _has_samples_only(archive) else "images"
+            self._member = _present(archive, *IMAGES)
             self.header = self._checked(archive, self._member)
             _check_layout(path, self.header)
             count = self.header.shape[0]
-            self.labels = self._small(archive, "labels", count)
+            self.labels = self._small(archive, _present(archive, *LABELS), count)
             self.masks = self._small(archive, "masks", count)
             self.mapped = self._map(archive, self._member, self.header)
         if self.labels is not None and (self.labels.ndim != 1 or self.labels.dtype.kind not in "iuU"):
@@ -64,14 +67,15 @@ class ArrayFile:
 
     @property
     def bits(self) -> int:
-        return self.header.dtype.itemsize * 8
+        """Of the pixels that `fetch` and `stream` give: floats become 8 bit."""
+        return 16 if self.header.dtype == np.uint16 else 8
 
     def fetch(self, ids: Array) -> Fetched:
         if self.mapped is None:
             raise DataError(
                 f"{self.path} is compressed and can only be read through the cache; allowed: cache='on' or 'auto'"
             )
-        return _to_bchw(np.asarray(self.mapped)[ids])
+        return _to_bchw(np.asarray(self.mapped)[ids], self.path)
 
     def stream(self) -> Iterator[list[Array | BadSample]]:
         """Every image in order, a few at a time, unpacked as they come."""
@@ -81,7 +85,9 @@ class ArrayFile:
             for start in range(0, len(self), CHUNK):
                 count = min(CHUNK, len(self) - start)
                 data = _read(member, count * row, self.path)
-                yield list(_to_bchw(np.frombuffer(data, self.header.dtype).reshape(count, *self.header.shape[1:])))
+                yield list(
+                    _to_bchw(np.frombuffer(data, self.header.dtype).reshape(count, *self.header.shape[1:]), self.path)
+                )
 
     def hash(self) -> Hasher:
         """The hash of every image's pixels."""
@@ -149,8 +155,9 @@ class ArrayFile:
         return np.memmap(self.path, header.dtype, "r", start, header.shape)
 
 
-def _has_samples_only(archive: zipfile.ZipFile) -> bool:
-    return "images.npy" not in archive.namelist() and "arr_0.npy" in archive.namelist()
+def _present(archive: zipfile.ZipFile, *names: str) -> str:
+    """The first of these members that the file has; the first name where it has none."""
+    return next((name for name in names if f"{name}.npy" in archive.namelist()), names[0])
 
 
 def _read_header(member: IO[bytes]) -> _Header:
@@ -169,8 +176,8 @@ def _read_header(member: IO[bytes]) -> _Header:
 
 
 def _check_layout(path: Path, header: _Header) -> None:
-    if header.dtype not in (np.uint8, np.uint16):
-        raise DataError(f"{path}: images are {header.dtype}; allowed: uint8, uint16")
+    if header.dtype not in (np.uint8, np.uint16) and header.dtype.kind != "f":
+        raise DataError(f"{path}: images are {header.dtype}; allowed: uint8, uint16, or floats from 0 to 1")
     if len(header.shape) not in (3, 4) or 0 in header.shape:
         raise DataError(f"{path}: images have shape {header.shape}; allowed: (N, H, W) or (N, H, W, C)")
     if len(header.shape) == 4 and header.shape[3] > 16 and header.shape[1] <= 16:
@@ -187,6 +194,10 @@ def _read(member: IO[bytes], size: int, path: Path) -> bytes:
     return data
 
 
-def _to_bchw(images: Array) -> Array:
+def _to_bchw(images: Array, path: Path) -> Array:
     native = images.astype(images.dtype.newbyteorder("="), copy=False)
+    if native.dtype.kind == "f":
+        if not (native.min() >= 0 and native.max() <= 1):  # also where a value is no number
+            raise DataError(f"{path}: images have values outside 0 to 1; allowed: floats from 0 to 1, or uint8, uint16")
+        native = np.rint(native * 255).astype(np.uint8)
     return native[:, None] if native.ndim == 3 else native.transpose(0, 3, 1, 2)

@@ -29,6 +29,7 @@ from echoless.data.survey import Survey
 from echoless.data.synthetic import CLASS_NAMES, Shapes, parse_shapes
 from echoless.errors import ConfigError, DataError
 
+NO_LABELS = "none"  # as a labels file: the labels of the data, such as sub-folders, are not used
 _THREADS = 4
 _CHUNK = 64
 _SMALLEST_TILE = 8
@@ -49,6 +50,7 @@ def open_images(
 ) -> Images:
     """A folder, parquet, tar shards, .npz or `shapes` as a set of images; see `echoless.data` for the rules.
 
+    labels: a file of (path, label), .csv or .parquet, or "none" to ignore those of the data.
     channels: what every image is converted to (default: what most images have). max_bad_fraction: above this share of
     unusable images the set is refused. reduction: how image files that are larger are made smaller (default: they are
     kept as they are). tiles: cut image files into squares of this side, each an image of its own; they are not reduced.
@@ -71,7 +73,9 @@ def open_images(
             images = open_encoded(source, wanted, place, reduction=reduction, **allowed)
         else:
             images = open_tiles(source, wanted, place, tiles, **allowed)
-    if labels is not None:
+    if labels is not None and str(labels) == NO_LABELS:
+        images.labels, images.class_names, images.label_source = None, None, ""
+    elif labels is not None:
         images.labels, images.class_names = encode_labels(read_label_file(labels, images.paths), None)
         images.label_source = "a labels file"
     return images
@@ -151,7 +155,8 @@ def _open_arrays(file: ArrayFile, place: CachePlace, max_bad_fraction: float) ->
     memory = Memory(place.root, file.stamps)
     content = memory.recall(paths) or _hash_arrays(file, paths, memory)
     height, width = file.header.shape[1:3]
-    survey = Survey(Shape(file.channels, height, width), file.bits, file.header.bytes / len(file), ((height, width),))
+    decoded = file.channels * height * width * file.bits / 8
+    survey = Survey(Shape(file.channels, height, width), file.bits, decoded, ((height, width),))
     labels, class_names = encode_labels(None if file.labels is None else file.labels.tolist(), None)
     common: dict[str, Any] = {
         "paths": paths,

@@ -28,7 +28,7 @@ class EvaluateOptions:
     test: AnyPath | None = None
     """Images to test on (default: five-fold cross-validation on --train)."""
     labels: AnyPath | None = None
-    """A CSV file (path,label) for --train."""
+    """Labels for --train: a CSV or parquet file (path,label), or `none`. Images without a row are left out."""
     test_labels: AnyPath | None = None
     """A CSV file (path,label) for --test."""
     metrics: tuple[str, ...] = ("knn", "linear", "rank")
