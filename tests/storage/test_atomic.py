@@ -215,11 +215,14 @@ def test_what_the_system_says_becomes_one_sentence_with_the_path(tmp_path, monke
 def test_a_missing_parent_is_named(tmp_path):
     with pytest.raises(RunError, match=r"its parent folder .*/no does not exist"):
         write_bytes(tmp_path / "no" / "a", b"1")
-    with pytest.raises(RunError, match=r"its parent folder .*/no does not exist"), new_folder(tmp_path / "no" / "a"):
-        pass
     write_bytes(tmp_path / "file", b"1")
     with pytest.raises(RunError, match=r"its parent .*/file is not a folder"):
         write_bytes(tmp_path / "file" / "a", b"1")
+    with pytest.raises(RunError, match=r"its parent .*/file is not a folder"), new_folder(tmp_path / "file" / "a"):
+        pass
+    with new_folder(tmp_path / "no" / "a"):
+        pass
+    assert (tmp_path / "no" / "a").is_dir(), "a folder is made with its parents"
 
 
 def test_a_deletion_that_is_cut_short_leaves_a_leftover_and_no_half_folder(tmp_path, monkeypatch):
