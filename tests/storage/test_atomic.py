@@ -221,6 +221,11 @@ def test_a_missing_parent_of_a_file_is_named_and_that_of_a_folder_is_made(tmp_pa
     write_bytes(tmp_path / "file", b"1")
     with pytest.raises(RunError, match=r"its parent .*/file is not a folder"):
         write_bytes(tmp_path / "file" / "a", b"1")
+    with pytest.raises(RunError, match=r"its parent .*/file is not a folder"), new_folder(tmp_path / "file" / "a"):
+        pass
+    with new_folder(tmp_path / "no" / "a"):
+        pass
+    assert (tmp_path / "no" / "a").is_dir(), "a folder is made with its parents"
 
 
 def test_a_deletion_that_is_cut_short_leaves_a_leftover_and_no_half_folder(tmp_path, monkeypatch):
