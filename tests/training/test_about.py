@@ -29,7 +29,7 @@ def test_sessions_and_their_seconds_add_up(tmp_path):
     assert (once["sessions"], once["ended"], twice["sessions"], twice["ended"]) == (1, 1, 2, 2)
     assert twice["seconds"] >= once["seconds"] and twice["started"] == once["started"]
     assert once["parameters"]["all"] > once["parameters"]["encoder"] > 0
-    assert size_of_sheet(tmp_path) == (12 * 50 - 2, 2 * 50 - 2)
+    assert size_of_sheet(tmp_path) == (8 * 98 - 2, 3 * 98 - 2)
 
 
 def test_what_the_log_says_for_people_stands_in_about_json_for_programs(tmp_path):
@@ -116,7 +116,7 @@ def test_a_session_that_fails_has_begun_and_not_ended(tmp_path):
 def test_a_set_smaller_than_the_sheet_is_shown_whole(tmp_path):
     with open_run(tmp_path / "run") as run:
         show_data(run, tiny_images(5), (32, 32))
-    assert size_of_sheet(tmp_path) == (5 * 50 - 2, 48)
+    assert size_of_sheet(tmp_path) == (5 * 98 - 2, 96)
 
 
 def size_of_sheet(folder: Path) -> tuple[int, int]:

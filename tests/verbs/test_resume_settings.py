@@ -26,7 +26,7 @@ from echoless.verbs.record import Record, read_record, require_same_start, requi
 
 TEAM = Team(0, 1, torch.device("cpu"))
 # How a command is started; never recorded, so a given value has nothing to compete with.
-OF_THE_MOMENT = {"out", "device", "resume", "overwrite", "strict", "requeue"}
+OF_THE_MOMENT = {"out", "device", "resume", "overwrite", "strict", "requeue", "wait"}
 REMEMBERED = {field.name for field in fields(Remembered)}
 
 # Field -> (recipe, value at the start, value given to --resume, where the config has it).
@@ -50,6 +50,7 @@ SETTINGS = {
     "zero_init": ("shapes", False, True, "model.encoder.zero_init"),
     "decoder": ("shapes", "plain", "long_skips", "model.decoder"),
     "decoder_depth": ("shapes", 1, 4, "model.decoder_depth"),
+    "taps": ("shapes", "authors", "spread", "model.taps"),
     "mask_ratio": ("shapes", 0.5, 0.75, "objective.mask_ratio"),
     "normalize_pixels": ("shapes", False, True, "objective.normalize_pixels"),
     "conditional": ("sit-tiny", False, True, "model.classes"),
@@ -61,11 +62,15 @@ SETTINGS = {
     "label_smoothing": ("vit-tiny-supervised", 0.3, 0.1, "objective.label_smoothing"),
     "mixup": ("vit-tiny-supervised", 0.3, 0.8, "objective.mixup"),
     "cutmix": ("vit-tiny-supervised", 0.3, 1.0, "objective.cutmix"),
+    "rand_augment": ("vit-tiny-supervised", 5.0, 9.0, "objective.rand_augment"),
     "erase": ("vit-tiny-supervised", 0.5, 0.25, "objective.erase"),
     "drop_path": ("vit-tiny-supervised", 0.3, 0.1, "objective.drop_path"),
     "optimizer": ("shapes", "adamw", "soap", "optim.name"),
     "base_lr": ("shapes", 1e-3, 6e-3, "optim.base_lr"),
     "weight_decay": ("shapes", 0.1, 0.05, "optim.weight_decay"),
+    "weight_decay_end": ("shapes", 0.2, 0.4, "optim.weight_decay_end"),
+    "weight_decay_on": ("shapes", "all", "matrices", "optim.weight_decay_on"),
+    "min_lr": ("shapes", 1e-5, 1e-6, "optim.min_lr"),
     "warmup": ("shapes", 0.2, 0.05, "optim.warmup"),
     "decay": ("shapes", "constant", "cosine", "optim.decay"),
     "clip": ("shapes", 2.0, 1.0, "optim.clip"),
@@ -147,7 +152,9 @@ FINETUNE = {
     "base_lr": (1e-3, 5e-4, "optim.base_lr"),
     "layer_decay": (0.8, 0.65, "optim.layer_decay"),
     "weight_decay": (0.1, 0.05, "optim.weight_decay"),
+    "min_lr": (1e-5, 1e-6, "optim.min_lr"),
     "warmup": (0.2, 0.05, "optim.warmup"),
+    "rand_augment": (5.0, 9.0, "objective.rand_augment"),
     "drop_path": (0.3, 0.1, "objective.drop_path"),
     "mixup": (0.3, 0.8, "objective.mixup"),
     "cutmix": (0.3, 1.0, "objective.cutmix"),
@@ -196,6 +203,7 @@ FIRST = {
     "workers": 0,
     "checkpoint_every": 3,
     "snapshot_every": 4,
+    "snapshots": 2,
     "log_every": 5,
     "tensorboard": True,
     "cache": "off",
@@ -208,6 +216,7 @@ LATER = {
     "workers": 2,
     "checkpoint_every": 50,
     "snapshot_every": 1000,
+    "snapshots": 3,
     "log_every": 1,
     "tensorboard": False,
     "cache": "auto",
