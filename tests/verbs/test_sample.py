@@ -296,7 +296,7 @@ def test_bounds_are_those_of_pixels_and_latents_have_none(tmp_path):
 
 
 def test_a_model_that_draws_nothing_is_refused(tmp_path):
-    with pytest.raises(EcholessError, match="nothing does not exist; allowed: a run"):
+    with pytest.raises(EcholessError, match="nothing does not exist; give a run"):
         sample(tmp_path / "nothing", out=tmp_path / "out")
     (tmp_path / "empty").mkdir()
     with pytest.raises(EcholessError, match="empty holds no trained model"):
