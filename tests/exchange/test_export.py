@@ -298,4 +298,4 @@ def test_the_verb_prints_the_error_and_the_eps(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert re.search(r"relative error of the last block's output \d\.\de-0\d", printed) and "layer_norm_eps" in printed
     assert main(["export", str(tmp_path / "nowhere"), "--to", "hf", "--out", str(tmp_path / "b")]) == 2
-    assert "nowhere does not exist; allowed: a run" in capsys.readouterr().err
+    assert "nowhere does not exist; give a run" in capsys.readouterr().err

@@ -212,9 +212,12 @@ def test_what_the_system_says_becomes_one_sentence_with_the_path(tmp_path, monke
     assert (tmp_path / "a").read_bytes() == b"old" and names(tmp_path) == ["a"]
 
 
-def test_a_missing_parent_is_named(tmp_path):
+def test_a_missing_parent_of_a_file_is_named_and_that_of_a_folder_is_made(tmp_path):
     with pytest.raises(RunError, match=r"its parent folder .*/no does not exist"):
         write_bytes(tmp_path / "no" / "a", b"1")
+    with new_folder(tmp_path / "no" / "a") as folder:
+        (folder / "inside").write_bytes(b"1")
+    assert (tmp_path / "no" / "a" / "inside").exists()
     write_bytes(tmp_path / "file", b"1")
     with pytest.raises(RunError, match=r"its parent .*/file is not a folder"):
         write_bytes(tmp_path / "file" / "a", b"1")

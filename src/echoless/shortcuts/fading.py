@@ -81,7 +81,7 @@ def fade(
     alphas(shortcuts=2, alpha_min=alpha_min, schedule=schedule)  # refuses bad values before any work
     if around not in get_args(Fade):
         raise ValueError(f"around is {around!r}; allowed: {', '.join(get_args(Fade))}")
-    found = Found(model, example, within, extras)
+    found = ShortcutSearch(model, example, within, extras)
     values, rule = _assign([s.kind for s in found.shortcuts], alpha_min, schedule, around)
     return _apply(model, found, values, rule, zero_init)
 
@@ -107,7 +107,7 @@ def fade_saved(model: nn.Module, saved: str | os.PathLike[str] | Mapping[str, An
     name = "the state dict" if isinstance(saved, Mapping) else os.fspath(saved)
     record = record_of(saved) if isinstance(saved, Mapping) else read_saved(saved)
     _refuse_unfit(model)
-    found = Found(model, example, record.within, _checked_include(record.include))
+    found = ShortcutSearch(model, example, record.within, _checked_include(record.include))
     here, there = [s.addition.module for s in found.shortcuts], [s.where for s in record.shortcuts]
     if here != there:
         raise ValueError(
@@ -147,7 +147,7 @@ def is_faded(model: nn.Module) -> bool:
     return _RECORD in vars(model)
 
 
-class Found:
+class ShortcutSearch:
     """The shortcuts to fade, in order of execution, and the additions that are left alone."""
 
     def __init__(
@@ -221,7 +221,7 @@ def _operands(shortcuts: Sequence[FoundShortcut], values: Sequence[float]) -> di
     return {s.addition.order: FadedOperand(s.identity, alpha) for s, alpha in zip(shortcuts, values)}
 
 
-def _apply(model: nn.Module, found: Found, values: Sequence[float], rule: str, zero_init: bool) -> FadeReport:
+def _apply(model: nn.Module, found: ShortcutSearch, values: Sequence[float], rule: str, zero_init: bool) -> FadeReport:
     changes = Changes()
     try:
         _rewrite_and_check(model, found, values, changes)
@@ -245,7 +245,7 @@ def _apply(model: nn.Module, found: Found, values: Sequence[float], rule: str, z
     return report
 
 
-def _rewrite_and_check(model: nn.Module, found: Found, values: Sequence[float], changes: Changes) -> None:
+def _rewrite_and_check(model: nn.Module, found: ShortcutSearch, values: Sequence[float], changes: Changes) -> None:
     expected = found.faded_outputs(values)
     targets = rewrite_sites(model, found.sites(values), changes)
     for target, coefficients in targets:

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from echoless.shortcuts.check import close
-from echoless.shortcuts.fading import Found, is_faded, unfade
+from echoless.shortcuts.fading import ShortcutSearch, is_faded, unfade
 from echoless.shortcuts.find import FoundShortcut
 from echoless.shortcuts.trace import Node
 from echoless.shortcuts.travel import record_in
@@ -32,7 +32,7 @@ def fold_faded(model: Model, example: object) -> Model:
     saved = record_in(model)
     plain = copy.deepcopy(model)
     unfade(plain)
-    found = Found(plain, example, saved.within, frozenset(saved.include))
+    found = ShortcutSearch(plain, example, saved.within, frozenset(saved.include))
     alphas = [shortcut.alpha for shortcut in saved.shortcuts]
     if min(alphas) <= 0:
         raise ValueError("an alpha is 0; allowed: above 0, because a shortcut of weight 0 cannot be folded")
@@ -46,7 +46,7 @@ def fold_faded(model: Model, example: object) -> Model:
     return plain
 
 
-def _rescale(model: nn.Module, found: Found, alphas: Iterable[float]) -> None:
+def _rescale(model: nn.Module, found: ShortcutSearch, alphas: Iterable[float]) -> None:
     grown, factor = {_origin(found.shortcuts[0].stream): 1.0}, 1.0
     with torch.no_grad():
         for shortcut, alpha in zip(found.shortcuts, alphas):
@@ -61,7 +61,7 @@ def _rescale(model: nn.Module, found: Found, alphas: Iterable[float]) -> None:
             _scale_eps(model, node, grown[origin] ** 2)
 
 
-def _weights_once(found: Found, shortcut: FoundShortcut) -> tuple[nn.Parameter, ...]:
+def _weights_once(found: ShortcutSearch, shortcut: FoundShortcut) -> tuple[nn.Parameter, ...]:
     weights = last_weights(shortcut)
     where = shortcut.addition.module or "the model"
     if not weights or any(found.tracer.uses[id(weight)] > 1 for weight in weights):

@@ -33,11 +33,12 @@ def require_data(*paths: AnyPath | None) -> None:
             raise DataError(f"data {path!r} is an empty folder; it must hold images, or .parquet or .tar files")
 
 
-def require_encoder(run: AnyPath) -> None:
-    """Refuse a run or a model folder that is not there."""
-    named = str(run).startswith(("timm:", "local-dir:"))
+def require_encoder(run: AnyPath, *, ours: bool = False) -> None:
+    """Refuse a run or a model folder that is not there. `ours`: models of other libraries are not taken."""
+    named = not ours and str(run).startswith(("timm:", "local-dir:"))
     if alone() and not named and not Path(run).exists():
-        raise RunError(f"{run} does not exist; give a run, a folder of an encoder, a transformers folder, or timm:NAME")
+        others = "" if ours else ", a transformers folder, or timm:NAME"
+        raise RunError(f"{run} does not exist; give a run or an encoder folder{others}")
 
 
 def require_folder(out: AnyPath) -> None:

@@ -19,7 +19,7 @@ def finetune(options: FinetuneOptions) -> Metric | None:
     """Returns the accuracy on --test with its interval; None where a signal stopped the run."""
     require_startable(options.out, resume=options.resume, overwrite=options.overwrite)
     require_data(options.train, options.test)
-    require_encoder(options.run)
+    require_encoder(options.run, ours=True)
     record = read_record(options)
     require_verb("finetune", options, record)
     require_same_start("run", options.run, record)
