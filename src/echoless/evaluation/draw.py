@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 
 from echoless.config import from_dict, to_dict
@@ -23,14 +24,14 @@ from echoless.config.options import SampleOptions
 from echoless.config.options.fields import given
 from echoless.config.options.sample import SampleSettings
 from echoless.errors import RunError
-from echoless.evaluation.generate import ImageGenerator, check_request, open_generator
+from echoless.evaluation.generate import ON_CPU, ImageGenerator, check_request, open_generator
 from echoless.objectives import Sampling, sampler_for
 from echoless.runtime import Progress, StopRequest, Team, join_team, leave_team
 from echoless.storage import read_json_object, write_bytes, write_json
 from echoless.storage.atomic import clear_leftovers, create_file
 from echoless.storage.owned import require_ours
 
-BATCH_SIZE = 64  # images that are computed, then saved, together
+BATCH_SIZE = 64  # images that are saved together, unless more of them are computed at a time
 # What `sample` writes, and so what --overwrite may delete.
 WRITTEN = ("samples.json", "samples.npz", "grid.png", "[0-9]*.png", "parts/*.npy")
 GRID = 8  # images in a row, and rows at most
@@ -38,7 +39,7 @@ GRID = 8  # images in a row, and rows at most
 
 def draw_into(options: SampleOptions) -> int:
     """Everything that can be refused is refused before anything is deleted. Returns how many images are there."""
-    out, batch_size = Path(options.out), options.batch_size or BATCH_SIZE
+    out = Path(options.out)
     settings = _settings(options, out)
     team = join_team(options.device or "auto")
     try:
@@ -47,11 +48,11 @@ def draw_into(options: SampleOptions) -> int:
                 latent = str(options.latent) if options.latent else None
                 generator = open_generator(Path(options.run), str(team.device), latent=latent)
                 check_request(generator, settings.guidance, settings.classes)
-                sampler, clip = sampler_for(generator.objective, settings.sampler), settings.clip and generator.clips
-                settings = replace(settings, sampler=sampler, clip=clip)
+                settings = _settled(settings, generator)
                 if team.leads:
                     _prepare(out, {"model": generator.fingerprint, **to_dict(settings)}, options)
-            batches = _batches(settings.n, batch_size)
+                    _note_step(out, generator)
+            batches = _batches(settings.n, options.batch_size or max(BATCH_SIZE, settings.at_once or 0))
             done = _draw(generator, out, settings, batches, team, stop)
             if team.leads and done == settings.n and not (out / "samples.npz").exists():
                 _finish(generator, out, settings, batches)
@@ -72,7 +73,29 @@ def _settings(options: SampleOptions, out: Path) -> SampleSettings:
 
 
 def _recorded(out: Path) -> dict[str, Any]:
-    return {"clip": False, **read_json_object(out / "samples.json")}  # older ones do not say it
+    older = {"clip": False, "at_once": ON_CPU, "precision": "fp32"}  # what they were where the file does not say it
+    return {**older, **read_json_object(out / "samples.json")}
+
+
+def _settled(settings: SampleSettings, generator: ImageGenerator) -> SampleSettings:
+    """With a value for everything that depends on the model or on the device."""
+    precision = settings.precision
+    if precision == "auto":
+        has_bf16 = generator.device.startswith("cuda") and torch.cuda.is_bf16_supported()
+        precision = "bf16" if has_bf16 else "fp32"
+    return replace(
+        settings,
+        sampler=sampler_for(generator.objective, settings.sampler),
+        clip=settings.clip and generator.clips,
+        at_once=settings.at_once or generator.fitting,
+        precision=precision,
+    )
+
+
+def _note_step(out: Path, generator: ImageGenerator) -> None:
+    """The training step of a snapshot or a checkpoint, which the protocol of every number of its samples names."""
+    if generator.step is not None:
+        write_json(out / "samples.json", {**read_json_object(out / "samples.json"), "step": generator.step})
 
 
 def _prepare(out: Path, protocol: dict[str, Any], options: SampleOptions) -> None:
@@ -131,8 +154,15 @@ def _draw(
             if stop.requested:
                 stopped = True
                 break
-            images = generator.images(indices, settings.seed, sampling, settings.classes).numpy()
-            _write(out, indices, images)
+            images = generator.images(
+                indices,
+                settings.seed,
+                sampling,
+                settings.classes,
+                at_once=settings.at_once,
+                bf16=settings.precision == "bf16",
+            )
+            _write(out, indices, images.numpy())
             if team.leads:
                 progress.show(indices[-1] + 1, f"{settings.sampler}, {settings.steps} steps")
         if any(team.maximum(float(stopped))):
