@@ -48,7 +48,10 @@ class EvaluateOptions:
     pooling: Literal["mean", "cls", "patch_mean"] = "mean"
     """Pooling into one vector: mean over all tokens (arXiv:2404.10947), class token, or mean over patch tokens."""
     samples: AnyPath | None = None
-    """Generated images to compare with --test (else --train): a folder or an .npz file that `sample` wrote."""
+    """Generated images to compare with --reference: a folder or an .npz file that `sample` wrote."""
+    reference: str | None = None
+    """What samples are compared with: train, test, or an .npz file of mu and sigma, as the ADM suite has it (default:
+    test if there is a --test, else train). Published FIDs use the training set."""
     draw: int | None = None
     """Instead of --samples: draw this many samples from a diffusion run into RUN/samples."""
     steps: int = 20
