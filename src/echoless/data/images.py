@@ -10,7 +10,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from torch import Tensor
 
 from echoless.data.resample import Array
 from echoless.errors import DataError
+
+if TYPE_CHECKING:
+    from echoless.data.masks import LabelMaps
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,8 @@ class Images:
     bad: list[BadSample] = field(default_factory=list)
     max_bad_fraction: float = 0.01
     cache_note: str = ""  # one sentence: what became of the cache, and why
-    mask_of: Callable[[int], Array] | None = None
+    mask_of: Callable[[int], Array] | None = None  # the object of an image
+    label_maps: LabelMaps | None = None  # the class of every pixel
 
     def __post_init__(self) -> None:
         self.excluded: frozenset[int] = frozenset(sample.index for sample in self.bad)

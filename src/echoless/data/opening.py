@@ -19,6 +19,7 @@ import numpy as np
 
 from echoless.data.arrays import ArrayFile
 from echoless.data.cache import CachedPixels, build_cache, default_cache_dir, in_parallel, open_cache
+from echoless.data.classes import SelectedSource, read_class_list, select_classes
 from echoless.data.content import Content, Hasher, Memory, digest, make_content
 from echoless.data.decode import SHORT_SIDE, DecodeSettings, Undecodable, decode
 from echoless.data.eviction import LIMIT, cache_limit, make_room
@@ -46,6 +47,8 @@ def open_images(
     data: str | Path,
     *,
     labels: Path | None = None,
+    classes: Path | str | None = None,
+    require_labels: bool = True,
     cache: CacheChoice = "auto",
     cache_dir: Path | None = None,
     channels: int | None = None,
@@ -58,20 +61,29 @@ def open_images(
 
     channels: what every image is converted to (default: what most images have). max_bad_fraction: above this share of
     unusable images the set is refused. short_side: larger images are kept at this short side. say: gets a sentence
-    where older caches had to go.
+    where older caches had to go. classes: a file with the names of the classes to use, or `imagenet100`;
+    without `require_labels` it does not concern images that have none.
     """
     _check(cache, channels, max_bad_fraction, short_side)
     place = _CachePlace(cache, cache_dir or default_cache_dir(), progress, say)
+    names = None if classes is None else read_class_list(classes)
     shapes = parse_shapes(str(data))
+    arrays = Path(data).suffix == ".npz" and Path(data).is_file()
+    if names is not None and (shapes is not None or arrays):
+        raise DataError(f"classes are given, but {data} holds no image files; allowed: folders, parquet and tar files")
     if shapes is not None:
         images = _open_shapes(shapes, place)
-    elif Path(data).suffix == ".npz" and Path(data).is_file():
+    elif arrays:
         images = _open_arrays(ArrayFile(Path(data)), place, max_bad_fraction)
     else:
         wanted = DecodeSettings(channels=channels, short_side=short_side)
-        images = _open_encoded(find_source(str(data)), wanted, place, max_bad_fraction)
+        source = find_source(str(data))
+        if names is not None and (require_labels or labels is not None or source.labels is not None):
+            source = select_classes(source, names, read_label_file(labels, source.paths) if labels else None)
+        images = _open_encoded(source, wanted, place, max_bad_fraction)
     if labels is not None:
-        images.labels, images.class_names = encode_labels(read_label_file(labels, images.paths), None)
+        if names is None:
+            images.labels, images.class_names = encode_labels(read_label_file(labels, images.paths), None)
         images.label_source = "a labels file"
     return images
 
@@ -144,7 +156,7 @@ class OnDemand:
 
 
 def _open_encoded(source: ImageSource, wanted: DecodeSettings, place: _CachePlace, max_bad_fraction: float) -> Images:
-    memory = Memory(place.root, source.stamps)
+    memory = Memory(place.root, source.stamps, getattr(source, "selection", ""))
     content = _known_content(source, place, memory)
     pixels = open_cache(place.root, _key(content, wanted)) if content and place.choice != "off" else None
     store: CachedPixels | OnDemand
@@ -163,11 +175,16 @@ def _open_encoded(source: ImageSource, wanted: DecodeSettings, place: _CachePlac
         digests_ND=content.digests_ND,
         labels=labels,
         class_names=class_names,
-        label_source="sub-folders" if isinstance(source, FolderSource) else "the data set",
+        label_source=_label_source(source),
         bad=list(store.bad) if isinstance(store, CachedPixels) else [],
         max_bad_fraction=max_bad_fraction,
         cache_note=note or f"decoded pixels are cached in {place.root / _key(content, wanted)}",
     )
+
+
+def _label_source(source: ImageSource) -> str:
+    whole = source.whole if isinstance(source, SelectedSource) else source
+    return "sub-folders" if isinstance(whole, FolderSource) else "the data set"
 
 
 def _known_content(source: ImageSource, place: _CachePlace, memory: Memory) -> Content | None:

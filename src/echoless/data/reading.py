@@ -5,12 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from echoless.data import Images, open_images
+from echoless.data.masks import LabelMaps, MaskClasses
 from echoless.errors import DataError
 from echoless.runtime import Progress
 
 
-def read_images(data: str, labels: str | None, channels: int | None = None) -> Images:
-    """`channels`: what every image is converted to; None: as most of them are."""
+def read_images(
+    data: str,
+    labels: str | None,
+    channels: int | None = None,
+    *,
+    classes: str | None = None,
+    require_labels: bool = True,
+) -> Images:
+    """`channels`: what every image is converted to; None: as most of them are. `classes`: as `open_images` has it."""
     with Progress("reading images", 1, "images") as progress:
 
         def show(done: int, total: int) -> None:
@@ -18,7 +26,21 @@ def read_images(data: str, labels: str | None, channels: int | None = None) -> I
             progress.show(done)
 
         given = Path(labels) if labels else None
-        return open_images(data, labels=given, channels=channels, progress=show, say=progress.say)
+        return open_images(
+            data,
+            labels=given,
+            channels=channels,
+            classes=classes,
+            require_labels=require_labels,
+            progress=show,
+            say=progress.say,
+        )
+
+
+def attach_masks(images: Images, folder: str, classes: str | None, ignored: int) -> None:
+    """Label maps for these images; every image must have one."""
+    meaning = MaskClasses.plain(ignored) if classes is None else MaskClasses.read(classes)
+    images.label_maps = LabelMaps(Path(folder), images.paths, meaning)
 
 
 def align_classes(train: Images, test: Images) -> None:

@@ -60,6 +60,7 @@ def _pretrain_command(inputs: Inputs, options: SweepOptions, chosen: Mapping[str
         epochs=options.epochs,
         max_steps=options.max_steps,
         labels=inputs.labels,
+        classes=inputs.classes,
         **chosen,
         seed=seed,
         device=inputs.device,

@@ -10,7 +10,7 @@ from typing import Any
 
 from echoless.config.checks import require_whole
 from echoless.config.options import SweepOptions
-from echoless.data.reading import read_images
+from echoless.data.reading import attach_masks, read_images
 from echoless.errors import EcholessError, RunError
 from echoless.reports.page import report
 from echoless.runtime import Progress, StopRequest, duration
@@ -65,9 +65,16 @@ def plan(options: SweepOptions) -> Experiment:
 
 def _read_data_once(options: SweepOptions) -> None:
     """Refuses unreadable data once, before any run; the decoded images are cached for all runs."""
-    for data, labels in ((options.data, options.labels), (options.test, options.test_labels)):
-        if data is not None:
-            read_images(str(data), str(labels) if labels else None)
+    classes = str(options.classes) if options.classes else None
+    meaning = str(options.mask_classes) if options.mask_classes else None
+    sets = ((options.data, options.labels, options.masks), (options.test, options.test_labels, options.test_masks))
+    for data, labels, masks in sets:
+        if data is None:
+            continue
+        required = data is options.data
+        images = read_images(str(data), str(labels) if labels else None, classes=classes, require_labels=required)
+        if masks is not None:
+            attach_masks(images, str(masks), meaning, 255)
 
 
 def prepare_folder(experiment: Experiment, out: Path) -> FileLock:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from torch import Tensor
 
 from echoless.config.metrics import Metric, Metrics
 from echoless.config.options import EvaluateOptions
-from echoless.config.options.fields import AnyPath
+from echoless.config.options.fields import AnyPath, filled
 from echoless.data import Images, default_cache_dir
 from echoless.data.overlap import overlap_warning
 from echoless.data.provenance import describe_labels, describe_sets
-from echoless.data.reading import align_classes, read_images
+from echoless.data.reading import align_classes, attach_masks, read_images
 from echoless.errors import RunError
 from echoless.evaluation import noise_grid as grid
 from echoless.evaluation.classify import check_labels, fold_count
@@ -39,6 +40,7 @@ Say = Callable[[str], None]
 def evaluate(options: EvaluateOptions, say: Say = print) -> Metrics:
     """Returns every number with its protocol; they are also added to RUN/results.json."""
     require_test_of(options.test_labels, options.test)
+    require_test_of(options.test_masks, options.test, name="test_masks")
     require_data(options.train, options.test)
     evaluation = _prepare(options, say)
     measured = _allowed(evaluation)
@@ -87,9 +89,12 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
         say(f"the run has not ended: evaluating {encoder.name}")
     channels = encoder.converted_channels
     run = Path(source) if (Path(source) / "checkpoints").is_dir() else None
-    data, labels = (str(options.train), None) if options.train else _data_of(Path(source))
-    train = _open(data, options.labels or labels, channels, encoder)
-    test = _open(str(options.test), options.test_labels, channels, encoder) if options.test else None
+    known = options if options.train else _with_data_of(Path(source), options)
+    data = str(known.train)
+    train = _open(data, known.labels, channels, encoder, known, known.masks)
+    test = None
+    if options.test:
+        test = _open(str(options.test), options.test_labels, channels, encoder, known, options.test_masks, False)
     if test is not None:
         align_classes(train, test)
         if warning := overlap_warning(train, test):
@@ -99,18 +104,33 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
     return Evaluation(encoder, train, test, options, run, cache, say, sets, describe_labels(train, test))
 
 
-def _data_of(run: Path) -> tuple[str, str | None]:
-    """The images that a run was trained on, and the file of their labels, where it had one."""
+def _with_data_of(run: Path, options: EvaluateOptions) -> EvaluateOptions:
+    """With the images that a run was trained on, their labels and classes, where nothing else is given."""
     try:
         data = RunFolder(run).read_config()["data"]
-        return str(data["path"]), data.get("labels")
+        known = {name: data.get(name) for name in ("labels", "classes")}
+        return filled(replace(options, train=str(data["path"])), known)
     except Exception:
         raise RunError(f"{run} does not say which images it was trained on; give --train") from None
 
 
-def _open(data: str, labels: AnyPath | None, channels: int | None, encoder: Encoder) -> Images:
-    images = read_images(data, str(labels) if labels else None, channels)
+def _open(
+    data: str,
+    labels: AnyPath | None,
+    channels: int | None,
+    encoder: Encoder,
+    options: EvaluateOptions,
+    masks: AnyPath | None,
+    require_labels: bool = True,
+) -> Images:
+    classes = str(options.classes) if options.classes else None
+    images = read_images(
+        data, str(labels) if labels else None, channels, classes=classes, require_labels=require_labels
+    )
     check_channels(encoder, images)
+    if masks is not None:
+        meaning = str(options.mask_classes) if options.mask_classes else None
+        attach_masks(images, str(masks), meaning, options.mask_ignore)
     return images
 
 

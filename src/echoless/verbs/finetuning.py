@@ -37,8 +37,8 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
         channels = source.encoder.channels
         images, test = place.team.leader_first(
             lambda: (
-                _read(options.train, options.labels, channels, "--train"),
-                _read(options.test, options.test_labels, channels, "--test"),
+                _read(options, options.train, options.labels, channels, "--train"),
+                _read(options, options.test, options.test_labels, channels, "--test"),
             )
         )
         require_labels(images, test)
@@ -63,8 +63,9 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
         return metric
 
 
-def _read(data: AnyPath, labels: AnyPath | None, channels: int, what: str) -> Images:
-    images = read_images(str(data), str(labels) if labels else None, channels)
+def _read(options: FinetuneOptions, data: AnyPath, labels: AnyPath | None, channels: int, what: str) -> Images:
+    classes = str(options.classes) if options.classes else None
+    images = read_images(str(data), str(labels) if labels else None, channels, classes=classes)
     require_channels(images, channels, what)
     return images
 
@@ -88,6 +89,7 @@ def configure(options: FinetuneOptions, source: Source, images: Images, record: 
     data = DataConfig(
         path=str(options.train),
         labels=str(options.labels) if options.labels else None,
+        classes=str(options.classes) if options.classes else None,
         fingerprint=images.fingerprint,
         label_fingerprint=images.label_fingerprint,
         count=images.usable,

@@ -102,6 +102,7 @@ def _read(options: PretrainOptions, stop: StopRequest) -> Images:
         images = open_images(
             options.data,
             labels=Path(options.labels) if options.labels else None,
+            classes=options.classes,
             progress=show,
             say=progress.say,
             **given(options, "cache", "channels", "max_bad_fraction"),
@@ -139,6 +140,7 @@ def configure(
     data = DataConfig(
         path=str(options.data),
         labels=str(options.labels) if options.labels else None,
+        classes=str(options.classes) if options.classes else None,
         channels=options.channels,
         fingerprint=images.fingerprint,
         count=images.usable,
@@ -173,7 +175,10 @@ def _judge(config: RunConfig, options: PretrainOptions, images: Images, team: Te
         return None
     labels = str(options.test_labels) if options.test_labels else None
     channels = images.shape.channels
-    test = team.leader_first(lambda: read_images(str(options.test), labels, channels)) if options.test else None
+    classes = str(options.classes) if options.classes else None
+    test = None
+    if options.test:
+        test = team.leader_first(lambda: read_images(str(options.test), labels, channels, classes=classes))
     require_labels(images, test, names=("DATA", "--test"))
     if test is None:
         return None

@@ -41,7 +41,10 @@ class PretrainOptions:
     channels: int | None = None
     """Number of channels to convert every image to (default: as most images have)."""
     labels: AnyPath | None = None
-    """A CSV file (path,label) with labels for a flat folder; self-supervised pretraining needs none."""
+    """Labels for a flat folder or tar: a CSV file (path,label), or one label per line in the order of the names;
+    self-supervised pretraining needs none."""
+    classes: AnyPath | None = None
+    """Use only these classes: a file with one class name per line, or imagenet100."""
 
     alpha_min: float | Literal["auto"] | None = None
     """Coefficient of the last identity shortcut: 1 is a standard residual network; the paper's best are 0.6 to 0.7."""

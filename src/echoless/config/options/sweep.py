@@ -49,6 +49,21 @@ class SweepOptions:
     """A CSV file (path,label) for DATA."""
     test_labels: AnyPath | None = None
     """A CSV file (path,label) for --test."""
+    classes: AnyPath | None = None
+    """Use only these classes of DATA and --test: a file with one class name per line, or imagenet100."""
+    masks: AnyPath | None = None
+    """Folder of label maps (PNG) for DATA, for spectral and segprobe."""
+    test_masks: AnyPath | None = None
+    """Folder of label maps (PNG) for --test."""
+    mask_classes: AnyPath | None = None
+    """What the grey levels of the label maps mean: a file of VALUE NAME lines, or coco-stuff-27."""
+    latent: AnyPath | None = None
+    """Of diffusion experiments of the papers: train on the latents of this autoencoder (see `pretrain --latent`)."""
+    extractor: str | None = None
+    """Of diffusion experiments: the network that compares samples with images, such as inception:FILE, for published
+    FIDs (default: one that the sweep trains; needed at scale paper)."""
+    reference: str | None = None
+    """Of diffusion experiments: what samples are compared with: train, test, or an .npz file of statistics."""
     metrics: tuple[str, ...] = ("knn", "linear", "rank")
     """What to measure in each run: any of `evaluate --metrics` that needs no samples."""
     device: str = "auto"
