@@ -46,9 +46,7 @@ def select_classes(
     """The images of the named classes. `labels`: those of a labels file, where the source's own do not count."""
     known = _names_of(source) if labels is None else [str(label) for label in labels]
     if known is None:
-        raise DataError(
-            "classes are given, but the images have no labels; give sub-folders as classes, or --labels FILE"
-        )
+        raise DataError("classes are given, but the images have no labels; give sub-folders, or --labels FILE")
     missing = sorted(set(names) - set(known))
     if missing:
         raise DataError(f"the data has no images of {len(missing)} of {len(names)} classes, first {missing[0]!r}")

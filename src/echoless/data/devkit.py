@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from echoless.errors import UntrustedFile
 
 META = "meta.mat"
@@ -21,7 +23,7 @@ def wordnet_ids(meta: Path) -> dict[int, str]:
     if meta.stat().st_size > _LARGEST:
         raise UntrustedFile(f"{meta} has {meta.stat().st_size:,} bytes; allowed: {_LARGEST:,}")
     try:
-        synsets = loadmat(meta, squeeze_me=True, variable_names=["synsets"])["synsets"]
+        synsets = np.atleast_1d(loadmat(meta, squeeze_me=True, variable_names=["synsets"])["synsets"])
         pairs = zip(synsets["ILSVRC2012_ID"].tolist(), synsets["WNID"].tolist())
         return {int(number): str(name) for number, name in pairs}
     except Exception as error:  # scipy raises many things on files that are something else

@@ -165,8 +165,8 @@ def check_masks(encoder: Encoder, images: Images) -> None:
     first = images.masks(_drawn(images, 1, 0, at_least=1)[0])
     if first is None:
         raise DataError(
-            "tokencut and segprobe need images with masks, such as `shapes`; these images have none (for segprobe, give "
-            "--masks FOLDER)"
+            "tokencut and segprobe need images with masks, such as `shapes`; these images have none (segprobe also "
+            "takes --masks FOLDER)"
         )
     (height, width), (rows, columns) = first.shape, encoder.image_size
     if height * columns != width * rows:

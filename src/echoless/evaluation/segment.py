@@ -55,9 +55,9 @@ def spectral_maps(
     """On `count` images, drawn by `seed`.
 
     Where the set has label maps, there are as many clusters as classes, and each cluster is one class (Hungarian
-    matching). Where it has masks of one object each, background is a class too, and there is a second mIoU: each cluster
-    is background or object, by most of its pixels. Features may separate objects from the background long before they
-    separate classes.
+    matching). Where it has masks of one object each, background is a class too, and there is a second mIoU: each
+    cluster is background or object, by most of its pixels. Features may separate objects from the background long
+    before they separate classes.
     """
     check_channels(encoder, images)
     if encoder.grid is None or not encoder.has_class_token:

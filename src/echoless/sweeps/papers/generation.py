@@ -139,8 +139,8 @@ def sit(inputs: Inputs, scale: Scale) -> Experiment:
         readings=(final_loss,),
         notes=(
             *notes_on_samples(inputs, size),
-            "The paper, on latents of ImageNet-1k at 256 x 256 after 400,000 steps: FID 17.2 as published, 16.5 with long "
-            "skips (Inception Score 74.8), 11.8 faded to 0.8 (91.8); faded after 200,000 steps, 14.2 (79.7).",
+            "The paper, on latents of ImageNet-1k at 256 x 256 after 400,000 steps: FID 17.2 as published, 16.5 with "
+            "long skips (Inception Score 74.8), 11.8 faded to 0.8 (91.8); faded after 200,000 steps, 14.2 (79.7).",
             "Rows with a step are of a snapshot there. The values are from notes on the paper, which name no sampler; "
             "17.2 is that of SiT with 250 Euler-Maruyama steps and no guidance, which scale paper uses.",
         ),
