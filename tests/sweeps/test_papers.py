@@ -22,11 +22,15 @@ from echoless.verbs.table import VERBS
 
 # Cells of each table or figure, counted in the paper (the row in between MAE and ours is our own).
 CELLS = {"table1": 3, "table2": 25, "table3a": 6, "table3b": 6, "table5": 1, "fig3": 3, "fig4": 6, "fig6": 3}
-CELLS |= {"zero-init": 10, "unstable": 6, "table4": 8, "fig8": 2}
+CELLS |= {"zero-init": 10, "unstable": 6, "table4": 8, "fig8": 2, "sit": 3}
+# What published FIDs need, at scale paper: ImageNet on latents, seen by Inception.
+LATENT = {"latent": "VAE", "extractor": "inception:FILE"}
 
 
 def planned(name, scale="tiny", seeds=1):
-    return paper(name, "DATA", SweepOptions("DATA", out="OUT", paper=name, scale=scale, seeds=seeds, test="TEST"))
+    more = LATENT if scale == "paper" else {}
+    options = SweepOptions("DATA", out="OUT", paper=name, scale=scale, seeds=seeds, test="TEST", **more)
+    return paper(name, "DATA", options)
 
 
 @pytest.mark.parametrize("name", CELLS)
