@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN    := .venv/bin
 EXTRAS := fast,hf,science,onnx,tracking
 
-.PHONY: help setup lint format test test-tv test-all demo bench docs clean
+.PHONY: help setup lint format test test-tv test-all mutants demo bench docs clean
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
@@ -12,7 +12,7 @@ help:            ## this list
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]' \
-	  pytest pytest-timeout pytest-xdist hypothesis ruff mypy faiss-cpu playwright torchdiffeq
+	  pytest pytest-timeout pytest-xdist hypothesis ruff mypy faiss-cpu playwright coverage torchdiffeq
 	touch $@
 
 setup: .venv/.installed            ## create .venv with every extra except timm
@@ -48,6 +48,9 @@ test-tv: .venv-tv/.installed  ## the tests against timm and torchvision, in an e
 test-all: setup test-tv  ## every test, the slow tier included
 	$(PYTEST) -m "slow or not slow"
 
+mutants: setup   ## change the source in small ways and ask whether a test notices: the better part of an hour
+	OMP_NUM_THREADS=1 PYTHONPATH=tools $(BIN)/python -m mutants $(MUTANTS)
+
 demo: setup      ## pretrain a plain and a faded encoder on drawn images and compare them; first says how long
 	$(BIN)/echoless demo --out runs/demo
 
@@ -63,4 +66,4 @@ docs: .venv/.docs  ## the site, in build/site; a warning is an error
 	$(BIN)/python -m pytest -n0 tests/test_docs.py
 
 clean:           ## remove the environment and every cache
-	rm -rf build .venv .venv-tv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build .venv .venv-tv .mypy_cache .ruff_cache .pytest_cache .hypothesis .mutants

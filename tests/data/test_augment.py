@@ -37,8 +37,8 @@ def test_an_image_too_narrow_for_any_box_gets_its_centre() -> None:
 def test_centre_boxes_have_the_proportions_of_the_output() -> None:
     boxes = centre_boxes(np.array([[60, 80], [80, 60]]), (32, 32))
     assert boxes.top_B.tolist() == [0, 10] and boxes.left_B.tolist() == [10, 0]
-    wide = centre_boxes(np.array([[60, 80]]), (16, 32), fraction=0.5)
-    assert (wide.height_B.item(), wide.width_B.item()) == (20, 40)
+    wide = centre_boxes(np.array([[60, 80]]), (16, 32))
+    assert (wide.height_B.item(), wide.width_B.item()) == (40, 80)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])

@@ -81,13 +81,13 @@ def test_changed_data_or_settings_have_another_cache(folder: Path, own_cache: Pa
 
 BUILDER = """
 import sys, time
-from echoless.data import opening, open_images
+from echoless.data import encoded, open_images
 if sys.argv[2] == "slow":
-    plain = opening.decode
+    plain = encoded.decode
     def decode(*arguments):
         time.sleep(0.005)
         return plain(*arguments)
-    opening.decode = decode
+    encoded.decode = decode
 def told(done, total):
     print("progress", done, flush=True)
 images = open_images(sys.argv[1], progress=told)
@@ -173,10 +173,10 @@ def test_no_room_means_no_cache_and_one_sentence(folder: Path, monkeypatch: pyte
 def test_a_cache_larger_than_half_the_disk_is_not_built(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from collections import namedtuple
 
-    from echoless.data import opening
+    from echoless.data import cache_place
 
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(opening.shutil, "disk_usage", lambda _: usage(10**6, 0, 300_000))
+    monkeypatch.setattr(cache_place.shutil, "disk_usage", lambda _: usage(10**6, 0, 300_000))
     assert "more than half" in open_images(folder).cache_note
     assert "cached in" in open_images(folder, cache="on").cache_note
 

@@ -12,10 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 from PIL import Image
 
 from echoless.data import jpeg
 from echoless.data.decode import DecodeSettings, Undecodable, decode, to_bits, to_channels
+from echoless.data.resizing import Fit
 
 Picture = Callable[..., np.ndarray]
 Encoded = Callable[..., bytes]
@@ -64,7 +67,7 @@ def test_a_jpeg_is_what_pillow_makes_of_it(channels: int, options: dict, picture
     for height, width in ((40, 48), (1, 7), (300, 290)):
         data = encoded(picture(1, height, width, channels), "JPEG", quality=90, **options)
         reference = np.asarray(Image.open(io.BytesIO(data))).reshape(height, width, channels).transpose(2, 0, 1)
-        assert np.array_equal(decode(data, DecodeSettings(short_side=400)), reference)
+        assert np.array_equal(decode(data, AS_IS), reference)
 
 
 @pytest.mark.parametrize("format", ["PNG", "TIFF"])
@@ -255,15 +258,35 @@ def test_a_jpeg_that_says_two_sizes_gets_the_memory_of_the_checked_one(picture: 
     assert jpeg.decode_plain_jpeg(large, "RGB", (100, 100)) is None or jpeg.simplejpeg is None
 
 
-def test_large_images_are_kept_at_a_short_side_of_256(picture: Picture, encoded: Encoded) -> None:
-    image = picture(8, 700, 900)
-    for format, options in (("JPEG", {"quality": 95}), ("PNG", {})):
-        pixels = decode(encoded(image, format, **options), AS_IS)
-        assert pixels.shape == (3, 256, 329)
-        reference = np.asarray(Image.fromarray(image).resize((329, 256), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
-        assert np.abs(pixels.astype(int) - reference).mean() < 2
-    wide = decode(encoded(picture(8, 300, 280, 1, np.uint16)), DecodeSettings(short_side=140))
+@pytest.mark.parametrize("format", ["JPEG", "PNG"])
+def test_large_images_are_reduced_by_torch_and_never_enlarged(format: str, picture: Picture, encoded: Encoded) -> None:
+    """The reference is torch's antialiased bicubic filter on the pixels that Pillow decodes."""
+    data = encoded(picture(8, 700, 900), format)
+    whole = torch.from_numpy(np.asarray(Image.open(io.BytesIO(data))).copy()).permute(2, 0, 1)[None]
+    expected = F.interpolate(whole, size=(256, 329), mode="bicubic", antialias=True)[0]
+    assert np.array_equal(decode(data, DecodeSettings(reduction=Fit("cover", (256, 256)))), expected)
+    assert decode(data, AS_IS).shape == (3, 700, 900)
+    assert decode(data, DecodeSettings(reduction=Fit("cover", (701, 256)))).shape == (3, 700, 900)
+    wide = decode(encoded(picture(8, 300, 280, 1, np.uint16)), DecodeSettings(reduction=Fit("cover", (140, 140))))
     assert wide.shape == (1, 150, 140) and wide.dtype == np.uint16
+
+
+def test_no_crop_can_tell_a_jpeg_decoded_at_half_size(picture: Picture, encoded: Encoded) -> None:
+    """Only where three times what is kept is left: the difference is of the order of one grey level."""
+    data = encoded(picture(8, 1600, 1800), "JPEG", quality=95)
+    settings = DecodeSettings(reduction=Fit("cover", (256, 256)))
+    drafted, whole = decode(data, settings), settings.reduction(decode(data, AS_IS))
+    levels = np.abs(drafted.astype(int) - whole)
+    print(f"JPEG at half size, then reduced: {levels.mean():.3f} levels on average, at most {levels.max()}")
+    assert drafted.shape == whole.shape == (3, 256, 288) and levels.mean() < 0.5 and levels.max() <= 3
+
+
+def test_runs_of_earlier_versions_get_the_pixels_they_had(picture: Picture, encoded: Encoded) -> None:
+    """A short side of 256 by Pillow's bilinear filter."""
+    image = picture(8, 400, 700)
+    pixels = decode(encoded(image), DecodeSettings(reduction=Fit("short", (256, 256), "bilinear")))
+    reference = Image.fromarray(image).resize((448, 256), Image.Resampling.BILINEAR)
+    assert np.array_equal(pixels, np.asarray(reference).transpose(2, 0, 1))
 
 
 def test_channels_and_depth_convert_as_pillow_does(picture: Picture) -> None:

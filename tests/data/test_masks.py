@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from PIL import Image
 
 from echoless.data.masks import VOID, LabelMaps, MaskClasses
+from echoless.data.resizing import BY_SIZE, DIFFUSION, WHOLE
 from echoless.errors import DataError
 
 LEVELS = np.random.default_rng(0).integers(0, 5, (30, 44), dtype=np.uint8)
@@ -90,6 +92,18 @@ def test_the_view_is_pillows_centre_crop_by_nearest_neighbours(size, tmp_path):
     box = (left, top, left + scale * size[1], top + scale * size[0])
     expected = Image.fromarray(LEVELS).resize((size[1], size[0]), Image.Resampling.NEAREST, box=box)
     assert np.array_equal(maps.view(0, size, (60, 88)), np.asarray(expected)), "an image of twice the size"
+
+
+@pytest.mark.parametrize("framing", [WHOLE, BY_SIZE, DIFFUSION, replace(WHOLE, kind="stretch")])
+@pytest.mark.parametrize("shape", [(300, 440), (401, 260)])
+def test_a_map_is_framed_as_its_large_image_is(framing, shape, tmp_path):
+    """The image and the map hold the same coordinates: what the encoder sees of one is what it is told by the other."""
+    down, across = (np.broadcast_to(axis, shape).astype(np.uint16) for axis in np.ogrid[: shape[0], : shape[1]])
+    for name, coordinate in (("down", down), ("across", across)):
+        write(tmp_path, f"{name}.png", coordinate)
+        seen = framing.frame(coordinate[None], (224, 224))[0].astype(int)
+        told = LabelMaps(tmp_path, [f"{name}.jpg"], MaskClasses.plain(65535)).view(0, (224, 224), shape, framing)
+        assert np.abs(seen - told).max() <= 1, "half a pixel to either side, and bicubic ends"
 
 
 def test_a_map_of_other_proportions_or_of_colours_is_refused(tmp_path):

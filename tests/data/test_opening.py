@@ -109,7 +109,7 @@ def test_images_of_many_sizes(tmp_path: Path, picture: Picture, encoded: Encoded
         (tmp_path / f"{i}.png").write_bytes(encoded(picture(i, height, width)))
     images = open_images(tmp_path, cache=cache)
     raw = images.get([3, 1, 0, 2])
-    assert [image.shape for image in raw.pixels] == [(3, 256, 341), (3, 60, 20), (3, 20, 60), (3, 33, 47)]
+    assert [image.shape for image in raw.pixels] == [(3, 300, 400), (3, 60, 20), (3, 20, 60), (3, 33, 47)]
     assert np.array_equal(raw.pixels[1], picture(1, 60, 20).transpose(2, 0, 1))
 
 
@@ -270,6 +270,6 @@ def test_what_is_no_data_is_refused_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "empty" / "a.png").write_text("text")
     with pytest.raises(DataError, match=r"none of the images .* first: a.png \(not an image"):
         open_images(tmp_path / "empty")
-    for setting in ({"cache": "maybe"}, {"channels": 0}, {"max_bad_fraction": 2}, {"short_side": 0}):
+    for setting in ({"cache": "maybe"}, {"channels": 0}, {"max_bad_fraction": 2}, {"tiles": 0}):
         with pytest.raises(ConfigError, match=next(iter(setting))):
             open_images("shapes:3", **setting)

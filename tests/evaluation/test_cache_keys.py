@@ -13,13 +13,18 @@ import numpy as np
 import pytest
 import torch
 
+from echoless.config import DiffusionConfig, UViTConfig
 from echoless.config.training import LatentConfig
 from echoless.data import Images, cached_latents, open_images
+from echoless.evaluation.dense import raw_patches
 from echoless.evaluation.embed import _parts_folder
 from echoless.evaluation.encoder import Encoder, raw_pixels
 from echoless.evaluation.extract import View, _folder
 from echoless.evaluation.frozen import load
+from echoless.evaluation.noisy import from_denoiser
 from echoless.evaluation.reference import reference_moments
+from echoless.evaluation.trained_denoiser import TrainedDenoiser
+from echoless.models import UViT
 from echoless.runs.autoencoder import LatentMoments
 from echoless.runs.open import TrainedBody, load_body
 
@@ -96,11 +101,50 @@ def test_an_encoder_with_one_other_weight_is_another_one(run):
     assert body.fingerprint != other.fingerprint
 
 
-def test_raw_pixels_are_named_by_how_they_are_normalised(encoder):
-    plain = raw_pixels(encoder).fingerprint
-    assert raw_pixels(encoder).fingerprint == plain
-    for fields in ({"mean": (0.1,) * 3}, {"std": (0.1,) * 3}, {"image_size": (16, 16)}):
-        assert raw_pixels(replace(encoder, **fields)).fingerprint != plain, fields
+def test_an_encoder_with_other_alphas_is_another_one(run, monkeypatch):
+    """Also where the same config comes to other alphas, as "auto" may in another version."""
+    body, other = load_body(run), load_body(run)
+    record = {**other.model.shortcut_record, "alphas": [0.5]}
+    monkeypatch.setattr(type(other.model), "shortcut_record", record)
+    with_other_alphas = other.fingerprint
+    monkeypatch.undo()
+    assert body.fingerprint != with_other_alphas
+
+
+@pytest.mark.parametrize("baseline", [raw_pixels, raw_patches])
+def test_pixels_are_named_by_size_and_by_how_they_are_normalised(encoder, baseline):
+    plain = baseline(encoder).fingerprint
+    assert baseline(encoder).fingerprint == plain
+    changes = [{"mean": (0.1,) * 3}, {"std": (0.1,) * 3}, {"channels": 1}]
+    changes += [{"image_size": (64, 64), "grid": tuple(2 * side for side in encoder.grid)}]
+    for fields in changes:
+        assert baseline(replace(encoder, **fields)).fingerprint != plain, fields
+    assert raw_pixels(encoder).fingerprint != raw_patches(encoder).fingerprint
+
+
+def test_a_diffusion_model_is_named_by_its_space_its_objective_its_noise_and_its_weights():
+    sizes = {"image_size": (16, 16), "patch_size": 8, "channels": 3, "width": 16, "heads": 2, "depth": 2}
+    model, vae = UViT(UViTConfig(**sizes), torch.Generator().manual_seed(0)), LatentConfig(fingerprint="vae")
+    half = (0.5,) * 3
+    denoiser = TrainedDenoiser(
+        name="run", model=model, config=DiffusionConfig(), mean=half, std=half, latent=None, vae=None
+    )
+
+    def key(noise: float = 0.1, seed: int = 0, **fields) -> str:
+        return from_denoiser(replace(denoiser, **fields), noise=noise, seed=seed).fingerprint
+
+    names = [
+        key(),
+        key(noise=0.2),
+        key(seed=1),
+        key(mean=(0.4,) * 3),
+        key(std=(0.4,) * 3),
+        key(config=DiffusionConfig(schedule="ddpm")),
+        key(latent=vae),
+        key(latent=replace(vae, fingerprint="another autoencoder")),
+        key(model=UViT(UViTConfig(**sizes), torch.Generator().manual_seed(1))),
+    ]
+    assert len(set(names)) == len(names) and key() == names[0]
 
 
 def test_reference_statistics(encoder, images, monkeypatch, tmp_path):

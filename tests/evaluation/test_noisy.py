@@ -13,6 +13,7 @@ from echoless.config import DiffusionConfig, FlowConfig, ShortcutConfig, SiTConf
 from echoless.config.options import EvaluateOptions
 from echoless.data import evaluation_batches, open_images
 from echoless.errors import ConfigError
+from echoless.evaluation.dense import raw_patches
 from echoless.evaluation.extract import View, _noise_offset, extract
 from echoless.evaluation.frozen import load
 from echoless.models import SiT, UViT
@@ -128,3 +129,12 @@ def test_one_cell_needs_no_search_and_every_number_says_where_it_looked(uvit, tm
     assert named and all((m.protocol["layer"], m.protocol["noise"]) == ("block01/+mlp", 0.2) for m in named)
     assert {m.protocol["features"] for m in metrics} == {"trained", "raw pixels", "untrained"}
     assert not (tmp_path / "echoless-figures").exists()
+
+
+def test_raw_patches_of_a_diffusion_model_are_pixels_without_noise(uvit):
+    """Dense measurements compare with them; they have no layer but their own, and none of the network's noise."""
+    encoder, batch = load(uvit, noise=0.5), torch.rand(2, 3, 16, 16)
+    raw = raw_patches(encoder)
+    assert raw.default_layer == "output" and raw.noise is None and raw.grid == encoder.grid
+    found = raw.tokens_of(batch, ["output"], torch.tensor([3, 4]))["output"]
+    assert found.shape == (2, 16, 48) and found[0, 0].sort().values.equal(batch[0, :, :4, :4].flatten().sort().values)

@@ -134,3 +134,13 @@ def test_the_interval_stays_around_the_value_and_covers_the_truth_about_as_often
         hits += low <= 8 * shift**2 <= high
     print(f"frechet_interval: 95 % intervals cover the truth in {hits} of {repetitions} draws")
     assert hits >= 0.8 * repetitions
+
+
+def test_the_interval_of_few_samples_is_around_their_distance_and_not_around_that_of_resamples():
+    """A resample repeats rows: of 30 samples in 8 dimensions nearly all of them lie farther away than the samples."""
+    rows, truth = normal(30, 8), gaussian([0.0] * 8, torch.eye(8).tolist())
+    generator = torch.Generator().manual_seed(0)
+    draws = [rows[torch.randint(30, (30,), generator=generator)] for _ in range(50)]
+    farther = [frechet_distance(truth, moments(draw)) for draw in draws]
+    value, low, high = frechet_interval(rows, truth, generator=generator)
+    assert np.quantile(farther, 0.05) > value and low < value < high

@@ -229,3 +229,15 @@ def test_bad_input_is_refused_with_a_sentence():
     with pytest.raises(DataError, match="a batch has shape"):
         settings = {"steps_per_epoch": 1, "dim": 8, "classes": 4, "batch_size": 2, "generator": generator()}
         mae_probe(lambda epoch: [(features[:1], labels[:1])], **settings)
+
+
+def test_a_feature_that_is_constant_up_to_its_last_bit_is_not_learned_from():
+    """Blown up to unit variance, the last bit of a constant would be a feature like any other, here a perfect one."""
+    labels = torch.arange(400) % 2
+    constant = torch.full((400,), 1000.0)
+    last_bit = torch.where(labels == 1, constant.nextafter(torch.tensor(2000.0)), constant)
+    noise = torch.randn(400, 3, generator=generator())
+    probe = quick_probe(torch.cat([noise, last_bit[:, None]], dim=1), labels, generator=generator(), penalty=1.0)
+    assert probe.scale_D[3] == 0 and (probe.scale_D[:3] > 0).all()
+    right = (probe.predict(torch.cat([noise, last_bit[:, None]], dim=1)) == labels).double().mean()
+    assert right < 0.7

@@ -115,3 +115,11 @@ def test_a_correlation_that_does_not_exist_is_refused(pair):
 def test_non_finite_features_are_refused():
     with pytest.raises(DataError, match="not finite in row 3"):
         rank_paper(torch.tensor([[1.0, 2.0]] * 3 + [[1.0, math.inf]]))
+
+
+def test_rows_that_differ_by_rounding_alone_have_rank_zero():
+    """Multiples of one vector, each divided by its own norm: equal but for the last bits, which are no variance."""
+    lengths, direction = normal(500, 1).double().exp(), normal(1, 12, seed=1).double()
+    rows = torch.nn.functional.normalize(lengths * direction)
+    assert len(rows.unique(dim=0)) > 1
+    assert rank_centered(rows) == 0.0 and rank_paper(rows.T - rows.T.mean(dim=1, keepdim=True) + lengths[:12]) == 0.0

@@ -13,7 +13,14 @@ import torch
 from sklearn.metrics import jaccard_score
 
 from echoless.errors import DataError
-from echoless.measures import cluster_tokens, confusion_matrix, hungarian_miou, many_to_one_miou, upsample_labels
+from echoless.measures import (
+    cluster_tokens,
+    confusion_matrix,
+    hungarian_miou,
+    labelled_miou,
+    many_to_one_miou,
+    upsample_labels,
+)
 
 
 @pytest.mark.parametrize("classes", [1, 2, 3, 4, 5, 6])
@@ -77,3 +84,10 @@ def test_bad_masks_are_refused_with_a_sentence():
         confusion_matrix(torch.zeros(2).long(), torch.tensor([0, 7]), 2, 2)
     with pytest.raises(DataError, match=r"have shapes .*; they must be equal"):
         confusion_matrix(torch.zeros(2).long(), torch.zeros(3).long(), 2, 2)
+
+
+def test_a_class_that_is_predicted_and_nowhere_in_the_masks_counts_as_zero():
+    truth, guess = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 0, 1, 2])
+    expected = jaccard_score(truth, guess, average="macro")
+    assert expected == pytest.approx((1 + 1 / 2 + 0) / 3)
+    assert labelled_miou(confusion_matrix(guess, truth, 4, 4)) == pytest.approx(expected, rel=1e-12)

@@ -14,6 +14,7 @@ from echoless.config import DiffusionConfig, ShortcutConfig, from_dict, to_dict,
 from echoless.errors import ConfigError
 from echoless.models import UViT
 from echoless.objectives import DiffusionObjective, LossModule, diffusion_path
+from echoless.objectives.paths import Discrete
 
 
 class Answer(nn.Module):
@@ -144,3 +145,17 @@ def test_configs_survive_json_and_refuse_nonsense():
     assert from_dict(DiffusionConfig, to_dict(config)) == config
     with pytest.raises(ConfigError, match=r"schedule is 'ddmp'; allowed: vp, ddpm, .*; did you mean 'ddpm'"):
         DiffusionConfig(schedule="ddmp")
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_network_that_counts_its_steps_from_first_step_is_told_so(first):
+    objective = DiffusionObjective(DiffusionConfig(schedule="ddpm", first_step=first), (1, 1, 1))
+    ends = objective.network_time(objective.training_time(torch.tensor([0.0, 0.9999999])))
+    assert ends.round().tolist() == [first, 999 + first]
+
+
+def test_at_a_step_of_a_discrete_schedule_the_rate_is_that_of_the_step_that_ends_there():
+    """Eight steps, so that n / 8 is exact: a'(n / 8) / a(n / 8) is 8 times half of log(1 - beta_n)."""
+    betas = torch.linspace(0.01, 0.3, 8, dtype=torch.float64)
+    at = Discrete(betas).at(torch.arange(1, 9, dtype=torch.float64) / 8)
+    torch.testing.assert_close(at.da / at.a, 8 * torch.log1p(-betas) / 2)

@@ -442,3 +442,26 @@ def test_wrong_settings_are_refused_in_a_sentence():
         diffusion_coefficient("other", torch.tensor(0.5), path)
     with pytest.raises(ConfigError, match="last_step is 'Mean'; allowed: mean, euler, tweedie"):
         interpolant_sde(Curved(), x, interpolant_sde_times(), Linear(), lambda: x, last_step="Mean")
+
+
+def test_the_last_step_is_the_one_that_was_asked_for():
+    """From one time on, so that nothing else is computed; score and w of the linear path by hand."""
+    path, t, x = Linear(), torch.tensor(0.9, dtype=torch.float64), torch.tensor([0.3, -0.2], dtype=torch.float64)
+    velocity = torch.tensor([1.5, 0.4], dtype=torch.float64)
+    ends = {
+        last: interpolant_sde(lambda x, t: velocity, x, t[None], path, lambda: 1 / 0, last_step=last)
+        for last in ("euler", "mean", "tweedie", None)
+    }
+    score = (t * velocity - x) / (1 - t)
+    torch.testing.assert_close(ends[None], x)
+    torch.testing.assert_close(ends["euler"], x + 0.1 * velocity)
+    torch.testing.assert_close(ends["mean"], x + 0.1 * velocity + 0.1 * (1 - t) * score)
+    torch.testing.assert_close(ends["tweedie"], (x + (1 - t) ** 2 * score) / t)
+
+
+@pytest.mark.parametrize("path", [VP(), SD], ids=["vp", "stable-diffusion"])
+def test_times_begin_and_end_exactly_where_they_were_asked_to(path):
+    """Rounding there would leave [0, 1], or a sliver of noise at the end."""
+    for times in (log_snr_times(path, 1.0, 1e-3, 7), fast_times(path, 1.0, 1e-3, 7)):
+        assert times[0] == 1.0 and times[-1] == 1e-3 and len(times) == 8
+        assert (times.diff() < 0).all()

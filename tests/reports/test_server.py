@@ -153,3 +153,17 @@ def test_ctrl_c_ends_it_cleanly(folder):
     process.send_signal(signal.SIGINT)
     out, errors = process.communicate(timeout=300)
     assert (process.returncode, out, errors) == (0, "stopped\n", "")
+
+
+def test_every_answer_forbids_guessing_framing_keeping_and_telling(server):
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    for target in ("/", "/run/plain", "/nowhere"):
+        connection.request("GET", target)
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.getheader("X-Content-Type-Options") == "nosniff"
+        assert answer.getheader("X-Frame-Options") == "DENY"
+        assert answer.getheader("Cache-Control") == "no-store"
+        assert answer.getheader("Referrer-Policy") == "no-referrer"
+        assert answer.getheader("Cross-Origin-Resource-Policy") == "same-origin"
+    connection.close()

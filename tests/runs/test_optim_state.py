@@ -14,6 +14,7 @@ from torch import nn
 
 from echoless.errors import RunError, UntrustedFile
 from echoless.runs import flatten_state, load_checkpoint, save_checkpoint, unflatten_state
+from echoless.training.soap import SOAP
 
 OPTIMISERS = {
     "AdamW": lambda p: torch.optim.AdamW(p, lr=1e-2, betas=(0.9, 0.95)),
@@ -25,13 +26,14 @@ OPTIMISERS = {
 }
 
 
-def soap(parameters):
+def foreign_soap(parameters):
     import pytorch_optimizer
 
     return pytorch_optimizer.SOAP(parameters, lr=1e-2, precondition_frequency=2)
 
 
-OPTIMISERS["SOAP"] = soap
+OPTIMISERS["SOAP"] = lambda p: SOAP(p, lr=1e-2, precondition_frequency=2)
+OPTIMISERS["SOAP of pytorch-optimizer"] = foreign_soap  # its bases lie column by column in memory
 
 
 def make(name: str) -> tuple[nn.Module, torch.optim.Optimizer]:

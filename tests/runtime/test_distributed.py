@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from echoless.errors import ConfigError, EcholessError, NonFiniteError
 from echoless.runtime import distributed
@@ -44,3 +45,28 @@ def test_a_world_that_is_no_number_is_refused_in_one_sentence(monkeypatch, value
     monkeypatch.setenv("WORLD_SIZE", value)
     with pytest.raises(ConfigError, match=r"WORLD_SIZE is .* in the environment; allowed: a whole number"):
         distributed.join_team("cpu")
+
+
+@pytest.fixture
+def pair(monkeypatch) -> distributed.Team:
+    """The first of two processes; the other one's value is always 5."""
+
+    def all_reduce(tensor: torch.Tensor, op: object = distributed.dist.ReduceOp.SUM) -> None:
+        if op == distributed.dist.ReduceOp.SUM:
+            tensor += 5
+        else:
+            assert op == distributed.dist.ReduceOp.MAX
+            tensor.clamp_(min=5)
+
+    monkeypatch.setattr(distributed.dist, "all_reduce", all_reduce)
+    return distributed.Team(0, 2, torch.device("cpu"))
+
+
+def test_the_mean_and_the_maximum_are_over_the_processes(pair):
+    assert pair.mean(torch.tensor(3.0)) == 4.0
+    assert pair.maximum(3.0, 7.0) == [5.0, 7.0]
+
+
+def test_one_process_alone_exchanges_nothing():
+    alone = distributed.Team(0, 1, torch.device("cpu"))
+    assert alone.mean(torch.tensor(3.0)) == 3.0 and alone.maximum(3.0, 7.0) == [3.0, 7.0]

@@ -110,3 +110,13 @@ def test_bad_input_is_refused_in_one_sentence(arguments, sentence):
 def test_an_impossible_effective_alpha_is_refused():
     with pytest.raises(ValueError, match=r"effective is 0; allowed: a number in \(0, 1\]"):
         alpha_min_for(12, 0)
+
+
+@pytest.mark.parametrize("choice", [{}, {"per": "block"}, {"fade": "mlp"}, {"schedule": "cosine"}])
+def test_auto_is_the_alpha_min_whose_effective_alpha_is_the_recommended_one(choice):
+    """3e-3, or the floor of 0.5 where that would need less; for the schedule that was asked for and no other."""
+    wanted = alpha_min_for(16, 3e-3, **choice)
+    found = choose_alpha_min(16, **choice)
+    assert found.alpha_min == max(wanted, 0.5)
+    assert alphas(16, **choice) == alphas(16, alpha_min=found.alpha_min, **choice)
+    assert found.effective == pytest.approx(3e-3 if wanted > 0.5 else effective_alpha(alphas(16, **choice)), rel=1e-9)

@@ -10,7 +10,8 @@ import sys
 import pytest
 
 from echoless.errors import RunError
-from echoless.storage.lock import FileLock
+from echoless.storage import lock
+from echoless.storage.lock import FileLock, hold_shared, lock_exclusively
 
 # Takes the lock, forks a child that lives on (as a data worker does for a while), says both ids and sleeps.
 HOLDER = """
@@ -48,3 +49,46 @@ def test_a_killed_holder_frees_it_even_while_its_child_lives(tmp_path):
         finally:
             holder.kill()
             os.kill(child, signal.SIGKILL)
+
+
+class User:
+    """Something that holds a file for as long as it exists."""
+
+
+def test_readers_share_a_file_and_keep_its_remover_away_until_the_last_has_gone(tmp_path):
+    path = tmp_path / "about.json"
+    path.write_text("{}")
+    users = [User(), User()]
+    for user in users:
+        hold_shared(path, user)
+    for left in (2, 1, 0):
+        with path.open("rb") as file:
+            assert lock_exclusively(file.fileno()) == (left == 0)
+        if left:
+            users.pop()
+            del user
+            user = None
+
+
+def test_a_file_that_is_being_removed_is_not_held(tmp_path):
+    path = tmp_path / "about.json"
+    path.write_text("{}")
+    with path.open("rb") as remover:
+        assert lock_exclusively(remover.fileno())
+        with pytest.raises(FileNotFoundError, match="is being removed"):
+            hold_shared(path, User())
+
+
+def test_a_file_that_was_replaced_between_opening_and_locking_is_not_held(tmp_path, monkeypatch):
+    path, other = tmp_path / "about.json", tmp_path / "other.json"
+    path.write_text("{}")
+    locked = lock._flock
+
+    def replaced_first(descriptor: int, **options: bool) -> None:
+        other.write_text("{}")
+        other.replace(path)
+        locked(descriptor, **options)
+
+    monkeypatch.setattr(lock, "_flock", replaced_first)
+    with pytest.raises(FileNotFoundError, match="was replaced"):
+        hold_shared(path, User())

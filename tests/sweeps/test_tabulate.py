@@ -151,3 +151,18 @@ def test_the_csv_has_one_row_for_each_trial_and_number_with_its_protocol(tmp_pat
         ("a1.0-s0", "0", "rank_paper"),
     ]
     assert float(read[0]["value"]) == 0.25 and json.loads(read[0]["protocol"])["layer"] == hostile
+
+
+@pytest.mark.parametrize(("best", "expected"), [("max", 0.7), ("min", 0.2), (None, 0.3)])
+def test_of_several_numbers_the_best_by_its_own_measure_is_shown_or_the_last(best, expected):
+    plan = Experiment(name="e", title="", trials=trials((0.6,), 1), quantities=(Quantity(metric="loss", best=best),))
+    values = [metric("loss", value, layer=f"{value}") for value in (0.2, 0.7, 0.3)]
+    (row,) = rows(plan, {plan.trials[0].name: values})
+    assert list(row.values.values()) == [{0: expected}]
+
+
+def test_numbers_of_a_step_or_of_a_scan_stay_out_of_a_table_that_does_not_ask_for_them():
+    plan = Experiment(name="e", title="", trials=trials((0.6,), 1), quantities=(KNN,))
+    found = [metric("knn", 0.5), metric("knn", 0.9, step=10), metric("knn", 0.8, scan="layers")]
+    (row,) = rows(plan, {plan.trials[0].name: found})
+    assert list(row.values.values()) == [{0: 0.5}]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -194,3 +195,18 @@ def test_a_process_whose_samples_were_all_dropped_takes_part_with_nothing():
     report = take_step(trainee, nothing)
     assert (report.loss, report.gradient_norm) == (0.0, 0.0)
     assert all(parameter.grad is not None for parameter in model.parameters() if parameter.requires_grad)
+
+
+def test_what_came_after_the_checkpoint_is_gone_before_training_goes_on(images, tmp_path, monkeypatch):
+    """Snapshots, metrics, encoder and numbers of steps that will be trained again would be taken for the new ones."""
+    out, config = tmp_path / "run", tiny_config(images, steps=8, ema=None)
+    tiny_run(out, images, config, snapshot_every=2, log_every=1)
+    run = RunFolder(out)
+    run.add_results([{"metric": "knn", "value": 0.5, "n": 10, "protocol": {}}])
+    shutil.rmtree(out / "checkpoints" / "step-00000008")
+    monkeypatch.setattr("echoless.training.launch.train", lambda session, done: done == config.steps)
+    assert not tiny_run(out, images, config, resume=True)
+    assert [folder.name for folder in run.snapshot_folders()] == ["step-00000002", "step-00000004"]
+    assert [line["step"] for line in run.read_metrics()] == [1, 2, 3, 4]
+    assert not run.encoder.exists() and not (out / "results.json").exists()
+    assert (out / "results-step-00000004.json").exists()

@@ -110,9 +110,9 @@ def test_a_missing_or_broken_library_is_one_sentence(error, monkeypatch):
 
     monkeypatch.delitem(sys.modules, "pytorch_optimizer", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
-    sentence = r"optimizer is 'soap', which needs pytorch-optimizer \((no|broken)\); install echoless anew"
+    sentence = r"optimizer is 'muon', which needs pytorch-optimizer \((no|broken)\); install echoless anew"
     with pytest.raises(ConfigError, match=sentence):
-        make_optimizer(torch.nn.Linear(2, 2), OptimConfig(name="soap"))
+        make_optimizer(torch.nn.Linear(2, 2), OptimConfig(name="muon"))
 
 
 def test_bf16_stays_finite_and_near_fp32(images):

@@ -1,51 +1,52 @@
-"""The demo trains two runs that differ in alpha_min alone, and says in words what it saw and what it did not."""
+"""The demo trains runs that differ in alpha_min and seed alone, and judges them by a rule that it states first."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from echoless.config.metrics import Metric
 from echoless.config.options import DemoOptions
 from echoless.errors import ConfigError, EcholessError
-from echoless.verbs.demo import comparison, demo
-from echoless.verbs.pretrain import pretrain
+from echoless.reports.collect import RunData
+from echoless.reports.compare import Group
+from echoless.sweeps.run import prepare_folder
+from echoless.sweeps.trials import Ledger
+from echoless.verbs.demo import criterion, demo, plan, side_by_side, verdict
 
 
-def metric(name: str, value: float, half: float | None = 0.01, features: str = "trained") -> Metric:
-    interval = None if half is None else (value - half, value + half)
-    return Metric(metric=name, value=value, n=100, interval=interval, protocol={"features": features})
-
-
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def small_sets(monkeypatch):
     for name, data in (("TRAIN", "shapes:160"), ("LABELLED", "shapes:160"), ("TEST", "shapes:60@test")):
         monkeypatch.setattr(f"echoless.verbs.demo.{name}", data)
 
 
-def test_it_runs_and_a_second_call_finds_everything_done(tmp_path):
+def test_it_runs_side_by_side_and_a_second_call_finds_everything_done(small_sets, tmp_path):
     said: list[str] = []
     options = DemoOptions(out=tmp_path / "demo", steps=2)
     results = demo.run(options, said.append)
-    assert set(results) == {"plain", "faded"}
-    configs = [json.loads((tmp_path / "demo" / name / "config.json").read_text()) for name in ("plain", "faded")]
-    assert [c["model"]["encoder"]["shortcuts"].pop("alpha_min") for c in configs] == [1.0, 0.6]
+    assert set(results) == {"plain-0", "faded-0"}
+    configs = [json.loads((tmp_path / "demo" / name / "config.json").read_text()) for name in results]
+    assert [c["model"]["encoder"]["shortcuts"].pop("alpha_min") for c in configs] == [1.0, 0.4]
     assert configs[0] == configs[1], "equal in all else"
-    records = json.loads((tmp_path / "demo" / "results.json").read_text())
-    assert {(r["run"], r["metric"]) for r in records} >= {
-        ("plain", "knn"),
-        ("faded", "linear"),
-        ("faded", "miou"),
-        ("plain", "miou_object"),
-    }
-    assert (tmp_path / "demo" / "faded" / "figures" / "reconstructions.png").exists()
-    assert "2 runs compared" in (tmp_path / "demo" / "report.html").read_text()
-    again = demo.run(replace(options, steps=None), said.append)
-    assert again == results
-    assert any("raw pixels" in line for line in said)
-    assert said[0].startswith("estimated time: ")
+    assert {metric.metric for metric in results["faded-0"]} >= {"knn", "linear", "rankme", "miou"}
+    assert (tmp_path / "demo" / "faded-0" / "figures" / "reconstructions.png").exists()
+    assert said[0].startswith("A win for fading:"), "the criterion comes before any number"
+    assert "kNN % by block, plain: " in said[-1] and "kNN accuracy, without training: raw pixels " in said[-1]
+
+    page = (tmp_path / "demo" / "report.html").read_text()
+    assert page.index("kNN accuracy by block") < page.index("<svg", page.index("<main>")), "the first picture"
+    assert demo.run(options, said.append) == results
+
+
+def test_another_length_in_the_same_folder_is_refused(tmp_path):
+    begun = plan(DemoOptions(steps=1))
+    prepare_folder(begun, tmp_path / "demo").release()
+    Ledger(tmp_path / "demo", begun.trials[0]).begin(begun.trials[0].commands[0])
+    with pytest.raises(EcholessError, match="was started with --max-steps 1, but this sweep has --max-steps 2"):
+        demo(out=tmp_path / "demo", steps=2)
 
 
 def test_what_cannot_be_is_one_sentence(tmp_path):
@@ -54,25 +55,62 @@ def test_what_cannot_be_is_one_sentence(tmp_path):
         demo(out=tmp_path / "file")
     with pytest.raises(ConfigError, match="steps is 0; allowed: a whole number"):
         demo(out=tmp_path / "demo", steps=0)
+    with pytest.raises(ConfigError, match="seeds is 0; allowed: a whole number"):
+        demo(out=tmp_path / "demo", seeds=0)
 
 
-def test_two_runs_that_differ_in_more_than_alpha_are_not_compared(tmp_path):
-    pretrain("shapes:160", out=tmp_path / "plain", recipe="demo", alpha_min=1.0, max_steps=1, weight_decay=0.0)
-    with pytest.raises(EcholessError, match="differ in more than alpha_min; give another --out"):
-        demo(out=tmp_path, steps=1)
+def test_more_seeds_are_more_pairs_of_otherwise_equal_commands():
+    trials = plan(DemoOptions(seeds=3, seed=4)).trials
+    assert [trial.name for trial in trials] == ["plain-4", "faded-4", "plain-5", "faded-5", "plain-6", "faded-6"]
+    for plain, faded in zip(trials[::2], trials[1::2]):
+        differing = [pair for pair in zip(plain.commands[0], faded.commands[0]) if pair[0] != pair[1]]
+        assert differing == [("1.0", "0.4")]
+    baselines = [trial.name for trial in trials if "--baselines" in trial.commands[1]]
+    assert baselines == ["plain-4"], "raw pixels and untrained encoders are measured once"
 
 
-def test_a_difference_is_claimed_only_beyond_the_intervals():
-    plain = [metric("knn", 0.30), metric("linear", 0.50), metric("miou", 0.1, None), metric("rank_paper", 2.0, None)]
-    faded = [metric("knn", 0.40), metric("linear", 0.51), metric("miou", 0.2, None), metric("rank_paper", 1.0, None)]
-    words = comparison(plain, faded)
-    assert "kNN accuracy: faded is better than plain by 10.0 points, beyond the intervals" in words
-    assert (
-        "Linear probe accuracy: faded is +1.0 points from plain, within the intervals: no difference was seen" in words
+def test_no_more_runs_at_a_time_than_cores_or_runs(monkeypatch):
+    monkeypatch.setattr("echoless.verbs.demo.usable_cores", lambda: 4)
+    assert [side_by_side(runs) for runs in (2, 10)] == [2, 4]
+    monkeypatch.setattr("echoless.verbs.demo.usable_cores", lambda: 64)
+    assert side_by_side(100) == 8, "memory"
+
+
+def metric(name: str, value: float, half: float = 0.01, **protocol: object) -> Metric:
+    about = {"features": "trained", **protocol}
+    return Metric(metric=name, value=value, n=100, interval=(value - half, value + half), protocol=about)
+
+
+def group(name: str, first: int, *runs: list[Metric]) -> Group:
+    found = [
+        RunData(path=Path(f"{name}-{seed}"), name=f"{name}-{seed}", config={"seed": seed}, results=results)
+        for seed, results in enumerate(runs)
+    ]
+    return Group(name, tuple(found), first)
+
+
+def judged(plain: list[float], faded: list[float]) -> str:
+    """The first line of the verdict, for these kNN accuracies by seed."""
+    groups = [group("plain", 0, *([metric("knn", v)] for v in plain))]
+    groups.append(group("faded", 1, *([metric("knn", v)] for v in faded)))
+    return verdict(groups, []).splitlines()[0]
+
+
+def test_one_seed_wins_only_beyond_the_intervals_over_images():
+    assert judged([0.30], [0.40]) == (
+        "kNN accuracy: fading WINS. Plain 30.0 [29.0, 31.0], faded 40.0 [39.0, 41.0], difference +10.0 [+8.6, +11.4] "
+        "points (one seed)"
     )
-    assert "Segmentation mIoU: faded is +10.0 points from plain; no interval" in words
-    assert "Effective rank" not in words, "no rank is better than another"
-    assert "with one seed:" in words
-    raw = [metric("knn", 0.20, features="raw pixels")]
-    assert "kNN accuracy: plain is better than raw pixels by 10.0 points" in comparison([*raw, *plain], faded)
-    assert "faded is worse than plain by 10.0 points" in comparison(faded, plain)
+    assert judged([0.30], [0.31]).startswith("kNN accuracy: no difference beyond the interval.")
+    assert judged([0.40], [0.30]).startswith("kNN accuracy: fading LOSES.")
+
+
+def test_several_seeds_are_judged_by_the_spread_of_their_paired_differences():
+    assert judged([0.2, 0.3, 0.4], [0.3, 0.4, 0.5]).startswith("kNN accuracy: fading WINS."), "paired: +10 each time"
+    assert "no difference" in judged([0.2, 0.3, 0.4], [0.5, 0.3, 0.2]), "far apart on one seed, reversed on another"
+    assert "(3 seeds)" in judged([0.2, 0.3, 0.4], [0.3, 0.4, 0.5])
+
+
+def test_the_criterion_names_the_spread_that_it_uses():
+    assert "over test images, because one seed" in criterion(1)
+    assert "over 5 seeds, paired" in criterion(5)

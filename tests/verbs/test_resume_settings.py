@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from echoless.config import RunConfig, ViTConfig, to_dict
-from echoless.config.options import DemoOptions, FinetuneOptions, PretrainOptions, SampleOptions
+from echoless.config.options import FinetuneOptions, PretrainOptions, SampleOptions
 from echoless.config.options.fields import is_required
 from echoless.config.options.remembered import Remembered
 from echoless.data import open_images
@@ -100,7 +100,7 @@ def test_the_table_has_every_setting_of_pretrain():
     assert {field.name for field in fields(PretrainOptions)} == known
 
 
-@pytest.mark.parametrize("cls", [PretrainOptions, FinetuneOptions, SampleOptions, DemoOptions])
+@pytest.mark.parametrize("cls", [PretrainOptions, FinetuneOptions, SampleOptions])
 def test_no_setting_of_a_verb_that_resumes_has_a_default_of_its_own(cls):
     for field in fields(cls):
         assert field.name in OF_THE_MOMENT or is_required(field) or field.default is None, field.name

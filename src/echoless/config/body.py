@@ -51,7 +51,7 @@ class BodyConfig(Protocol):
 
     @property
     def feature_layers(self) -> tuple[str, ...]:
-        """The names of the blocks' outputs, in the order of the network."""
+        """The names of the blocks' outputs, in the order of the network, and of a final norm after them."""
         ...
 
     @property

@@ -90,6 +90,12 @@ class ViTConfig(TransformerBody):
         return self
 
     @property
+    def feature_layers(self) -> tuple[str, ...]:
+        """The blocks' outputs, then the final norm, where there is one."""
+        blocks = tuple(f"block{index:02d}/+mlp" for index in range(self.depth))
+        return (*blocks, "norm") if self.final_norm else blocks
+
+    @property
     def extra_tokens(self) -> int:
         """The class token."""
         return 1

@@ -26,6 +26,8 @@ OBJECTIVE_CONFIGS: dict[str, type[Any]] = {config.kind: config for config in get
 Precision = Literal["fp32", "bf16"]
 Optimizer = Literal["adamw", "soap", "muon"]
 Decay = Literal["cosine", "constant", "wsd"]
+Interpolation = Literal["bilinear", "bicubic"]
+CacheSide = int | Literal["original"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +63,10 @@ class DataConfig:
     # Share of the area that a random crop keeps; None: no crop but the centre, as in evaluation.
     crop_scale: tuple[float, float] | None = (0.2, 1.0)
     flip: float = 0.5
+    interpolation: Interpolation = "bilinear"  # of crops; bicubic where the images are large (He et al. 2022)
+    # Short side at which larger images are kept; None: 256, bilinear, as in runs of earlier versions.
+    cache_side: CacheSide | None = None
+    tiles: int | None = None  # side of the squares that files are cut into; None: whole images
     latent: LatentConfig | None = None  # None: pixels
 
     def __post_init__(self) -> None:
@@ -69,6 +75,11 @@ class DataConfig:
             low, high = self.crop_scale
             require(0 < low <= high <= 1, "crop_scale", self.crop_scale, "two numbers, 0 < low <= high <= 1")
         require_number("flip", self.flip, 0, 1)
+        require_one_of("interpolation", self.interpolation, get_args(Interpolation))
+        if self.cache_side not in (None, "original"):
+            require_whole("cache_side", self.cache_side, 1)
+        if self.tiles is not None:
+            require_whole("tiles", self.tiles, 1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

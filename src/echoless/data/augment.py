@@ -2,18 +2,20 @@
 
 The draws of a step are made for the global batch and sliced, so that neither rank nor worker shows in them. Output is
 float32 BCHW: grey levels over the largest level of the sample type (255 or 65535), then normalised per channel.
+Large images (see `resizing`) are cropped and resized as torchvision does it, small ones by `resample`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from echoless.data.resample import Array, Boxes, resample
+from echoless.data.resizing import BY_SIZE, DIFFUSION, Filter, Framing, normalised, resample_large
 from echoless.errors import ConfigError
 
 _ATTEMPTS = 10
@@ -23,12 +25,14 @@ _ATTEMPTS = 10
 class AugmentConfig:
     """Random resized crop and horizontal flip. scale: share of the image's area; ratio: width over height.
 
-    scale=None: flips alone, of the centre that evaluation sees.
+    scale=None: flips alone, of the largest centred crop. interpolation: bicubic cuts each crop out and resizes it as
+    torchvision does; bilinear is for small images.
     """
 
     scale: tuple[float, float] | None = (0.2, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     flip: float = 0.5
+    interpolation: Filter = "bilinear"
 
     def __post_init__(self) -> None:
         if self.scale is not None and not 0 < self.scale[0] <= self.scale[1] <= 1:
@@ -62,7 +66,7 @@ def random_boxes(uniform_BN: Array, shapes_B2: Array, config: AugmentConfig) -> 
     height, width = heights[each, first], widths[each, first]
     top = np.floor(attempts[each, first, 2] * (shapes_B2[:, 0] - height + 1))
     left = np.floor(attempts[each, first, 3] * (shapes_B2[:, 1] - width + 1))
-    fallback = _largest_centred(shapes_B2, *config.ratio)
+    fallback = _whole_pixels(shapes_B2, *_largest_centred(shapes_B2, *config.ratio))
     found = fits.any(axis=1)
     top, left, height, width = (
         np.where(found, drawn, other) for drawn, other in zip((top, left, height, width), fallback)
@@ -70,13 +74,10 @@ def random_boxes(uniform_BN: Array, shapes_B2: Array, config: AugmentConfig) -> 
     return Boxes(top, left, height, width, uniform_BN[:, -1] < config.flip)
 
 
-def centre_boxes(shapes_B2: Array, size: tuple[int, int], fraction: float = 1.0) -> Boxes:
-    """The largest centred box of the output's proportions, shrunk to `fraction` of its sides."""
+def centre_boxes(shapes_B2: Array, size: tuple[int, int]) -> Boxes:
+    """The largest centred box of the output's proportions."""
     ratio = size[1] / size[0]
-    top, left, height, width = _largest_centred(shapes_B2, ratio, ratio)
-    margin_y, margin_x = height * (1 - fraction) / 2, width * (1 - fraction) / 2
-    no_flip = np.zeros(len(shapes_B2), dtype=bool)
-    return Boxes(top + margin_y, left + margin_x, height * fraction, width * fraction, no_flip)
+    return Boxes(*_largest_centred(shapes_B2, ratio, ratio), np.zeros(len(shapes_B2), dtype=bool))
 
 
 def augment(
@@ -89,11 +90,33 @@ def augment(
     std: Sequence[float],
 ) -> Tensor:
     """Crop, flip and normalise; `uniform_BN` holds the draws of exactly these samples."""
-    shapes_B2 = image_shapes(pixels)
     if config.scale is None:
-        boxes = centre_boxes(shapes_B2, size)._replace(flip_B=uniform_BN[:, -1] < config.flip)
-    else:
-        boxes = random_boxes(uniform_BN, shapes_B2, config)
+        return _centre_or_mirrored(pixels, uniform_BN, size, config, mean, std)
+    boxes = random_boxes(uniform_BN, image_shapes(pixels), config)
+    gain_C, shift_C = _scaling(pixels[0].dtype, mean, std)
+    resized = sampler(config.interpolation)(pixels, boxes, size, gain_C, shift_C)
+    return torch.from_numpy(resized.astype(np.float32, copy=False))
+
+
+def sampler(interpolation: Filter) -> Callable[..., Array]:
+    """The function that crops and resizes by this filter: pixels, boxes, size, gain and shift to BCHW."""
+    return resample if interpolation == "bilinear" else resample_large
+
+
+def _centre_or_mirrored(
+    pixels: Array | list[Array],
+    uniform_BN: Array,
+    size: tuple[int, int],
+    config: AugmentConfig,
+    mean: Sequence[float],
+    std: Sequence[float],
+) -> Tensor:
+    flip_B = uniform_BN[:, -1] < config.flip
+    if config.interpolation == "bicubic":
+        framing = replace(DIFFUSION, every=True)  # they may have been reduced to a size that counts as small
+        seen = resize_and_crop(pixels, size=size, mean=mean, std=std, framing=framing)
+        return torch.where(torch.from_numpy(flip_B)[:, None, None, None], seen.flip(-1), seen)
+    boxes = centre_boxes(image_shapes(pixels), size)._replace(flip_B=flip_B)
     return _model_input(pixels, boxes, size, mean, std)
 
 
@@ -103,11 +126,20 @@ def resize_and_crop(
     size: tuple[int, int],
     mean: Sequence[float],
     std: Sequence[float],
-    fraction: float = 1.0,
+    framing: Framing = BY_SIZE,
 ) -> Tensor:
-    """The transform of evaluation: resize until the image covers `size`, crop the centre, normalise."""
-    boxes = centre_boxes(image_shapes(pixels), size, fraction)
-    return _model_input(pixels, boxes, size, mean, std)
+    """The transform of evaluation: resize, crop the centre, normalise. Small images are used whole."""
+    framed_B = np.array([framing.applies_to(image) for image in pixels])
+    if not framed_B.any():
+        return _model_input(pixels, centre_boxes(image_shapes(pixels), size), size, mean, std)
+    gain_C, shift_C = _scaling(pixels[0].dtype, mean, std)
+    levels = [framing.frame(image, size) for image, framed in zip(pixels, framed_B) if framed]
+    out = np.empty((len(pixels), *levels[0].shape), dtype=np.float32)
+    out[framed_B] = normalised(levels, gain_C, shift_C)
+    if not framed_B.all():
+        small = [image for image, framed in zip(pixels, framed_B) if not framed]
+        out[~framed_B] = _model_input(small, centre_boxes(image_shapes(small), size), size, mean, std).numpy()
+    return torch.from_numpy(out)
 
 
 def image_shapes(pixels: Array | list[Array]) -> Array:
@@ -128,9 +160,20 @@ def _largest_centred(shapes_B2: Array, low: float, high: float) -> tuple[Array, 
     return (height - box_height) / 2, (width - box_width) / 2, box_height, box_width
 
 
+def _whole_pixels(shapes_B2: Array, top: Array, left: Array, height: Array, width: Array) -> tuple[Array, ...]:
+    """A centred box rounded as torchvision rounds it."""
+    height, width = np.rint(height), np.rint(width)
+    return (shapes_B2[:, 0] - height) // 2, (shapes_B2[:, 1] - width) // 2, height, width
+
+
+def _scaling(pixel_type: np.dtype, mean: Sequence[float], std: Sequence[float]) -> tuple[Array, Array]:
+    """What a grey level is multiplied by, and what is subtracted then."""
+    spread = np.array(std, dtype=np.float64)
+    return 1 / (spread * np.iinfo(pixel_type).max), np.array(mean) / spread
+
+
 def _model_input(
     pixels: Array | list[Array], boxes: Boxes, size: tuple[int, int], mean: Sequence[float], std: Sequence[float]
 ) -> Tensor:
-    spread = np.array(std, dtype=np.float64)
-    gain_C, shift_C = 1 / (spread * np.iinfo(pixels[0].dtype).max), np.array(mean) / spread
+    gain_C, shift_C = _scaling(pixels[0].dtype, mean, std)
     return torch.from_numpy(resample(pixels, boxes, size, gain_C, shift_C).astype(np.float32, copy=False))

@@ -47,6 +47,7 @@ class CachedPixels:
 
     def __init__(self, folder: Path) -> None:
         hold_shared(folder / "about.json", self)
+        self.note = f"decoded pixels are cached in {folder}"
         self.about: dict[str, Any] = json.loads((folder / "about.json").read_text())
         self.index: Array = np.load(folder / "index.npy", allow_pickle=False)
         self.bad = [BadSample(**entry) for entry in self.about["bad"]]
@@ -60,6 +61,12 @@ class CachedPixels:
         self._stacked = self._stack()
         with suppress(OSError):  # a cache of somebody else
             os.utime(folder / "about.json")
+
+    @property
+    def sizes(self) -> list[tuple[int, int]]:
+        """The heights and widths that occur."""
+        found = np.unique(self.index[self.index[:, 1] > 0, 1:], axis=0)
+        return [(int(height), int(width)) for height, width in found]
 
     def fetch(self, ids: Array) -> Fetched:
         if self._stacked is not None and (self.index[ids, 1] > 0).all():

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from echoless.data.content import Stamp
-from echoless.data.sources import ImageSource, read_in_order
+from echoless.data.sources import FolderSource, ImageSource, read_in_order
 from echoless.errors import DataError
 
 LISTS = Path(__file__).parent / "lists"  # lists that come with the package
@@ -86,3 +86,9 @@ class SelectedSource:
 
     def chunks(self) -> Iterator[tuple[int, list[bytes | OSError]]]:
         return read_in_order(self)
+
+
+def label_source(source: ImageSource) -> str:
+    """Where its labels come from, for the protocol of a number."""
+    whole = source.whole if isinstance(source, SelectedSource) else source
+    return "sub-folders" if isinstance(whole, FolderSource) else "the data set"

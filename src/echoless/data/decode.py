@@ -20,16 +20,20 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from echoless.data.jpeg import decode_plain_jpeg, plain_jpeg_header
-from echoless.data.resample import Array, resize
+from echoless.data.resample import Array
+from echoless.data.resizing import Fit
 
 PIXEL_LIMIT = 50_000_000
-SHORT_SIDE = 256
+# libjpeg may decode at a half, a quarter or an eighth if what is left is this many times the size that is kept: no crop
+# can then tell it from the whole image, resized (tests/data/test_decode.py has the difference).
+_DRAFT_GAP = 3
 
 # Formats read in this process by Pillow itself: EPS, for one, would start another program.
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000", "TGA")
 _TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _GREY_MODES = {"1", "L", "LA", "La"}
 _WARNING_FILTERS = threading.Lock()
+_ORIENTATION, _ON_ITS_SIDE = 0x0112, (5, 6, 7, 8)  # of EXIF: those that exchange height and width
 _WIDE_MODES = {"I;16", "I;16B", "I;16L", "I;16N", "I"}
 
 
@@ -39,16 +43,19 @@ class Undecodable(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeSettings:
-    """Everything besides the bytes that decides the pixels. None: as the file has it."""
+    """Everything besides the bytes that decides the pixels. None: as the file has it.
+
+    reduction: how an image that is larger is made smaller; nothing is ever enlarged.
+    """
 
     channels: int | None = None
     bits: int | None = None
-    short_side: int = SHORT_SIDE
+    reduction: Fit | None = None
     pixel_limit: int = PIXEL_LIMIT
 
 
 def decode(data: bytes, settings: DecodeSettings) -> Array:
-    """Pixels of the channel count and depth asked for, with a short side of at most `settings.short_side`."""
+    """Pixels of the channel count and depth asked for, reduced where `settings.reduction` asks for it."""
     if not data:
         raise Undecodable("the file is empty")
     try:
@@ -63,25 +70,33 @@ def decode(data: bytes, settings: DecodeSettings) -> Array:
     # Decoders raise what they like on hostile bytes (OSError, SyntaxError, struct.error, IndexError, ...).
     except Exception as error:
         raise Undecodable(_sentence(error)) from None
-    return to_bits(to_channels(pixels, settings.channels), settings.bits)
+    return _finished(pixels, settings)
+
+
+def _finished(pixels_CHW: Array, settings: DecodeSettings) -> Array:
+    return to_bits(to_channels(reduced(pixels_CHW, settings.reduction), settings.channels), settings.bits)
+
+
+def reduced(pixels_CHW: Array, fit: Fit | None) -> Array:
+    """Resized if the image is large enough for nothing to be enlarged."""
+    return pixels_CHW if fit is None or not fit.shrinks(*pixels_CHW.shape[1:]) else fit(pixels_CHW)
 
 
 def pixels_of(image: Image.Image, settings: DecodeSettings) -> Array:
     """Pixels of a picture that Pillow holds, equal to `decode` of its file.
 
-    A large JPEG that Pillow has opened and not yet decoded is read from its file again: `decode` lets libjpeg do it at
-    a reduced size, which `Image.load` does not.
+    A JPEG that Pillow has opened and not yet decoded is read from its file again: `decode` may let libjpeg do it at a
+    reduced size, which `Image.load` does not.
     """
-    large = min(image.size) >= 2 * settings.short_side
     file = getattr(image, "fp", None)
-    if large and image.format == "JPEG" and file is not None and getattr(image, "tile", None):
+    if image.format == "JPEG" and file is not None and getattr(image, "tile", None):
         place = file.tell()
         file.seek(0)
         data = file.read()
         file.seek(place)
         return decode(data, settings)
     check_size(*image.size, settings.pixel_limit)
-    return to_bits(to_channels(_pixels(_upright(image), settings.short_side), settings.channels), settings.bits)
+    return _finished(_pixels(_upright(image)), settings)
 
 
 def _decode_without_warnings(data: bytes, settings: DecodeSettings) -> Array:
@@ -97,9 +112,9 @@ def _decode_any(data: bytes, settings: DecodeSettings) -> Array:
     from echoless.data import science
 
     if data[128:132] == b"DICM":
-        return shrink(science.decode_dicom(data, settings.pixel_limit), settings.short_side)
+        return science.decode_dicom(data, settings.pixel_limit)
     if science.needs_tifffile(data):
-        return shrink(science.decode_tiff(data, settings.pixel_limit), settings.short_side)
+        return science.decode_tiff(data, settings.pixel_limit)
     return _decode_with_pillow(data, settings)
 
 
@@ -111,31 +126,48 @@ def _decode_with_pillow(data: bytes, settings: DecodeSettings) -> Array:
     with _open(data) as image:
         check_size(*image.size, settings.pixel_limit)
         if image.format == "JPEG":
-            image.draft(None, _covering(image.size, settings.short_side))
+            image.draft(None, _draft_size(image.size, settings.reduction))
         image.load()
-        return _pixels(_upright(image), settings.short_side)
+        return _pixels(_upright(image))
 
 
 def _decode_plain_jpeg(data: bytes, settings: DecodeSettings) -> Array | None:
     header = plain_jpeg_header(data)
-    # From twice the short side on, opening the file properly pays: libjpeg then decodes at half the size or less.
-    if header is None or min(header[1]) >= 2 * settings.short_side:
+    # Where libjpeg may decode at half the size or less, opening the file properly pays.
+    if header is None or 2 * max(_draft_size(header[1], settings.reduction)) <= max(header[1]):
         return None
     check_size(*header[1], settings.pixel_limit)
     pixels = decode_plain_jpeg(data, *header)
-    if pixels is None or min(header[1]) <= settings.short_side:
-        return None if pixels is None else _channels_first(pixels)
-    return _pixels(Image.fromarray(pixels.squeeze()), settings.short_side)
+    return None if pixels is None else _channels_first(pixels)
 
 
-def _pixels(image: Image.Image, short_side: int) -> Array:
+def _draft_size(size: tuple[int, int], reduction: Fit | None) -> tuple[int, int]:
+    """The (width, height) that libjpeg must not go below: it then decodes at the largest fraction that allows it."""
+    # ADM's filter is defined on whole images.
+    if reduction is None or reduction.kind == "adm" or not reduction.shrinks(size[1], size[0]):
+        return size
+    gap = 1 if reduction.kind == "short" else _DRAFT_GAP
+    height, width = reduction.shape_of(size[1], size[0])
+    return min(gap * width, size[0]), min(gap * height, size[1])
+
+
+def file_shape(data: bytes, settings: DecodeSettings) -> tuple[int, int]:
+    """Height and width of an image as its file has it, upright; from its header where Pillow reads it."""
+    if data[128:132] != b"DICM" and data[:4] not in _TIFF_MAGIC:
+        header = plain_jpeg_header(data)
+        if header is not None:
+            return header[1][1], header[1][0]
+        with contextlib.suppress(Exception), _open(data) as image:
+            turned = image.getexif().get(_ORIENTATION, 1) in _ON_ITS_SIDE
+            return image.size if turned else image.size[::-1]
+    whole = decode(data, DecodeSettings(pixel_limit=settings.pixel_limit))
+    return whole.shape[1], whole.shape[2]
+
+
+def _pixels(image: Image.Image) -> Array:
     if image.mode in _WIDE_MODES:
-        return shrink(_wide_grey(image), short_side)
-    eight_bit = _to_eight_bit_mode(image)
-    target = _covering(eight_bit.size, short_side)
-    if target != eight_bit.size:
-        eight_bit = eight_bit.resize(target, Image.Resampling.BILINEAR)
-    return _channels_first(np.asarray(eight_bit))
+        return _wide_grey(image)
+    return _channels_first(np.asarray(_to_eight_bit_mode(image)))
 
 
 def _channels_first(pixels: Array) -> Array:
@@ -174,14 +206,6 @@ def _upright(image: Image.Image) -> Image.Image:
     return image
 
 
-def _covering(size: tuple[int, int], short_side: int) -> tuple[int, int]:
-    """The size with this short side and the same proportions, or the size itself if it is smaller already."""
-    short = min(size)
-    if short <= short_side:
-        return size
-    return max(round(size[0] * short_side / short), 1), max(round(size[1] * short_side / short), 1)
-
-
 def _to_eight_bit_mode(image: Image.Image) -> Image.Image:
     if image.mode in ("L", "RGB", "RGBA"):
         return image
@@ -198,12 +222,6 @@ def _wide_grey(image: Image.Image) -> Array:
     if levels.size and (levels.min() < 0 or levels.max() > 65535):
         raise Undecodable("pixels of more than 16 bits; allowed: 8 or 16 bit")
     return levels.astype(np.uint16)[None]
-
-
-def shrink(pixels_CHW: Array, short_side: int) -> Array:
-    """Resized, antialiased, to this short side if the image is larger."""
-    width, height = _covering((pixels_CHW.shape[2], pixels_CHW.shape[1]), short_side)
-    return pixels_CHW if (height, width) == pixels_CHW.shape[1:] else resize(pixels_CHW, (height, width))
 
 
 def to_channels(pixels_CHW: Array, channels: int | None) -> Array:

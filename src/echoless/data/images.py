@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from echoless.data.resample import Array
+from echoless.data.resizing import Fit
 from echoless.errors import DataError
 
 if TYPE_CHECKING:
@@ -73,6 +74,10 @@ class Images:
     bad: list[BadSample] = field(default_factory=list)
     max_bad_fraction: float = 0.01
     cache_note: str = ""  # one sentence: what became of the cache, and why
+    file_shape: tuple[int, int] | None = None  # height and width of the typical file; None: those of the images
+    reduction: Fit | None = None  # how larger files were made smaller; None: they were not
+    corners_N2: Array | None = None  # x and y of each tile in its file; None: whole images
+    files: int | None = None  # how many files the tiles are of
     mask_of: Callable[[int], Array] | None = None  # the object of an image
     label_maps: LabelMaps | None = None  # the class of every pixel
 
@@ -84,6 +89,12 @@ class Images:
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    @property
+    def typical_size(self) -> tuple[int, int]:
+        """Height and width of the typical file, or tile."""
+        own = (self.shape.height, self.shape.width)
+        return own if self.file_shape is None or self.corners_N2 is not None else self.file_shape
 
     @property
     def usable(self) -> int:
@@ -118,9 +129,10 @@ class Images:
 
     def _record(self, samples: list[BadSample]) -> None:
         with self._lock:
-            new = [sample for sample in samples if sample.index not in self._bad_ids]
-            self.bad.extend(new)
-            self._bad_ids.update(sample.index for sample in new)
+            # By index: a batch larger than the set asks for the same image twice.
+            new = {sample.index: sample for sample in samples if sample.index not in self._bad_ids}
+            self.bad.extend(new.values())
+            self._bad_ids.update(new)
         if new:
             self._refuse_if_too_bad()
 

@@ -16,8 +16,9 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -30,6 +31,7 @@ from echoless.data.images import Images
 from echoless.data.loader import Batch, evaluation_batches, timed
 from echoless.data.order import batch_indices, rank_slice
 from echoless.data.resample import Array
+from echoless.data.resizing import DIFFUSION, LARGE, Framing
 from echoless.errors import DataError
 from echoless.randomness import generator_for
 from echoless.storage.mapped import reserve
@@ -99,7 +101,8 @@ def cached_latents(
 ) -> Latents:
     """From the disk if they are there and whole, else encoded now, once."""
     words = ["latents-2", images.fingerprint, config.fingerprint, repr(config.image_size), str(images.shape.channels)]
-    words.append(repr(sorted(images.excluded)))
+    framing = _framing(images)
+    words += [repr(sorted(images.excluded)), *([repr((framing, images.reduction))] if framing.every else [])]
     folder = root / f"latents-{hashlib.sha256(chr(0).join(words).encode()).hexdigest()[:32]}"
     moments = _read(folder, len(images), shape)
     if moments is None:
@@ -114,12 +117,18 @@ def _encoded(
     images: Images, config: LatentConfig, encode: Encode, progress: Callable[[int, int], None] | None
 ) -> Iterator[tuple[Tensor, Array]]:
     half, done = (0.5,) * images.shape.channels, 0
-    for batch in evaluation_batches(images, size=config.image_size, batch_size=32, mean=half, std=half):
+    how: dict[str, Any] = {"size": config.image_size, "mean": half, "std": half, "framing": _framing(images)}
+    for batch in evaluation_batches(images, batch_size=32, **how):
         faces = [*encode(batch.images_BCHW), *encode(batch.images_BCHW.flip(-1))]
         yield batch.ids_B, torch.stack(faces, dim=1).float().numpy()
         done += len(batch.ids_B)
         if progress is not None:
             progress(done, images.usable)
+
+
+def _framing(images: Images) -> Framing:
+    """ADM's centre crop of large images, as published latents have it; small ones are used whole."""
+    return replace(DIFFUSION, every=min(images.typical_size) > LARGE)
 
 
 def _write(folder: Path, encoded: Iterable[tuple[Tensor, Array]], shape: tuple[int, ...], images: Images) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,9 +22,13 @@ from echoless.data.cache import in_parallel
 from echoless.data.images import Images
 from echoless.data.order import batch_indices, rank_slice
 from echoless.data.resample import Array
+from echoless.data.resizing import BY_SIZE, Framing
 from echoless.data.views import draw_views, make_view
 from echoless.errors import ConfigError
 from echoless.randomness import generator_for
+
+_LARGE_PIXELS = 2**16
+_PIECE = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,32 +77,42 @@ class Loader:
         """The batch of a step, computed now."""
         images = self.images
         ids_B = batch_indices(self.seed, step, self.batch_size, len(images), images.excluded)[self._slice]
-        kept_B, pixels = images.get(ids_B)
-        others: dict[str, Tensor] = {}
-        if self.views:
-            transformed, *more = self._make_views(pixels, kept_B, step)
-            others = {f"view{number:02d}": view for number, view in enumerate(more, start=1)}
-        elif self.augment is None:
-            transformed = _evaluation_input(images, pixels, self.size, self.mean, self.std)
-        else:
-            # Drawn by position in the global batch, so that a dropped sample changes no other crop.
-            uniform_BN = draw(self.batch_size, generator_for(self.seed, "augment", step))[self._slice][kept_B]
-            transformed = (
-                augment(pixels, uniform_BN, size=self.size, config=self.augment, mean=self.mean, std=self.std)
-                if len(pixels)
-                else _nothing(images, self.size)
-            )
-        kept = torch.from_numpy(kept_B)
-        ids_B, places_B = ids_B[kept], torch.arange(self.batch_size)[self._slice][kept]
+        make = self._transform(step)
+        kept, parts = [], []
+        # Large images in small pieces, so that only a few are decoded at a time.
+        piece = _PIECE if images.shape.height * images.shape.width > _LARGE_PIXELS else len(ids_B)
+        for start in range(0, len(ids_B), piece):
+            kept_B, pixels = images.get(ids_B[start : start + piece])
+            kept.append(torch.from_numpy(kept_B + start))
+            parts.append(make(pixels, kept_B + start))
+        transformed, *more = (torch.cat(view) if len(view) > 1 else view[0] for view in zip(*parts))
+        others = {f"view{number:02d}": view for number, view in enumerate(more, start=1)}
+        chosen = torch.cat(kept)
+        ids_B, places_B = ids_B[chosen], torch.arange(self.batch_size)[self._slice][chosen]
         return Batch(step, transformed, ids_B, places_B, images.labels_of(ids_B), 0.0, others)
 
-    def _make_views(self, pixels: Array | list[Array], kept_B: Array, step: int) -> list[Tensor]:
-        if not len(pixels):
-            return [_nothing(self.images, view.size) for view in self.views]
-        draws = draw_views(self.batch_size, len(self.views), generator_for(self.seed, "augment", step))
-        return [
-            make_view(pixels, uniform_BN[self._slice][kept_B], view, mean=self.mean, std=self.std)
-            for uniform_BN, view in zip(draws, self.views)
+    def _transform(self, step: int) -> Callable[[Array | list[Array], Array], list[Tensor]]:
+        """From pixels, and their places in this rank's part of the batch, to model input: one tensor for each view.
+
+        Drawn by position in the global batch, so that a dropped sample changes no other crop.
+        """
+        scaling: dict[str, Any] = {"mean": self.mean, "std": self.std}
+        if self.views:
+            draws = draw_views(self.batch_size, len(self.views), generator_for(self.seed, "augment", step))
+            crops = self.augment.interpolation if self.augment else "bilinear"
+            return lambda pixels, kept_B: [
+                make_view(pixels, uniform_BN[self._slice][kept_B], view, interpolation=crops, **scaling)
+                if len(pixels)
+                else _nothing(self.images, view.size)
+                for uniform_BN, view in zip(draws, self.views)
+            ]
+        if self.augment is None:
+            return lambda pixels, kept_B: [_evaluation_input(self.images, pixels, self.size, BY_SIZE, **scaling)]
+        config, uniform_BN = self.augment, draw(self.batch_size, generator_for(self.seed, "augment", step))[self._slice]
+        return lambda pixels, kept_B: [
+            augment(pixels, uniform_BN[kept_B], size=self.size, config=config, **scaling)
+            if len(pixels)
+            else _nothing(self.images, self.size)
         ]
 
     def batches(self, first_step: int, last_step: int) -> Iterator[Batch]:
@@ -115,28 +130,33 @@ def evaluation_batches(
     first: int = 0,
     ids: Sequence[int] | None = None,
     workers: int = 2,
+    framing: Framing = BY_SIZE,
 ) -> Iterator[Batch]:
-    """Every usable image once, in order, not augmented; from number `first` of them on, or of `ids` if given."""
+    """Every usable image once, in order, not augmented; from number `first` of them on, or of `ids` if given.
+
+    Tiles are used whole, whatever the framing's share.
+    """
     _check(size, batch_size, workers)
     wanted = [i for i in (range(len(images)) if ids is None else ids) if i not in images.excluded][first:]
+    framing = framing if images.corners_N2 is None else replace(framing, share=1.0)
 
     def batch(step: int) -> Batch:
         ids_B = torch.tensor(wanted[step * batch_size : (step + 1) * batch_size], dtype=torch.int64)
         kept_B, pixels = images.get(ids_B)
         kept = torch.from_numpy(kept_B)
         ids_B = ids_B[kept]
-        transformed = _evaluation_input(images, pixels, size, mean, std)
+        transformed = _evaluation_input(images, pixels, size, framing, mean=mean, std=std)
         return Batch(step, transformed, ids_B, kept, images.labels_of(ids_B), 0.0)
 
     return timed(batch, range(-(-len(wanted) // batch_size)), workers)
 
 
 def _evaluation_input(
-    images: Images, pixels: object, size: tuple[int, int], mean: Sequence[float], std: Sequence[float]
+    images: Images, pixels: Array | list[Array], size: tuple[int, int], framing: Framing, **scaling: Any
 ) -> Tensor:
-    if not len(pixels):  # type: ignore[arg-type]
+    if not len(pixels):
         return _nothing(images, size)
-    return resize_and_crop(pixels, size=size, mean=mean, std=std)  # type: ignore[arg-type]
+    return resize_and_crop(pixels, size=size, framing=framing, **scaling)
 
 
 def _nothing(images: Images, size: tuple[int, int]) -> Tensor:

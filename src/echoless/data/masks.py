@@ -20,6 +20,7 @@ from PIL import Image
 from echoless.data.augment import centre_boxes
 from echoless.data.classes import LISTS, list_lines
 from echoless.data.resample import Array
+from echoless.data.resizing import WHOLE, Framing, Size
 from echoless.errors import DataError
 
 VOID = -1  # the class of pixels that do not count
@@ -85,7 +86,7 @@ class LabelMaps:
             raise DataError(f"mask {file} has a level of {int(levels_HW.max())}; allowed: 0 to {_LEVELS - 1}")
         return self.classes.class_of_level[levels_HW]
 
-    def view(self, index: int, size: tuple[int, int], image_shape: tuple[int, int]) -> Array:
+    def view(self, index: int, size: Size, image_shape: Size, framing: Framing = WHOLE) -> Array:
         """classes_HW at `size`: what evaluation shows the encoder of an image of `image_shape`, pixel by pixel."""
         whole = self.read(index)
         (height, width), (rows, columns) = whole.shape, image_shape
@@ -95,11 +96,21 @@ class LabelMaps:
                 f"mask {self._files[index]} is {height} x {width} and its image {rows} x {columns}; "
                 "aspect ratios must be equal"
             )
-        box = centre_boxes(np.array([[height, width]]), size)
-        y = box.top_B[0] + (np.arange(size[0]) + 0.5) * box.height_B[0] / size[0]
-        x = box.left_B[0] + (np.arange(size[1]) + 0.5) * box.width_B[0] / size[1]
-        inside = np.ix_(y.astype(int).clip(0, height - 1), x.astype(int).clip(0, width - 1))
-        return whole[inside]
+        y, x = _places(image_shape, size, framing)
+        rows_of, columns_of = (y * height / rows).astype(int), (x * width / columns).astype(int)
+        return whole[np.ix_(rows_of.clip(0, height - 1), columns_of.clip(0, width - 1))]
+
+
+def _places(image_shape: Size, size: Size, framing: Framing) -> tuple[Array, Array]:
+    """Where in its image every row and column of the encoder's input has its centre: `resize_and_crop` backwards."""
+    down, across = np.arange(size[0]) + 0.5, np.arange(size[1]) + 0.5
+    if not framing.applies_to(np.empty((0, *image_shape))):
+        box = centre_boxes(np.array([image_shape]), size)
+        y = box.top_B[0] + down * box.height_B[0] / size[0]
+        return y, box.left_B[0] + across * box.width_B[0] / size[1]
+    fitted = framing.fit(size).shape_of(*image_shape)
+    top, left = framing.corner(fitted, size)
+    return (top + down) * image_shape[0] / fitted[0], (left + across) * image_shape[1] / fitted[1]
 
 
 def _files_of(folder: Path, paths: Sequence[str]) -> list[Path]:

@@ -1,13 +1,39 @@
-"""How does a verb read its images? With a progress line; a test set's classes are numbered as the training set's."""
+"""How does a verb read its images, and at what size are they kept?
+
+With a progress line. A test set's classes are numbered as the training set's.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from echoless.config import DataConfig
+from echoless.config.training import Interpolation
 from echoless.data import Images, open_images
+from echoless.data.encoded import Reduction
 from echoless.data.masks import LabelMaps, MaskClasses
+from echoless.data.resizing import LARGE, Fit
 from echoless.errors import DataError
 from echoless.runtime import Progress
+
+_OLD_SIDE = 256  # short side at which earlier versions kept larger images
+
+
+def natural_filter(images: Images) -> Interpolation:
+    """The filter of random crops: bicubic for large images, as in the papers; bilinear for small ones."""
+    return "bicubic" if min(images.typical_size) > LARGE else "bilinear"
+
+
+def training_reduction(data: DataConfig, image_size: tuple[int, int]) -> Fit | None:
+    """How larger images are made smaller for a run; None: not at all."""
+    side = data.cache_side
+    if side is None:
+        return Fit("short", (_OLD_SIDE, _OLD_SIDE), "bilinear")
+    if side == "original":
+        return None
+    if data.crop_scale is None and side == max(image_size):
+        return Fit("adm", image_size)
+    return Fit("cover", (side, side))
 
 
 def read_images(
@@ -17,8 +43,10 @@ def read_images(
     *,
     classes: str | None = None,
     require_labels: bool = True,
+    reduction: Reduction = None,
+    tiles: int | None = None,
 ) -> Images:
-    """`channels`: what every image is converted to; None: as most of them are. `classes`: as `open_images` has it."""
+    """`channels`: what every image is converted to; None: as most of them are. The others: `open_images`."""
     with Progress("reading images", 1, "images") as progress:
 
         def show(done: int, total: int) -> None:
@@ -32,6 +60,8 @@ def read_images(
             channels=channels,
             classes=classes,
             require_labels=require_labels,
+            reduction=reduction,
+            tiles=tiles,
             progress=show,
             say=progress.say,
         )
@@ -39,6 +69,8 @@ def read_images(
 
 def attach_masks(images: Images, folder: str, classes: str | None, ignored: int) -> None:
     """Label maps for these images; every image must have one."""
+    if images.corners_N2 is not None:
+        raise DataError(f"masks is {folder!r}, which belongs to whole images, and these are tiles")
     meaning = MaskClasses.plain(ignored) if classes is None else MaskClasses.read(classes)
     images.label_maps = LabelMaps(Path(folder), images.paths, meaning)
 

@@ -4,47 +4,67 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from echoless.data.cache import CachedPixels
-from echoless.data.decode import DecodeSettings, Undecodable, decode
+from echoless.data.decode import DecodeSettings, Undecodable, decode, file_shape
 from echoless.data.images import Shape
 from echoless.data.resample import Array
+from echoless.data.resizing import Fit
 from echoless.data.sources import ImageSource
 from echoless.errors import DataError
 
 _LOOKED_AT = 64
+_GLANCE = Fit("cover", (256, 256))  # channels and depth do not need every pixel
 
 
 class Survey(NamedTuple):
+    """`shape`, `bytes_per_image`: of the images as they are kept. `files`: heights and widths of those looked at."""
+
     shape: Shape
     bits: int
     bytes_per_image: float
+    files: tuple[tuple[int, int], ...]
+
+    @property
+    def file_shape(self) -> tuple[int, int]:
+        return _typical(self.files)
+
+    def reduced_by(self, fit: Fit | None) -> Survey:
+        """The same set, kept at a smaller size."""
+        kept = [fit.shape_of(*size) if fit is not None and fit.shrinks(*size) else size for size in self.files]
+        pixels = float(np.mean([height * width for height, width in kept]))
+        channels = self.shape.channels
+        return self._replace(shape=Shape(channels, *_typical(kept)), bytes_per_image=pixels * channels * self.bits / 8)
 
 
 def survey_of(pixels: CachedPixels) -> Survey:
     """What was seen when the cache was built."""
-    return Survey(Shape(*pixels.about["shape"]), pixels.about["bits"], 0.0)
+    about = pixels.about
+    height, width = about.get("file_shape") or about["shape"][1:]
+    return Survey(Shape(*about["shape"]), about["bits"], 0.0, ((height, width),))
 
 
 def look_at(source: ImageSource, wanted: DecodeSettings) -> Survey:
-    """Channels, depth and size of the set, from a few images decoded as they are."""
+    """Channels, depth and size of the set, from a few images; not reduced yet."""
     found: list[Array] = []
+    files: list[tuple[int, int]] = []
     reason = ""
     for index in _spread(len(source.paths)):
         try:
-            found.append(decode(source.read(index), wanted))
+            data = source.read(index)
+            found.append(decode(data, replace(wanted, reduction=_GLANCE)))
+            files.append(file_shape(data, wanted))
         except (Undecodable, OSError) as error:
             reason = reason or f"{source.paths[index]} ({error})"
     if not found:
         raise DataError(f"none of the images that were tried can be decoded; first: {reason}")
     channels = _most_common(len(image) for image in found)
     bits = _most_common(image.dtype.itemsize * 8 for image in found)
-    height, width = _typical([image.shape[1:] for image in found])
-    mean_pixels = float(np.mean([image[0].size for image in found]))
-    return Survey(Shape(channels, height, width), bits, mean_pixels * channels * bits / 8)
+    return Survey(Shape(channels, 0, 0), bits, 0.0, tuple(files)).reduced_by(None)
 
 
 def _spread(count: int) -> list[int]:
@@ -56,7 +76,7 @@ def _spread(count: int) -> list[int]:
     return sorted({int(start) + i for start in starts for i in range(run)})
 
 
-def _typical(sizes: list[tuple[int, ...]]) -> tuple[int, int]:
+def _typical(sizes: list[tuple[int, int]] | tuple[tuple[int, int], ...]) -> tuple[int, int]:
     """The size of most images, or the median of each side if there is no such size."""
     size, votes = Counter(sizes).most_common(1)[0]
     if 2 * votes > len(sizes):

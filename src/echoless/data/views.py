@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from echoless.config.views import ViewConfig
-from echoless.data.augment import AugmentConfig, image_shapes, random_boxes
+from echoless.data.augment import AugmentConfig, image_shapes, random_boxes, sampler
 from echoless.data.augment import draw as draw_crops
-from echoless.data.resample import Array, resample
+from echoless.data.resample import Array
+from echoless.data.resizing import Filter
 
 _CHANGES = 9  # uniform numbers of a view beside those of its crop: jitter and its four, grey, blur and sigma, solarise
 _LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)  # ITU-R BT.601
@@ -41,13 +42,19 @@ def draw_views(batch_size: int, views: int, generator: torch.Generator) -> list[
 
 
 def make_view(
-    pixels: Array | list[Array], uniform_BN: Array, view: ViewConfig, *, mean: Sequence[float], std: Sequence[float]
+    pixels: Array | list[Array],
+    uniform_BN: Array,
+    view: ViewConfig,
+    *,
+    mean: Sequence[float],
+    std: Sequence[float],
+    interpolation: Filter = "bilinear",
 ) -> Tensor:
     """float32 BCHW, normalised; `uniform_BN` holds the draws of exactly these samples."""
     crops, changes = uniform_BN[:, :-_CHANGES], uniform_BN[:, -_CHANGES:]
     boxes = random_boxes(crops, image_shapes(pixels), AugmentConfig(scale=view.scale, flip=view.flip))
-    levels = resample(pixels, boxes, view.size, 1 / np.iinfo(pixels[0].dtype).max).astype(np.float32, copy=False)
-    changed = _change(levels, changes, view)
+    levels = sampler(interpolation)(pixels, boxes, view.size, 1 / np.iinfo(pixels[0].dtype).max)
+    changed = _change(levels.astype(np.float32, copy=False), changes, view)
     mean_C11, std_C11 = (np.array(values, dtype=np.float32)[:, None, None] for values in (mean, std))
     return torch.from_numpy((changed - mean_C11) / std_C11)
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from echoless.config.metrics import Metric
 from echoless.data import AugmentConfig, Images, Loader
+from echoless.data.reading import natural_filter
 from echoless.errors import DataError
 from echoless.evaluation.encoder import Encoder
 from echoless.evaluation.extract import FeatureSet, Report, View
@@ -71,7 +72,7 @@ class _Crops:
             seed=seed,
             mean=encoder.mean,
             std=encoder.std,
-            augment=AugmentConfig(scale=(0.08, 1.0)),
+            augment=AugmentConfig(scale=(0.08, 1.0), interpolation=natural_filter(images)),
         )
 
     def of_epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -62,24 +62,24 @@ def check_linear(evaluation: Evaluation) -> None:
 
 
 def measure_linear(source: FeatureSource) -> list[Metric]:
-    options, view = source.evaluation.options, source.view
-    test = source.test[view] if source.test else None
-    metrics = [
-        linear(source.train[view], test, probe=probe, seed=options.seed, **source.protocol)
-        for probe in options.probe
-        if probe != "mae"
-    ]
+    options, metrics = source.evaluation.options, []
+    for probe in options.probe:
+        if probe != "mae":
+            view = source.probe_view(probe)
+            test = source.test[view] if source.test else None
+            metrics.append(linear(source.train[view], test, probe=probe, seed=options.seed, **source.protocol))
     return [*metrics, _mae_probe(source)] if "mae" in options.probe and source.name == "trained" else metrics
 
 
 def _mae_probe(source: FeatureSource) -> Metric:
     assert source.test is not None
+    view, originals = source.probe_view("mae"), source.evaluation.originals
     with Progress("mae probe", MAE_EPOCHS, "epochs") as progress:
         return mae_linear(
             source.encoder,
-            source.evaluation.train,
-            source.test[source.view],
-            view=source.view,
+            source.evaluation.train if originals is None else originals(),
+            source.test[view],
+            view=view,
             seed=source.evaluation.options.seed,
             epochs=MAE_EPOCHS,
             report=lambda done, total: progress.show(done),

@@ -11,6 +11,7 @@ from typing import Any
 from echoless.config.metrics import Metric
 from echoless.config.options import EvaluateOptions
 from echoless.data import Images
+from echoless.data.resizing import LARGE, Framing
 from echoless.evaluation.encoder import Encoder
 from echoless.evaluation.extract import FeatureSet, View, extract
 from echoless.runtime import Progress
@@ -32,6 +33,7 @@ class Evaluation:
     say: Say
     sets: dict[str, Any] = field(default_factory=dict)  # on which images: part of the protocol of every number
     label_protocol: dict[str, Any] = field(default_factory=dict)  # by which labels: of numbers that depend on them
+    originals: Callable[[], Images] | None = None  # --train at full size, for probes that learn from random crops
     noise_protocol: dict[str, Any] = field(default_factory=dict)  # how the noise level of a diffusion model was chosen
 
     @property
@@ -42,6 +44,18 @@ class Evaluation:
     @property
     def labelled(self) -> bool:
         return self.train.labels is not None and self.test_or_train.labels is not None
+
+    @property
+    def pooling(self) -> str:
+        """The pooling asked for, or the encoder's own."""
+        return self.options.pooling or self.encoder.default_pooling
+
+    def view_of(self, framing: Framing) -> dict[str, Any]:
+        """What the protocol says of the part of an image that is seen: nothing where small images are used whole."""
+        if not framing.every and min(self.test_or_train.typical_size) <= LARGE:
+            return {}
+        tiled = self.test_or_train.corners_N2 is not None
+        return {"view": (replace(framing, share=1.0) if tiled else framing).describe(self.encoder.image_size)}
 
     @property
     def figures(self) -> Path:
@@ -82,7 +96,13 @@ class FeatureSource:
         noise = {} if self.encoder.noise is None else {**self.evaluation.noise_protocol, "noise": self.encoder.noise}
         # The run has not ended: another number than its result.
         early = {} if self.encoder.checkpoint is None else {"checkpoint": self.encoder.checkpoint}
-        return {"features": self.name, **noise, **early, **self.extra}
+        view = self.evaluation.view_of(self.encoder.framing)
+        return {"features": self.name, **noise, **early, **view, **self.extra}
+
+    @property
+    def dense_protocol(self) -> dict[str, Any]:
+        """The same for measurements of whole images."""
+        return self.protocol | self.evaluation.view_of(replace(self.encoder.framing, share=1.0))
 
     @property
     def view(self) -> View:
@@ -90,9 +110,25 @@ class FeatureSource:
         options = self.evaluation.options
         named = [name for name in options.layers if name not in ("last", "all")]
         one = len(options.layers) == 1 and named and named[0] in self.encoder.layers
+        pooling = self.evaluation.pooling
         return View(
             named[0] if one else self.encoder.default_layer,
-            options.pooling if self.encoder.has_class_token or options.pooling != "cls" else "mean",
+            pooling if self.encoder.has_class_token or pooling != "cls" else "mean",
+        )
+
+    def probe_view(self, probe: str) -> View:
+        """What a linear probe reads. The published ones say it themselves; an explicit --layers and --pooling count.
+
+        imagenet100: the mean of all tokens. mae: the class token after the final norm.
+        """
+        options, own = self.evaluation.options, self.view
+        if probe not in ("imagenet100", "mae"):
+            return own
+        pooling = "cls" if probe == "mae" and self.encoder.has_class_token else "mean"
+        layer = self.encoder.normalised_layer if probe == "mae" else self.encoder.default_layer
+        return View(
+            own.layer if options.layers != ("last",) else layer,
+            own.pooling if options.pooling is not None else pooling,
         )
 
     @property
@@ -113,7 +149,8 @@ class FeatureSource:
         return self.test or self.train
 
     def _features(self, images: Images, part: str) -> Views:
-        views = list(dict.fromkeys([self.view, self.token_view]))
+        probed = [self.probe_view(probe) for probe in self.evaluation.options.probe]
+        views = list(dict.fromkeys([self.view, self.token_view, *probed]))
         return self.evaluation.features(self.encoder, views, images, f"{self.name}, {part}")
 
 

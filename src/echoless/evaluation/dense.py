@@ -16,7 +16,7 @@ from echoless.data import Images
 from echoless.data.subset import draw_images, draw_protocol
 from echoless.errors import ConfigError, DataError
 from echoless.evaluation.context import Evaluation, FeatureSource
-from echoless.evaluation.encoder import Encoder, Layers, Tokens
+from echoless.evaluation.encoder import Encoder, from_function
 from echoless.evaluation.extract import check_channels
 from echoless.evaluation.segment import class_count, class_maps, masks_protocol, patch_tokens
 from echoless.measures import (
@@ -52,13 +52,17 @@ def check_segprobe(evaluation: Evaluation) -> None:
 def measure_tokencut(source: FeatureSource) -> list[Metric]:
     encoder, layer = _patches(source)
     options, images = source.evaluation.options, source.evaluation.test_or_train
-    return list(tokencut(encoder, images, layer=layer, count=options.images, seed=options.seed, **source.protocol))
+    return list(
+        tokencut(encoder, images, layer=layer, count=options.images, seed=options.seed, **source.dense_protocol)
+    )
 
 
 def measure_segprobe(source: FeatureSource) -> list[Metric]:
     encoder, layer = _patches(source)
     options, train, test = source.evaluation.options, source.evaluation.train, source.evaluation.test
-    return [segprobe(encoder, train, test, layer=layer, count=options.images, seed=options.seed, **source.protocol)]
+    return [
+        segprobe(encoder, train, test, layer=layer, count=options.images, seed=options.seed, **source.dense_protocol)
+    ]
 
 
 def _patches(source: FeatureSource) -> tuple[Encoder, str]:
@@ -107,7 +111,7 @@ def segprobe(
     assert encoder.grid is not None
     fitted, predicted, held_out = _halves(train, test, count, seed)
     parts = ((train, fitted), (held_out, predicted))
-    truths = [_classes(images, ids, encoder.image_size) for images, ids in parts]
+    truths = [_classes(images, ids, encoder) for images, ids in parts]
     classes = max(class_count(images, truth) for (images, _), truth in zip(parts, truths))
     tokens = [patch_tokens(encoder, images, ids, [layer])[1][0] for images, ids in parts]
     generator = generator_for(seed, "probe", 1)
@@ -128,20 +132,18 @@ def raw_patches(encoder: Encoder) -> Encoder:
     """The baseline of dense measurements: the pixels of a patch as its feature."""
     require_grid(encoder)
     assert encoder.grid is not None
-    patch = encoder.image_size[0] // encoder.grid[0]
-
-    def tokens(images_BCHW: Tensor, layers: Layers) -> Tokens:
-        return {"output": patchify(images_BCHW, patch)}
-
-    return replace(
-        encoder,
+    size, patch = encoder.image_size, encoder.image_size[0] // encoder.grid[0]
+    about = repr((size, patch, encoder.channels, encoder.mean, encoder.std))
+    patches = from_function(
+        lambda images_BCHW: patchify(images_BCHW, patch),
+        image_size=size,
+        channels=encoder.channels,
+        mean=encoder.mean,
+        std=encoder.std,
         name="raw pixels",
-        fingerprint=fingerprint_of({}, ["raw patches", str(patch), repr((encoder.mean, encoder.std))]),
-        layers=("output",),
-        tokens=tokens,
-        has_class_token=False,
-        untrained=None,
+        fingerprint=fingerprint_of({}, ["raw patches", about]),
     )
+    return replace(patches, grid=encoder.grid)
 
 
 def require_grid(encoder: Encoder) -> None:
@@ -180,9 +182,9 @@ def _masks(images: Images, ids: list[int]) -> Tensor:
     return torch.stack([mask for index in ids if (mask := images.masks(index)) is not None])
 
 
-def _classes(images: Images, ids: list[int], size: tuple[int, int]) -> Tensor:
+def _classes(images: Images, ids: list[int], encoder: Encoder) -> Tensor:
     """classes_IHW, as `class_maps` has it."""
-    truth = class_maps(images, ids, size)
+    truth = class_maps(images, ids, encoder)
     if truth is None:
         raise DataError("segprobe needs images with labels; these images have none")
     return truth

@@ -79,6 +79,7 @@ def check_target(out: Path, overwrite: bool) -> None:
 def _parts_folder(encoder: Encoder, images: Images, out: Path, view: View, half: bool) -> Path:
     """Named after everything that decides the vectors, so that parts of another embedding are never joined in."""
     words = [encoder.fingerprint or os.urandom(8).hex(), images.fingerprint, images.label_fingerprint, *view, str(half)]
+    words += [repr((encoder.framing, images.reduction))]
     words += [repr(sorted(images.excluded)), f"{CHUNK} {CHUNKS_PER_PART} {MOST_AT_ONCE}", torch.__version__]
     key = hashlib.sha256("\0".join(words).encode()).hexdigest()[:12]
     return out.parent / f".{out.name}.parts-{key}"
@@ -106,10 +107,10 @@ def _table(
     ids = torch.cat([ids_B for ids_B, _ in found])
     vectors = torch.cat([vectors[view] for _, vectors in found]).numpy().astype(np.float16 if half else np.float32)
     flat = pa.array(vectors.reshape(-1))
-    columns = {
-        "path": pa.array([_as_text(images.paths[index]) for index in ids.tolist()]),
-        "feature": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1]),
-    }
+    columns = {"path": pa.array([_as_text(images.paths[index]) for index in ids.tolist()])}
+    if images.corners_N2 is not None:
+        columns |= {name: pa.array(images.corners_N2[ids.numpy(), axis]) for axis, name in enumerate("xy")}
+    columns["feature"] = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
     labels = images.labels_of(ids)
     if labels is not None:
         names = images.class_names
@@ -170,12 +171,18 @@ def _join_npy(parts: list[Path], temporary: Path, out: Path) -> int:
     for part in _tables(parts):
         column = part["feature"].combine_chunks()
         target[done : done + len(part)] = column.flatten().to_numpy(zero_copy_only=False).reshape(len(part), -1)
-        paths += part["path"].to_pylist()
+        paths += _names(part)
         done += len(part)
     target.flush()  # type: ignore[attr-defined]
     lines = [path.replace("\\", "\\\\").replace("\n", "\\n") for path in paths]  # one line for each, whatever its name
     write_bytes(out.with_suffix(".paths.txt"), "".join(f"{line}\n" for line in lines).encode())
     return rows
+
+
+def _names(part: pa.Table) -> list[str]:
+    """The paths; those of tiles with their corner, as `path,x,y`."""
+    columns = [part[name].to_pylist() for name in ("path", "x", "y") if name in part.column_names]
+    return [",".join(map(str, row)) for row in zip(*columns)]
 
 
 def _tables(parts: list[Path]) -> Iterator[pa.Table]:

@@ -12,8 +12,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from echoless.config.selfsupervised import DistillationConfig, InfoNCEConfig
 from echoless.data import open_images, resize_and_crop
 from echoless.data.decode import DecodeSettings, Undecodable, pixels_of
+from echoless.data.resizing import BY_SIZE, Fit, Framing
 from echoless.errors import ConfigError, DataError
 from echoless.measures.threads import one_thread_each
 from echoless.models import fresh, pool
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 # Numbers in the tokens of one layer. On a CPU more of them leave its cache, and their memory goes back to the system
 # and is asked for again at every layer: a quarter slower at 32 x 32, a sixth at 224 x 224.
 MOST_AT_ONCE = 2**19
+NORM = "norm"  # the name of the final norm among the layers
 RAW_SIDE = 16  # a probe on more pixels costs the cube of their number, and tells no more
 
 Tokens = dict[str, Tensor]  # layer -> (B, T, D); token 0 is the class token where there is one
@@ -46,8 +49,10 @@ class Encoder:
     channels: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    layers: tuple[str, ...]  # block outputs in the order of the network; the last one is the default
+    layers: tuple[str, ...]  # block outputs in the order of the network, then the final norm; the default is the last
     tokens: Callable[[Tensor, Layers], Tokens]
+    framing: Framing = BY_SIZE  # which part of an image it is given
+    default_pooling: str = "mean"
     has_class_token: bool = True
     extra_tokens: int | None = None  # tokens before those of the patches; None: the class token, where there is one
     grid: tuple[int, int] | None = None  # rows and columns of patch tokens
@@ -64,13 +69,23 @@ class Encoder:
     def default_layer(self) -> str:
         return self.middle or self.layers[-1]
 
-    def __call__(self, images_BCHW: Tensor, *, layer: str | None = None, pooling: str = "mean") -> Tensor:
-        """One vector per image (B, D): by default the paper's feature, the mean over all tokens of the last block."""
+    @property
+    def normalised_layer(self) -> str:
+        """The final norm; where there is none, the default layer."""
+        return NORM if NORM in self.layers else self.default_layer
+
+    @property
+    def reduction(self) -> Fit:
+        """How larger images may be made smaller when they are decoded for it."""
+        return self.framing.reduction(self.image_size)
+
+    def __call__(self, images_BCHW: Tensor, *, layer: str | None = None, pooling: str | None = None) -> Tensor:
+        """One vector per image (B, D): by default the mean over all tokens of the last layer, as in the paper."""
         layer = layer or self.default_layer
         if layer not in self.layers:
             raise ConfigError(f"layer is {layer!r}; allowed: {', '.join(self.layers)}")
         self._check_images(images_BCHW)
-        return self.pool(self.tokens(images_BCHW, [layer])[layer], pooling)
+        return self.pool(self.tokens(images_BCHW, [layer])[layer], pooling or self.default_pooling)
 
     def features(self, images_BCHW: Tensor) -> Tokens:
         """Every named intermediate (B, T, D), in the order of the network: `block03/attn`, `block03/+attn`, ..."""
@@ -80,10 +95,11 @@ class Encoder:
     def preprocess(self, image: Image.Image) -> Tensor:
         """A picture as the network takes it (C, H, W): resized and cropped to `image_size`, normalised."""
         try:
-            pixels_CHW = pixels_of(image, DecodeSettings(channels=self.channels))
+            pixels_CHW = pixels_of(image, DecodeSettings(channels=self.channels, reduction=self.reduction))
         except Undecodable as error:
             raise DataError(f"the image cannot be used: {error}") from None
-        return resize_and_crop([pixels_CHW], size=self.image_size, mean=self.mean, std=self.std)[0]
+        scaling = {"mean": self.mean, "std": self.std}
+        return resize_and_crop([pixels_CHW], size=self.image_size, framing=self.framing, **scaling)[0]
 
     def embed(self, data: str | Path, *, labels: str | Path | None = None, layer: str | None = None) -> pa.Table:
         """A table of the images in a folder, or in any other DATA: path, feature and, where it is known, label."""
@@ -91,8 +107,8 @@ class Encoder:
         from echoless.evaluation.extract import View
 
         given = None if labels is None else Path(labels)
-        images = open_images(data, labels=given, channels=self.converted_channels)
-        return embedded(self, images, View(layer or self.default_layer))
+        images = open_images(data, labels=given, channels=self.converted_channels, reduction=self.reduction)
+        return embedded(self, images, View(layer or self.default_layer, self.default_pooling))
 
     def pool(self, tokens_BTD: Tensor, pooling: str) -> Tensor:
         """(B, D) of the tokens of one of its layers."""
@@ -144,6 +160,8 @@ def from_body(body: TrainedBody, device: str = "cpu") -> Encoder:
         std=body.std,
         layers=config.feature_layers,
         tokens=tokens,
+        # MoCo v3 and DINO compare class tokens, and their authors measure those.
+        default_pooling="cls" if isinstance(body.objective, InfoNCEConfig | DistillationConfig) else "mean",
         has_class_token=config.has_class_token,
         grid=config.grid,
         untrained=untrained,
@@ -166,6 +184,7 @@ def from_function(
     std: tuple[float, ...] = (),
     name: str = "function",
     fingerprint: str | None = None,
+    framing: Framing = BY_SIZE,
 ) -> Encoder:
     """Any callable: images (B, C, H, W) to vectors (B, D) or tokens (B, T, D). Never cached unless fingerprinted."""
 
@@ -185,6 +204,7 @@ def from_function(
         std=std or (1.0,) * channels,
         layers=("output",),
         tokens=tokens,
+        framing=framing,
         has_class_token=False,
     )
 
@@ -204,6 +224,7 @@ def raw_pixels(encoder: Encoder) -> Encoder:
         mean=encoder.mean,
         std=encoder.std,
         name="raw pixels",
+        framing=encoder.framing,
         fingerprint=fingerprint_of(
             {}, ["raw pixels", str(RAW_SIDE), repr((size, encoder.channels, encoder.mean, encoder.std))]
         ),

@@ -61,7 +61,13 @@ def chunks(
         if name not in encoder.layers:
             raise ConfigError(f"layer is {name!r}; allowed: {', '.join(encoder.layers)}")
     batches = evaluation_batches(
-        images, size=encoder.image_size, batch_size=CHUNK, mean=encoder.mean, std=encoder.std, ids=wanted
+        images,
+        size=encoder.image_size,
+        batch_size=CHUNK,
+        mean=encoder.mean,
+        std=encoder.std,
+        ids=wanted,
+        framing=encoder.framing,
     )
     offset = _noise_offset(images)
     for batch in batches:
@@ -170,6 +176,7 @@ def _folder(cache: Path | None, encoder: Encoder, images: Images, view: View) ->
     words = [
         encoder.fingerprint,
         images.fingerprint,
+        repr((encoder.framing, images.reduction)),
         repr(excluded),
         *view,
         f"{CHUNK} {MOST_AT_ONCE}",

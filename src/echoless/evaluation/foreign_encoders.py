@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from echoless.config.model import DEEPEST
+from echoless.data.resizing import BY_SIZE, Filter, Framing
 from echoless.errors import ConfigError, EcholessError, RunError, UntrustedFile
-from echoless.evaluation.encoder import Encoder, Layers, Tokens
+from echoless.evaluation.encoder import NORM, Encoder, Layers, Tokens
 from echoless.runs.open import fingerprint_of
 from echoless.storage import read_json_object
 
@@ -28,7 +29,7 @@ def from_transformers(folder: Path, device: str = "cpu") -> Encoder:
     if not _is_count(channels) or not _is_count(depth):
         raise RunError(f"{folder} says neither num_channels nor num_hidden_layers; allowed: a vision transformer")
     mean, std = _normalisation(folder, channels)
-    layers = tuple(f"hidden{index:02d}" for index in range(depth + 1))
+    hidden = tuple(f"hidden{index:02d}" for index in range(depth + 1))
 
     @torch.no_grad()
     def tokens(images_BCHW: Tensor, wanted: Layers) -> Tokens:
@@ -37,10 +38,15 @@ def from_transformers(folder: Path, device: str = "cpu") -> Encoder:
             count = (size[0] // config.patch_size) * (size[1] // config.patch_size)
             extra["noise"] = torch.arange(count, dtype=torch.float32).expand(len(images_BCHW), -1).to(device)
         output = model(images_BCHW.to(device), output_hidden_states=True, **extra)
-        return {name: output.hidden_states[layers.index(name)] for name in (layers if wanted is None else wanted)}
+        found = dict(zip(hidden, output.hidden_states)) | {NORM: output.last_hidden_state}
+        return {name: found[name] for name in (layers if wanted is None else wanted)}
 
     grid = _grid(config, size)
-    extra = _extra_tokens(tokens, layers[-1], (channels, *size), grid)
+    layers, blank = (*hidden, NORM), torch.zeros(1, channels, *size)
+    seen = tokens(blank, [hidden[-1], NORM])
+    if seen[NORM].shape != seen[hidden[-1]].shape or torch.equal(seen[NORM], seen[hidden[-1]]):
+        layers = hidden  # nothing follows the last block
+    extra = 1 if grid is None else max(0, seen[hidden[-1]].shape[1] - math.prod(grid))
     return Encoder(
         name=str(folder),
         fingerprint=fingerprint_of(model.state_dict(), [config.to_json_string(), repr((mean, std))]),
@@ -50,19 +56,11 @@ def from_transformers(folder: Path, device: str = "cpu") -> Encoder:
         std=std,
         layers=layers,
         tokens=tokens,
+        framing=_framing(folder, size),
         has_class_token=extra > 0,
         extra_tokens=extra,
         grid=grid,
     )
-
-
-def _extra_tokens(
-    tokens: Callable[[Tensor, Layers], Tokens], layer: str, shape: tuple[int, ...], grid: tuple[int, int] | None
-) -> int:
-    """How many tokens precede those of the patches: a class token, registers, or none; one where it is not known."""
-    if grid is None:
-        return 1
-    return max(0, tokens(torch.zeros(1, *shape), [layer])[layer].shape[1] - math.prod(grid))
 
 
 def _read_transformers(folder: Path) -> tuple[Any, Any]:
@@ -151,8 +149,37 @@ def from_timm(source: str, device: str = "cpu") -> Encoder:
         std=tuple(settings["std"]),
         layers=("features",),
         tokens=tokens,
+        framing=_timm_framing(settings, size[0]),
         has_class_token=getattr(model, "num_prefix_tokens", 0) > 0,
     )
+
+
+def _framing(folder: Path, size: tuple[int, int]) -> Framing:
+    """As the folder's image processor resizes and crops; without one, as for our own encoders."""
+    file = folder / "preprocessor_config.json"
+    settings = read_json_object(file) if file.is_file() else {}
+    given = settings.get("size")
+    if not settings.get("do_resize", True) or given is None:
+        return BY_SIZE
+    kind: Filter = "bilinear" if settings.get("resample", 2) == 2 else "bicubic"  # Pillow's number
+    if isinstance(given, Mapping):
+        edge = given.get("shortest_edge")
+    else:  # written by old versions: the shorter side where a crop follows, else both sides
+        edge = given if settings.get("do_center_crop") else None
+    if edge is None:
+        return Framing(share=1.0, kind="stretch", filter=kind, every=True)
+    if not _is_count(edge):
+        raise RunError(f"{file}: size is {str(given)[:80]}; allowed: whole numbers")
+    share = min(1.0, max(size) / edge)
+    # Whole and bilinear is what small images get anyway.
+    return Framing(share=share, filter=kind, every=share < 1 or kind == "bicubic")
+
+
+def _timm_framing(settings: Mapping[str, Any], side: int) -> Framing:
+    """timm rounds the resized side down."""
+    resized = max(side, math.floor(side / float(settings.get("crop_pct") or 1.0)))
+    kind: Filter = "bilinear" if settings.get("interpolation") == "bilinear" else "bicubic"
+    return Framing(share=side / resized, filter=kind, every=resized > side or kind == "bicubic")
 
 
 def _normalisation(folder: Path, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:

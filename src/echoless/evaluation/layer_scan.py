@@ -49,9 +49,9 @@ def scan(evaluation: Evaluation, measured: Sequence[str], train: Views, test: Vi
                 folded, shown = _knn(evaluation, view, train, test)
                 chosen[view] = folded
                 metrics.append(shown)
-            if "rank" in measured and view.pooling == evaluation.options.pooling:
+            if "rank" in measured and view.pooling == evaluation.pooling:
                 tokens = View(view.layer, "cls") if evaluation.encoder.has_class_token else view
-                metrics += ranks((test or train)[tokens], (test or train)[view], **PROTOCOL)
+                metrics += ranks((test or train)[tokens], (test or train)[view], **_protocol(evaluation))
             progress.show(done)
     if chosen:
         _say_best(evaluation, chosen)
@@ -70,11 +70,16 @@ def _views(evaluation: Evaluation) -> list[View]:
 def _knn(evaluation: Evaluation, view: View, train: Views, test: Views | None) -> tuple[Metric, Metric]:
     """On folds of the training set, which choose, and on the test set, which is shown."""
     ks, seed = evaluation.options.k[:1], evaluation.options.seed
-    (folded,) = classify.knn(train[view], None, ks=ks, seed=seed, most=CHOSEN_BY, **PROTOCOL)
+    protocol = _protocol(evaluation)
+    (folded,) = classify.knn(train[view], None, ks=ks, seed=seed, most=CHOSEN_BY, **protocol)
     if test is None:
         return folded, folded
-    (shown,) = classify.knn(train[view], test[view], ks=ks, seed=seed, **PROTOCOL)
+    (shown,) = classify.knn(train[view], test[view], ks=ks, seed=seed, **protocol)
     return folded, shown
+
+
+def _protocol(evaluation: Evaluation) -> dict[str, Any]:
+    return PROTOCOL | evaluation.view_of(evaluation.encoder.framing)
 
 
 def _say_best(evaluation: Evaluation, chosen: dict[View, Metric]) -> None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from echoless.config.checks import require_number
+from echoless.data.resizing import DIFFUSION
 from echoless.evaluation.encoder import Encoder, Layers, Tokens
 from echoless.evaluation.trained_denoiser import TrainedDenoiser
 from echoless.models import fresh
@@ -54,6 +55,7 @@ def from_denoiser(
         channels=len(denoiser.mean),
         mean=denoiser.mean,
         std=denoiser.std,
+        framing=DIFFUSION,
         layers=config.feature_layers,
         middle=config.feature_layers[(config.blocks - 1) // 2],
         tokens=lambda images_BCHW, layers: noisy_tokens(images_BCHW, layers, torch.arange(len(images_BCHW))),

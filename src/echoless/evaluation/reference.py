@@ -41,6 +41,7 @@ def reference_moments(
         "data": images.fingerprint,
         "left out": repr(sorted(images.excluded)),
         "view": repr(tuple(view)),
+        "framing": repr((extractor.framing, images.reduction)),
     }
     folder = default_cache_dir() / "references" / _key(about)
     keep = keep and bool(extractor.fingerprint)

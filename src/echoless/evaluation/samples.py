@@ -6,7 +6,7 @@ is the extractor itself: two sets of images are compared with no run at all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from echoless.config.options import SampleOptions
 from echoless.data import Images
 from echoless.data.provenance import short_name
 from echoless.data.reading import read_images
+from echoless.data.resizing import DIFFUSION
 from echoless.data.subset import draw_rows
 from echoless.errors import ConfigError, DataError
 from echoless.evaluation.context import Evaluation, FeatureSource
@@ -225,12 +226,11 @@ def _distance(comparison: SampleComparison, found: FeatureSet, reference: Moment
 def _comparison(evaluation: Evaluation) -> SampleComparison:
     place = _place(evaluation)
     images = read_images(str(place), None)
-    size = (
-        images.shape.height,
-        images.shape.width,
-    )  # real images are cropped to that of the samples, as in ADM's suite
+    size = (images.shape.height, images.shape.width)
     given, device = evaluation.options.extractor, str(choose_device(evaluation.options.device))
     extractor = evaluation.encoder if given is None else open_extractor(given, size, device)
+    # Samples are whole images; those that they are compared with are cropped as the training set of a diffusion model.
+    extractor = replace(extractor, framing=DIFFUSION)
     comparison = SampleComparison(evaluation, extractor, images, _drawn(place))
     for compared in (images, comparison.reference_images):
         check_channels(extractor, compared)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from echoless.config.metrics import Metric
 from echoless.data import Images, evaluation_batches
+from echoless.data.resizing import Framing
 from echoless.data.subset import draw_images, draw_protocol
 from echoless.errors import ConfigError
 from echoless.evaluation.encoder import Encoder
@@ -63,7 +64,7 @@ def spectral_maps(
     if encoder.grid is None or not encoder.has_class_token:
         raise ConfigError(f"{encoder.name} has no grid of patch tokens; the spectral embedding needs one")
     ids = draw_images(images, count, seed=seed)
-    truth = class_maps(images, ids, encoder.image_size)
+    truth = class_maps(images, ids, encoder)
     pictures, tokens = patch_tokens(encoder, images, ids, layers)
     vectors_TK, solver = _embed(tokens, dims=_dims(images, truth), seed=seed)
     rgb = to_rgb(vectors_TK, len(ids), *encoder.grid)
@@ -108,12 +109,23 @@ def _score(
     return segments_IHW, Metric(metric=name, value=miou, n=len(truth_IHW), interval=(low, high), protocol=protocol)
 
 
+def dense_framing(encoder: Encoder) -> Framing:
+    """Masks are of the whole image, so no border is cut off."""
+    return replace(encoder.framing, share=1.0)
+
+
 def patch_tokens(encoder: Encoder, images: Images, ids: list[int], layers: list[str]) -> tuple[Tensor, list[Tensor]]:
     """The images as the encoder sees them, and the patch tokens (I, P, D) of each layer."""
     pictures: list[Tensor] = []
     tokens: dict[str, list[Tensor]] = {layer: [] for layer in layers}
     batches = evaluation_batches(
-        images, size=encoder.image_size, batch_size=CHUNK, mean=encoder.mean, std=encoder.std, ids=ids
+        images,
+        size=encoder.image_size,
+        batch_size=CHUNK,
+        mean=encoder.mean,
+        std=encoder.std,
+        ids=ids,
+        framing=dense_framing(encoder),
     )
     for batch in batches:
         pictures.append(batch.images_BCHW)
@@ -136,16 +148,15 @@ def _embed(layers: list[Tensor], dims: int, seed: int) -> tuple[Tensor, str]:
     return maps_to_vectors(maps, dims), "stochastic"
 
 
-def class_maps(images: Images, ids: list[int], size: tuple[int, int]) -> Tensor | None:
+def class_maps(images: Images, ids: list[int], encoder: Encoder) -> Tensor | None:
     """classes_IHW of every pixel, VOID where there is none; None where the set does not say it.
 
-    From label maps: at `size`, cropped as the encoder sees the images. From masks of one object, at their own size:
-    background 0, class c as c + 1.
+    From label maps: at the size of the encoder's input, cropped as its images are. From masks of one object, at their
+    own size: background 0, class c as c + 1.
     """
     if images.label_maps is not None:
-        shapes = [_shape(images, index) for index in ids]
-        views = [images.label_maps.view(index, size, shape) for index, shape in zip(ids, shapes)]
-        return torch.from_numpy(np.stack(views))
+        maps, size, framing = images.label_maps, encoder.image_size, dense_framing(encoder)
+        return torch.from_numpy(np.stack([maps.view(i, size, _shape(images, i), framing) for i in ids]))
     if images.labels is None or images.masks(ids[0]) is None:
         return None
     maps = []

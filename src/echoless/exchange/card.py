@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from echoless.data.resizing import LARGE, SHARE
 from echoless.exchange.exported import ExportedEncoder
 from echoless.exchange.target import Written
 
@@ -42,8 +43,10 @@ def model_card(source: ExportedEncoder, library: str, written: Written, error: s
 def _input(source: ExportedEncoder) -> str:
     mean, std = (", ".join(f"{value:.6g}" for value in values) for values in (source.mean, source.std))
     height, width = source.encoder.config.image_size
+    large = min(height, width) > LARGE
+    share = f"{SHARE:g} of them, bicubic" if large else "them, bilinear"
     return (
-        "Images are resized (bilinear, antialiased) until they cover the input and cropped at the centre to "
+        f"Images are resized (antialiased) until the input covers {share}, and cropped at the centre to "
         f"{height} x {width}, scaled to 0..1 (divided by 255, or by 65535 where they have 16 bit), and normalised per "
         f"channel with mean ({mean}) and standard deviation ({std})."
     )

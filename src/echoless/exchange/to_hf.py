@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from echoless.data.resizing import BY_SIZE, LARGE
 from echoless.exchange.exported import ExportedEncoder
 from echoless.exchange.names import linear_to_conv
 from echoless.exchange.plain import Plain, ReferenceTokens, with_one_eps
@@ -121,6 +122,7 @@ def processor_config(source: ExportedEncoder) -> dict[str, Any] | None:
     if config.channels not in (1, 3):
         return None
     height, width = config.image_size
+    large = min(height, width) > LARGE  # for small inputs small images are likely, which are used whole
     settings: dict[str, Any] = {
         "do_rescale": True,
         "rescale_factor": 1 / 255,
@@ -129,13 +131,13 @@ def processor_config(source: ExportedEncoder) -> dict[str, Any] | None:
         "image_std": list(source.std),
         "do_convert_rgb": config.channels == 3,
         "do_resize": True,
-        "resample": 2,  # bilinear
+        "resample": 3 if large else 2,  # Pillow's numbers: bicubic, bilinear
     }
     if height != width:  # no processor covers and crops to another shape: the image is stretched instead
         return settings | {"image_processor_type": "ViTImageProcessor", "size": {"height": height, "width": width}}
     return settings | {
         "image_processor_type": "CLIPImageProcessor",
-        "size": {"shortest_edge": height},
+        "size": {"shortest_edge": BY_SIZE.fit((height, width)).size[0] if large else height},
         "do_center_crop": True,
         "crop_size": {"height": height, "width": width},
     }

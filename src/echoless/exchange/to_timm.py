@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from echoless.data.resizing import LARGE, SHARE
 from echoless.exchange.exported import ExportedEncoder
 from echoless.exchange.names import linear_to_conv
 from echoless.exchange.plain import Plain, ReferenceTokens, with_given_eps
@@ -97,8 +98,8 @@ def timm_config(plain: Plain, source: ExportedEncoder) -> dict[str, Any]:
             "fixed_input_size": True,
             "mean": list(source.mean),
             "std": list(source.std),
-            "interpolation": "bilinear",
-            "crop_pct": 1.0,
+            "interpolation": "bicubic" if min(config.image_size) > LARGE else "bilinear",
+            "crop_pct": SHARE if min(config.image_size) > LARGE else 1.0,
             "crop_mode": "center",
             "first_conv": None,  # or timm would adapt it from three channels
             "classifier": "head",

@@ -122,6 +122,7 @@ def _data(measured: DataConfig, wanted: DataConfig, options: PretrainOptions) ->
         std=wanted.std or measured.std,
         flip=wanted.flip,
         crop_scale=wanted.crop_scale if options.crop_scale is None else options.crop_scale,
+        cache_side=wanted.cache_side if options.cache_side is None else options.cache_side,
     )
 
 

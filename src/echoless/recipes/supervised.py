@@ -12,6 +12,7 @@ from echoless.config.resnet import ResNetConfig
 from echoless.config.supervised import ClassifierConfig, SupervisedConfig
 
 UNLABELLED = 10  # classes of a config that is made before the data is known
+PUBLISHED = DataConfig(cache_side="original")
 GENTLE = DataConfig(crop_scale=(0.6, 1.0))  # of a small image the usual crop may leave nothing that tells the class
 PLAIN = SupervisedConfig(label_smoothing=0.0, mixup=0.0, cutmix=0.0, erase=0.0, drop_path=0.0)
 
@@ -44,6 +45,7 @@ def vit_supervised(facts: DataFacts) -> RunConfig:
         model=_vit(facts, width=768, depth=12, heads=12),
         objective=SupervisedConfig(label_smoothing=0.1, mixup=0.8, cutmix=1.0, erase=0.25, drop_path=0.0),
         optim=OptimConfig(base_lr=2.5e-4, betas=(0.9, 0.95), weight_decay=0.3, warmup=5 / 300, clip=1.0),
+        data=PUBLISHED,
         batch_size=1024,
         steps=steps_for(300, facts.count, 1024),
     )
@@ -91,6 +93,7 @@ def resnet_supervised(facts: DataFacts) -> RunConfig:
         model=_resnet(facts, width=64),
         objective=SupervisedConfig(label_smoothing=0.1, mixup=0.0, cutmix=0.0, erase=0.0, drop_path=0.0),
         optim=OptimConfig(base_lr=1e-3, betas=(0.9, 0.999), weight_decay=0.05, warmup=0.05, clip=None),
+        data=PUBLISHED,
         batch_size=256,
         steps=steps_for(90, facts.count, 256),
     )

@@ -114,7 +114,7 @@ def compare(groups: Sequence[Group]) -> list[ComparedMetric]:
     rows = []
     for name, protocol in _common(groups):
         measured = [_by_seed(group, name, protocol) for group in groups]
-        estimates = tuple(_estimate(list(values.values())) for values in measured)
+        estimates = tuple(estimate_of(list(values.values())) for values in measured)
         differences = tuple(
             None if place == 0 else _difference(measured[0], values) for place, values in enumerate(measured)
         )
@@ -152,7 +152,8 @@ def _by_seed(group: Group, name: str, protocol: Mapping[str, Any]) -> dict[Any, 
     return found
 
 
-def _estimate(metrics: Sequence[Metric]) -> Estimate | None:
+def estimate_of(metrics: Sequence[Metric]) -> Estimate | None:
+    """Of one run, or the mean over several seeds."""
     if not metrics:
         return None
     if len(metrics) == 1:
@@ -169,7 +170,7 @@ def _difference(base: Mapping[Any, Metric], other: Mapping[Any, Metric]) -> Diff
         gains = [other[seed].value - base[seed].value for seed in both]
         value, low, high = mean_interval(gains)
         return Difference(value, (low, high), sign_flip_test(gains[:MOST_SEEDS]), len(both))
-    ours, theirs = _estimate(list(other.values())), _estimate(list(base.values()))
+    ours, theirs = estimate_of(list(other.values())), estimate_of(list(base.values()))
     assert ours is not None and theirs is not None
     value = ours.value - theirs.value
     if ours.interval is None or theirs.interval is None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from echoless.config.metrics import METRICS, Metric, describe, info_of, interval_text, number
+from echoless.reports.blocks import by_depth
 from echoless.reports.charts import Curve, Dot, Grid, dot_chart, heat_map, line_chart
 from echoless.reports.collect import RunData, is_number
 from echoless.reports.compare import comparable
@@ -126,13 +127,7 @@ def _places(name: str, runs: Sequence[RunData], key: str) -> list[Any]:
         if metric.metric == name and _belongs(metric, key)
     ]
     unique = list(dict.fromkeys(found))
-    return sorted(unique) if all(is_number(value) for value in unique) else sorted(unique, key=_depth)
-
-
-def _depth(layer: Any) -> tuple[int, str]:
-    """`embed` comes before every block, `output` after them."""
-    name = str(layer)
-    return (0 if name.startswith(("embed", "patch")) else 2 if name.startswith(("norm", "output")) else 1), name
+    return sorted(unique) if all(is_number(value) for value in unique) else sorted(unique, key=by_depth)
 
 
 def _belongs(metric: Metric, key: str) -> bool:
@@ -189,7 +184,7 @@ def heat_maps(run: RunData, alone: bool) -> list[Figure]:
         cells = _cells(name, run)
         if len(cells) < 2:
             continue
-        rows = sorted({layer for layer, _ in cells}, key=_depth)
+        rows = sorted({layer for layer, _ in cells}, key=by_depth)
         columns = sorted({noise for _, noise in cells})
         grid = Grid(
             rows, [f"{noise:g}" for noise in columns], [[cells.get((row, col)) for col in columns] for row in rows]

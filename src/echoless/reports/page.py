@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import echoless
 from echoless.config.metrics import Metric, describe, info_of, interval_text, number
 from echoless.errors import ConfigError
+from echoless.reports.blocks import accuracy_by_block
 from echoless.reports.charts import COLOURS, DRAWN
 from echoless.reports.collect import Picture, RunData, collect_all
 from echoless.reports.compare import ComparedMetric, Group, compare, differing_settings, groups_of, short_name
@@ -74,6 +75,7 @@ def page_values(runs: Sequence[RunData]) -> dict[str, Any]:
         "title": runs[0].name if len(runs) == 1 else f"{len(runs)} runs compared",
         "runs": [_run(run, place, verdicts[place]) for place, run in enumerate(runs)],
         "groups": groups,
+        "by_block": accuracy_by_block(groups),
         "seeds_note": _seeds_note(groups),
         "rows": [_comparison_row(row, groups) for row in compare(groups)] if len(groups) > 1 else [],
         "differing": [(short_name(name), values) for name, values in differing_settings(runs)] if len(runs) > 1 else [],

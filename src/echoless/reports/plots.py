@@ -1,4 +1,4 @@
-"""How are scatter plots and heat maps drawn as PNG? With matplotlib, without a display."""
+"""How are scatter plots, heat maps and learning curves drawn as PNG? With matplotlib, without a display."""
 
 from __future__ import annotations
 
@@ -57,6 +57,23 @@ def heatmaps(
         axes.set_xticks(range(len(column_names)), column_names)
         axes.set_yticks(range(len(row_names)), row_names)
         axes.set(title=title, xlabel=columns_title, ylabel=rows_title)
+    return _save(path, figure)
+
+
+def growth_plot(path: Path, panels: Mapping[str, Mapping[str, Mapping[int, Any]]]) -> Path:
+    """Accuracy against images seen on a logarithmic axis: title -> curve -> images -> mean and interval (`Spread`)."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(1 + 5 * len(panels), 4.5), layout="constrained")
+    for axes, (title, curves) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items()):
+        for name, points in curves.items():
+            (line,) = axes.plot(list(points), [100 * p.mean for p in points.values()], marker=".", label=name)
+            ends = [point.interval or (point.mean, point.mean) for point in points.values()]
+            low, high = ([100 * end[side] for end in ends] for side in (0, 1))
+            axes.fill_between(list(points), low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+        axes.set_xscale("log", base=2)
+        axes.set(title=title, xlabel="images seen", ylabel="%")
+        axes.legend(fontsize=8, frameon=False)
     return _save(path, figure)
 
 

@@ -1,6 +1,7 @@
 """What is recorded about a run besides its settings? The facts in about.json, and the sentences made of them.
 
-data        images, height, width, channels, bits
+data        images, height, width, channels, bits; file_height and file_width, and the number of files of tiles; input,
+            crop_scale and interpolation: what a step sees of an image
 model       title, parameters
 parameters  all, encoder
 shortcuts   variant, first_alpha, last_alpha, effective_alpha (of fixed alphas)
@@ -32,10 +33,24 @@ def sentences(facts: Facts) -> dict[str, str]:
 
 
 def _data(data: Facts) -> str:
-    return (
-        f"{data['images']} images of about {data['height']} x {data['width']}, {data['channels']} channel(s), "
-        f"{data['bits']} bit"
-    )
+    kept = f"{data['height']} x {data['width']}"
+    file = f"{data['file_height']} x {data['file_width']}" if "file_height" in data else kept
+    if "files" in data:
+        what = f"{data['images']} tiles of {kept} from {data['files']} images of about {file}"
+    else:
+        what = f"{data['images']} images of about {file}" + (f", kept at about {kept}" if kept != file else "")
+    return f"{what}, {data['channels']} channel(s), {data['bits']} bit{_crops(data)}"
+
+
+def _crops(data: Facts) -> str:
+    """What a step sees of an image; nothing in runs of earlier versions."""
+    if "input" not in data:
+        return ""
+    size = " x ".join(map(str, data["input"]))
+    if data["crop_scale"] is None:
+        return f"; the centre, at {size}"
+    low, high = (round(100 * share) for share in data["crop_scale"])
+    return f"; random crops of {low} to {high} % of the area, {data['interpolation']}, at {size}"
 
 
 def _model(model: Facts) -> str:

@@ -7,8 +7,8 @@ that keeps to `state_dict()`. What JSON cannot say is tagged:
     {"$float": "nan"}   a float that is not finite          {"$items": [[k, v]]}   a dict with other keys than strings
     {"$permuted": [name, order]}   a tensor stored in the order of its memory
 
-The order in memory is part of the state: SOAP's bases lie column by column, and a matrix product with a row-by-row copy
-of one differs in the last bit.
+The order in memory is part of the state: the result of LAPACK lies column by column, as the bases of some optimisers
+do, and a matrix product with a row-by-row copy of one differs in the last bit.
 """
 
 from __future__ import annotations

@@ -16,8 +16,15 @@ _PLAIN_SECONDS = 15.0
 class Progress:
     """`with Progress("training", total) as progress: progress.show(done, "loss 0.71")`"""
 
-    def __init__(self, title: str, total: int, unit: str = "steps", stream: IO[str] | None = None) -> None:
-        self.title, self.total, self.unit = title, total, unit
+    def __init__(
+        self,
+        title: str,
+        total: int,
+        unit: str = "steps",
+        stream: IO[str] | None = None,
+        every: float = _PLAIN_SECONDS,  # seconds between plain lines
+    ) -> None:
+        self.title, self.total, self.unit, self.every = title, total, unit, every
         self.stream = stream or sys.stderr
         self._start, self._first, self._last_line = time.monotonic(), 0, 0.0
         self._bar = _rich_bar(title, total, self.stream) if self.stream.isatty() else None
@@ -46,7 +53,7 @@ class Progress:
             self._bar.update(self._bar.task_ids[0], completed=done, total=self.total, text=text)
             return
         now = time.monotonic()
-        if done >= self.total or now - self._last_line >= _PLAIN_SECONDS:
+        if done >= self.total or now - self._last_line >= self.every:
             self._last_line = now
             print(f"{self.title} {done}/{self.total} {self.unit}  {text}".rstrip(), file=self.stream, flush=True)
 

@@ -273,13 +273,15 @@ def _parsed(source: str) -> ast.Module:
 
 def _compile(definition: ast.FunctionDef, class_name: str | None, free_names: Sequence[str]) -> CodeType:
     """Compiles a definition with the given free variables; `inspect` and tracebacks can show its source."""
-    inner: ast.stmt = definition
+    body: list[ast.stmt] = [definition]
     if class_name is not None:
-        inner = ast.ClassDef(class_name, [], [], [definition], [])
+        body = [ast.ClassDef(class_name, [], [], [definition], [])]
+        if class_name not in free_names:  # `super(Block, self)` means the class of the module, not this one
+            body.insert(0, ast.Global([class_name]))
     names = ", ".join(name for name in dict.fromkeys(free_names) if name != "__class__")
     outer = ast.parse(f"def _outer({names}): pass").body[0]
     assert isinstance(outer, ast.FunctionDef)
-    outer.body = [inner]
+    outer.body = body
     source = ast.unparse(ast.fix_missing_locations(ast.Module([outer], [])))
     filename = f"<echoless {next(_serial)}: {class_name or 'function'}.{definition.name}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)

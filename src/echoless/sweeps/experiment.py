@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +13,8 @@ from echoless.config.metrics import Metric, info_of
 from echoless.sweeps.commands import RUN, Words, in_folder
 
 Reading = Callable[[Path], list[Metric]]  # a run folder -> numbers that no verb prints
+# (experiment, numbers by trial, the sweep's folder) -> lines below the table; may draw into the folder
+Conclusion = Callable[["Experiment", Mapping[str, Sequence[Metric]], Path], list[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +89,7 @@ class Experiment:
     by: tuple[str, ...] = ()  # keys of a protocol that become columns too, such as "step"
     contrast: tuple[str, ...] = ("alpha_min", "effective")  # columns in which a row differs from its baseline
     readings: tuple[Reading, ...] = ()
+    conclusions: tuple[Conclusion, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

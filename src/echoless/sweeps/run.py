@@ -26,6 +26,7 @@ from echoless.sweeps.tabulate import aligned, collect, table, write_csv
 from echoless.sweeps.trials import Ledger, Outcome, is_done, require_same_training
 
 PLAN = "sweep.json"
+LINE_SECONDS = 60.0  # between lines of progress where there is no terminal
 MOST_ON_A_PAGE = 30  # runs; a page of more is neither small nor legible
 Say = Callable[[str], None]
 
@@ -157,12 +158,11 @@ def _run_all(
     total, to_go = len(experiment.trials), list(left)
     failed: list[str] = []
     stopped = False
-    with Progress("sweep", total, "runs") as progress:
+    with Progress("sweep", total, "runs", every=LINE_SECONDS) as progress:
         progress.begin(total - len(left))
 
         def watch(last_words: Mapping[str, str]) -> None:
-            if progress.stream.isatty():
-                progress.show(total - len(to_go), "; ".join(f"{name}: {said}" for name, said in last_words.items()))
+            progress.show(total - len(to_go), "; ".join(f"{name}: {said}" for name, said in last_words.items()))
 
         for trial, outcome in run_trials(left, out, jobs, stop, watch):
             if outcome.state == "stopped":
@@ -186,7 +186,9 @@ def _outcome_line(trial: Trial, out: Path, outcome: Outcome, rest: Sequence[Tria
 def _compare(result: SweepResult, out: Path, say: Say) -> SweepResult:
     found = collect(result.experiment, out)
     write_csv(out / "sweep.csv", result.experiment, found)
-    say(f"\n{table(result.experiment, found)}\n\nall numbers: {out / 'sweep.csv'}; the plan: {out / PLAN}")
+    concluded = [line for conclude in result.experiment.conclusions for line in conclude(result.experiment, found, out)]
+    say("\n".join(["", table(result.experiment, found), *concluded]))
+    say(f"\nall numbers: {out / 'sweep.csv'}; the plan: {out / PLAN}")
     say(_page(result.experiment, out))
     if result.failed:
         say(f"{len(result.failed)} of {len(result.experiment.trials)} runs failed; the same command tries them again")

@@ -33,13 +33,7 @@ def run_facts(config: RunConfig, images: Images, model: nn.Module) -> dict[str, 
     alphas = record["alphas"]
     parameters = count_parameters(model)
     return {
-        "data": {
-            "images": images.usable,
-            "height": images.shape.height,
-            "width": images.shape.width,
-            "channels": images.shape.channels,
-            "bits": images.bits,
-        },
+        "data": data_facts(config, images),
         "model": {"title": config.model.title, "parameters": parameters},
         "parameters": {"all": parameters, "encoder": count_parameters(getattr(model, "encoder", model))},
         "shortcuts": {
@@ -58,6 +52,25 @@ def run_facts(config: RunConfig, images: Images, model: nn.Module) -> dict[str, 
             "seed": config.seed,
         },
     }
+
+
+def data_facts(config: RunConfig, images: Images) -> dict[str, Any]:
+    """The files, what is kept of them, and what a step sees of an image."""
+    data = config.data
+    size = config.model.image_size if data.latent is None else data.latent.image_size
+    known = {
+        "images": images.usable,
+        "height": images.shape.height,
+        "width": images.shape.width,
+        "channels": images.shape.channels,
+        "bits": images.bits,
+        "input": list(size),
+        "crop_scale": None if data.crop_scale is None else list(data.crop_scale),
+        "interpolation": data.interpolation,
+    }
+    if images.file_shape is not None:
+        known |= {"file_height": images.file_shape[0], "file_width": images.file_shape[1]}
+    return known | ({} if images.files is None else {"files": images.files})
 
 
 def opening_lines(facts: Mapping[str, Any], images: Images) -> list[str]:

@@ -40,7 +40,7 @@ def open_space(options: PretrainOptions, images: Images, team: Team) -> LatentSp
     if options.latent is None:
         return None
     vae = open_vae(Path(options.latent), str(team.device))
-    size = _image_size(options, images)
+    size = latent_image_size(options, DataFacts(images.shape.channels, *images.typical_size, images.usable))
     require(
         images.shape.channels == vae.channels, "channels", images.shape.channels, f"{vae.channels}, as --latent takes"
     )
@@ -54,13 +54,12 @@ def open_space(options: PretrainOptions, images: Images, team: Team) -> LatentSp
     return LatentSpace(vae, config, shape)
 
 
-def _image_size(options: PretrainOptions, images: Images) -> tuple[int, int]:
+def latent_image_size(options: PretrainOptions, facts: DataFacts) -> tuple[int, int]:
     """As given, the data's own where it is small, else 256 x 256."""
     if options.image_size is not None:
         require(len(options.image_size) in (1, 2), "image_size", options.image_size, "one number, or height and width")
         require(min(options.image_size) >= 1, "image_size", options.image_size, "whole numbers, 1 or more")
         return options.image_size[0], options.image_size[-1]
-    facts = DataFacts(*images.shape, images.usable)
     return (facts.height, facts.width) if facts.small else (SIDE, SIDE)
 
 

@@ -179,7 +179,9 @@ def _loader(session: Session) -> Loader | LatentLoader:
         seed=config.seed,
         mean=config.data.mean,
         std=config.data.std,
-        augment=AugmentConfig(scale=config.data.crop_scale, flip=config.data.flip),
+        augment=AugmentConfig(
+            scale=config.data.crop_scale, flip=config.data.flip, interpolation=config.data.interpolation
+        ),
         views=config.views,
         workers=session.runtime.workers,
         rank=team.rank,

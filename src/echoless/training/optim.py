@@ -11,6 +11,7 @@ from torch import nn
 
 from echoless.config import OptimConfig
 from echoless.errors import ConfigError
+from echoless.training.soap import SOAP
 
 COOLDOWN = 0.2  # share of a run with `--decay wsd` in which the learning rate falls
 
@@ -45,7 +46,9 @@ def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimiz
         groups = layer_groups(model, config)
     if config.name == "adamw":
         return torch.optim.AdamW(groups, lr=config.base_lr, betas=config.betas, fused=True)
-    return _from_pytorch_optimizer(config.name, groups, config)
+    if config.name == "soap":
+        return SOAP(groups, lr=config.base_lr, betas=config.betas)
+    return _muon(groups, config)
 
 
 # Section A.2 of arXiv:2106.08254: the learning rate of layer i is lr * decay^(last - i).
@@ -70,17 +73,15 @@ def layer_groups(model: nn.Module, config: OptimConfig) -> list[dict[str, Any]]:
     return list(groups.values())
 
 
-def _from_pytorch_optimizer(name: str, groups: list[dict[str, Any]], config: OptimConfig) -> torch.optim.Optimizer:
+def _muon(groups: list[dict[str, Any]], config: OptimConfig) -> torch.optim.Optimizer:
     try:
         import pytorch_optimizer  # takes seconds, and brings torch's compiler along
     except Exception as error:  # a broken install counts as none
         way_out = "install echoless anew, or give --optimizer adamw"
-        raise ConfigError(f"optimizer is {name!r}, which needs pytorch-optimizer ({error}); {way_out}") from None
-    if name == "muon":
-        groups = [group | {"use_muon": index == 0} for index, group in enumerate(groups)]
-        # Adjusted: updates as long as AdamW's, so that base_lr means the same for both.
-        return pytorch_optimizer.Muon(groups, lr=config.base_lr, adamw_betas=config.betas, use_adjusted_lr=True)
-    return pytorch_optimizer.SOAP(groups, lr=config.base_lr, betas=config.betas)
+        raise ConfigError(f"optimizer is 'muon', which needs pytorch-optimizer ({error}); {way_out}") from None
+    groups = [group | {"use_muon": index == 0} for index, group in enumerate(groups)]
+    # Adjusted: updates as long as AdamW's, so that base_lr means the same for both.
+    return pytorch_optimizer.Muon(groups, lr=config.base_lr, adamw_betas=config.betas, use_adjusted_lr=True)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:

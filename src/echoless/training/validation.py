@@ -14,6 +14,7 @@ from echoless.data import Images, evaluation_batches
 from echoless.data.overlap import overlap_warning
 from echoless.data.provenance import describe_labels, describe_sets
 from echoless.data.reading import align_classes
+from echoless.data.resizing import BY_SIZE, LARGE
 from echoless.errors import DataError
 from echoless.measures import accuracy_interval
 from echoless.randomness import generator_for
@@ -59,7 +60,8 @@ def judge_on(train: Images, test: Images, names: tuple[str, str], config: RunCon
     """A judge whose numbers name their sets; warns where the two overlap."""
     if team.leads and (warning := overlap_warning(train, test)):
         print(warning, file=sys.stderr, flush=True)
-    return Judge(test, config, team, describe_sets(train, test, names) | describe_labels(train, test))
+    view = {"view": BY_SIZE.describe(config.model.image_size)} if min(test.typical_size) > LARGE else {}
+    return Judge(test, config, team, describe_sets(train, test, names) | describe_labels(train, test) | view)
 
 
 def require_labels(train: Images, test: Images | None, names: tuple[str, str] = ("--train", "--test")) -> None:

@@ -36,7 +36,7 @@ def embed(options: EmbedOptions) -> int:
                 encoder,
                 images,
                 out,
-                view=View(layer, options.pooling),
+                view=View(layer, options.pooling or encoder.default_pooling),
                 half=options.dtype == "fp16",
                 overwrite=options.overwrite,
                 rank=team.rank,
@@ -65,6 +65,8 @@ def _read(options: EmbedOptions, encoder: Encoder, *, leads: bool) -> Images:
             options.data,
             labels=Path(options.labels) if options.labels else None,
             channels=encoder.converted_channels,
+            reduction=encoder.reduction,
+            tiles=options.tiles,
             progress=show if leads else None,
             say=reading.say if leads else None,
         )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -90,48 +92,51 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
     channels = encoder.converted_channels
     run = Path(source) if (Path(source) / "checkpoints").is_dir() else None
     known = options if options.train else _with_data_of(Path(source), options)
-    data = str(known.train)
-    train = _open(data, known.labels, channels, encoder, known, known.masks)
+    data, classes = str(known.train), str(known.classes) if known.classes else None
+    how: dict[str, Any] = {
+        "channels": channels,
+        "tiles": known.tiles,
+        "reduction": encoder.reduction,
+        "classes": classes,
+    }
+    open_train = partial(_open, data, known.labels, encoder, **how)
+    train = open_train()
     test = None
     if options.test:
-        test = _open(str(options.test), options.test_labels, channels, encoder, known, options.test_masks, False)
+        test = _open(str(options.test), options.test_labels, encoder, **how, require_labels=False)
+    _attach_masks(train, options.masks, options)
+    _attach_masks(test, options.test_masks, options)
     if test is not None:
         align_classes(train, test)
         if warning := overlap_warning(train, test):
             say(warning)
     cache = (run or default_cache_dir()) / "features" if options.cache else None
     sets = describe_sets(train, test, (data, str(options.test)))
-    return Evaluation(encoder, train, test, options, run, cache, say, sets, describe_labels(train, test))
+    named = describe_labels(train, test)
+    originals = partial(open_train, reduction=None)
+    return Evaluation(encoder, train, test, options, run, cache, say, sets, named, originals)
 
 
 def _with_data_of(run: Path, options: EvaluateOptions) -> EvaluateOptions:
-    """With the images that a run was trained on, their labels and classes, where nothing else is given."""
+    """With the images that a run was trained on, their labels, classes and tiles, where nothing else is given."""
     try:
         data = RunFolder(run).read_config()["data"]
-        known = {name: data.get(name) for name in ("labels", "classes")}
+        known = {name: data.get(name) for name in ("labels", "classes", "tiles")}
         return filled(replace(options, train=str(data["path"])), known)
     except Exception:
         raise RunError(f"{run} does not say which images it was trained on; give --train") from None
 
 
-def _open(
-    data: str,
-    labels: AnyPath | None,
-    channels: int | None,
-    encoder: Encoder,
-    options: EvaluateOptions,
-    masks: AnyPath | None,
-    require_labels: bool = True,
-) -> Images:
-    classes = str(options.classes) if options.classes else None
-    images = read_images(
-        data, str(labels) if labels else None, channels, classes=classes, require_labels=require_labels
-    )
+def _open(data: str, labels: AnyPath | None, encoder: Encoder, **how: Any) -> Images:
+    images = read_images(data, str(labels) if labels else None, **how)
     check_channels(encoder, images)
-    if masks is not None:
+    return images
+
+
+def _attach_masks(images: Images | None, masks: AnyPath | None, options: EvaluateOptions) -> None:
+    if images is not None and masks is not None:
         meaning = str(options.mask_classes) if options.mask_classes else None
         attach_masks(images, str(masks), meaning, options.mask_ignore)
-    return images
 
 
 def _allowed(evaluation: Evaluation) -> tuple[str, ...]:

@@ -14,7 +14,8 @@ from echoless.config.options.fields import AnyPath, given
 from echoless.config.options.remembered import Remembered
 from echoless.config.supervised import ClassifierConfig, SupervisedConfig
 from echoless.data import Images
-from echoless.data.reading import read_images, require_channels
+from echoless.data.reading import natural_filter, read_images, require_channels, training_reduction
+from echoless.data.resizing import BY_SIZE, Fit
 from echoless.reports.datasheet import show_data
 from echoless.runs.open import load_body
 from echoless.training.launch import Launch, launch, workplace
@@ -34,15 +35,17 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
     source = read_source(Path(options.run))
     kept = {"resume": options.resume, "overwrite": options.overwrite}
     with workplace(Path(options.out), runtime.device, **kept) as place:
-        channels = source.encoder.channels
+        channels, recorded = source.encoder.channels, record.config if record else None
+        crops = None if recorded is None else training_reduction(recorded.data, source.encoder.image_size)
+        whole = BY_SIZE.reduction(source.encoder.image_size)
         images, test = place.team.leader_first(
             lambda: (
-                _read(options, options.train, options.labels, channels, "--train"),
-                _read(options, options.test, options.test_labels, channels, "--test"),
+                _read(options, options.train, options.labels, channels, "--train", crops),
+                _read(options, options.test, options.test_labels, channels, "--test", whole),
             )
         )
         require_labels(images, test)
-        config = configure(options, source, images, record.config if record else None)
+        config = configure(options, source, images, recorded)
         size = config.model.image_size
         judge = judge_on(images, test, (str(options.train), str(options.test)), config, place.team)
         job = Launch(
@@ -63,9 +66,17 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
         return metric
 
 
-def _read(options: FinetuneOptions, data: AnyPath, labels: AnyPath | None, channels: int, what: str) -> Images:
+def _read(
+    options: FinetuneOptions,
+    data: AnyPath,
+    labels: AnyPath | None,
+    channels: int,
+    what: str,
+    reduction: Fit | None,
+) -> Images:
     classes = str(options.classes) if options.classes else None
-    images = read_images(str(data), str(labels) if labels else None, channels, classes=classes)
+    given = str(labels) if labels else None
+    images = read_images(str(data), given, channels, classes=classes, reduction=reduction)
     require_channels(images, channels, what)
     return images
 
@@ -96,6 +107,8 @@ def configure(options: FinetuneOptions, source: Source, images: Images, record: 
         mean=source.mean,
         std=source.std,
         crop_scale=(0.08, 1.0),
+        interpolation=natural_filter(images) if record is None else record.data.interpolation,
+        cache_side="original" if record is None else record.data.cache_side,
     )
     classes = max(2, int(images.labels.max()) + 1)
     config = replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from echoless.config.options.remembered import Remembered
 from echoless.config.supervised import SupervisedConfig
 from echoless.config.training import Precision
 from echoless.data import Images, Latents, measure_statistics, open_images
-from echoless.data.reading import read_images, require_channels
+from echoless.data.reading import natural_filter, read_images, require_channels, training_reduction
+from echoless.data.resizing import BY_SIZE, Fit
+from echoless.data.survey import Survey
 from echoless.errors import EcholessError
 from echoless.recipes.resolve import resolve
 from echoless.reports.datasheet import show_data
@@ -26,12 +29,13 @@ from echoless.runs.autoencoder import image_channels, require_vae
 from echoless.runtime import Progress, StopRequest, Team
 from echoless.shortcuts import choose_alpha_min
 from echoless.training import require_source, require_tensorboard
-from echoless.training.latent_space import LatentSpace, encode_all, open_space
+from echoless.training.latent_space import LatentSpace, encode_all, latent_image_size, open_space
 from echoless.training.launch import Launch, Workplace, launch, workplace
 from echoless.training.validation import Judge, judge_on, require_labels
 from echoless.verbs.record import Record
 from echoless.verbs.table import REQUEUE
 
+_ROOM_FOR_CROPS = 3
 RUNTIME = ("workers", "device", "checkpoint_every", "snapshot_every", "log_every", "strict", "tensorboard")
 
 
@@ -50,10 +54,11 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
     _require_ready(options)
     kept = {"resume": options.resume, "overwrite": options.overwrite}
     with workplace(Path(options.out), runtime.device, **kept) as place:
-        images = place.team.leader_first(lambda: _read(options, place.stop))
+        recorded = record.config if record else None
+        images = place.team.leader_first(lambda: _read(options, place, recorded))
         with place.team.together():
             space = open_space(options, images, place.team)
-        config = configure(options, images, place.team, record.config if record else None, space)
+        config = configure(options, images, place.team, recorded, space)
         judge = _judge(config, options, images, place.team)
         latents = _encode(space, images, place, options)
         size = space.config.image_size if space else config.model.image_size
@@ -91,11 +96,12 @@ def _require_ready(options: PretrainOptions) -> None:
         require_source(Path(options.init))
 
 
-def _read(options: PretrainOptions, stop: StopRequest) -> Images:
+def _read(options: PretrainOptions, place: Workplace, record: RunConfig | None) -> Images:
+    accelerated = place.team.device.type == "cuda"
     with Progress("reading", 1, "images") as progress:
 
         def show(done: int, total: int) -> None:
-            _stop_here(stop, options)
+            _stop_here(place.stop, options)
             progress.total = total
             progress.show(done)
 
@@ -105,12 +111,31 @@ def _read(options: PretrainOptions, stop: StopRequest) -> Images:
             classes=options.classes,
             progress=show,
             say=progress.say,
-            **given(options, "cache", "channels", "max_bad_fraction"),
+            reduction=lambda survey, count: _reduction(options, record, survey, count, accelerated),
+            **given(options, "cache", "channels", "max_bad_fraction", "tiles"),
         )
     has = images.shape.channels
     only = f"{has} with {options.data}, whose pixels are not decoded from image files"
     require(options.channels in (None, has), "channels", options.channels, only)
     return images
+
+
+def _reduction(
+    options: PretrainOptions, record: RunConfig | None, survey: Survey, count: int, accelerated: bool
+) -> Fit | None:
+    """At what size larger images are kept: as recorded, as given, or as the recipe has it for images like these."""
+    if record is not None and options.cache_side is None:
+        size = record.model.image_size if record.data.latent is None else record.data.latent.image_size
+        return training_reduction(record.data, size)
+    height, width = survey.file_shape
+    facts = DataFacts(survey.shape.channels, height, width, count, accelerated=accelerated, classes=2)
+    if options.latent is not None:
+        size = latent_image_size(options, facts)
+        data = DataConfig(crop_scale=None, cache_side=options.cache_side or max(size))
+    else:
+        config = resolve(options, facts, DataConfig(), record)
+        size, data = config.model.image_size, settled_side(config)
+    return training_reduction(data, size)
 
 
 def _encode(space: LatentSpace | None, images: Images, place: Workplace, options: PretrainOptions) -> Latents | None:
@@ -136,7 +161,8 @@ def configure(
     """The config with every "auto" resolved: what RUN/config.json will say."""
     statistics = measure_statistics(images)
     accelerated = team.device.type == "cuda"
-    facts = DataFacts(*images.shape, images.usable, accelerated=accelerated, classes=_count_classes(images))
+    shape = (images.shape.channels, *images.typical_size)
+    facts = DataFacts(*shape, images.usable, accelerated=accelerated, classes=_count_classes(images))
     data = DataConfig(
         path=str(options.data),
         labels=str(options.labels) if options.labels else None,
@@ -146,6 +172,8 @@ def configure(
         count=images.usable,
         mean=statistics.mean,
         std=statistics.std,
+        interpolation=natural_filter(images) if record is None else record.data.interpolation,
+        tiles=options.tiles,
     )
     if space is None:
         config = resolve(options, facts, data, record)
@@ -153,6 +181,8 @@ def configure(
         config = resolve(replace(options, image_size=None), space.facts(facts), data, record)
         config = space.configured(config, images.shape.channels)
     config = replace(config, model=with_alpha(config.model))
+    if record is None:
+        config = replace(config, data=settled_side(config))
     if getattr(config.model, "classes", None) is not None:
         config = replace(config, data=replace(config.data, label_fingerprint=images.label_fingerprint))
     if options.precision is not None or record is None:
@@ -161,6 +191,19 @@ def configure(
         compiled = compilation_pays(config, team) if options.compile is None else options.compile
         config = replace(config, compile=compiled)
     return config
+
+
+def settled_side(config: RunConfig) -> DataConfig:
+    """The data's config, with a size at which larger images are kept.
+
+    What the user or the recipe says; else the input size of a diffusion model, which sees no other crop, and three
+    times the input size for random crops: no crop of the usual scale is enlarged then.
+    """
+    data = config.data
+    if data.cache_side is not None:
+        return data
+    side = max(config.model.image_size if data.latent is None else data.latent.image_size)
+    return replace(data, cache_side=side if data.crop_scale is None else _ROOM_FOR_CROPS * side)
 
 
 def _precision(options: PretrainOptions, team: Team) -> Precision:
@@ -175,10 +218,10 @@ def _judge(config: RunConfig, options: PretrainOptions, images: Images, team: Te
         return None
     labels = str(options.test_labels) if options.test_labels else None
     channels = images.shape.channels
-    classes = str(options.classes) if options.classes else None
-    test = None
-    if options.test:
-        test = team.leader_first(lambda: read_images(str(options.test), labels, channels, classes=classes))
+    small = BY_SIZE.reduction(config.model.image_size)
+    read = partial(read_images, str(options.test), labels, channels, reduction=small, tiles=options.tiles)
+    read = partial(read, classes=str(options.classes) if options.classes else None)
+    test = team.leader_first(read) if options.test else None
     require_labels(images, test, names=("DATA", "--test"))
     if test is None:
         return None

@@ -25,13 +25,17 @@ class EmbedOptions:
     """Output file: features.parquet, or features.npy (with the paths in features.paths.txt)."""
 
     layer: str = "last"
-    """Layer to read: last (for a diffusion model, the middle one), or a name such as block07/+mlp."""
+    """Layer to read: last (the final norm, where there is one; for a diffusion model, the middle block), or a name such
+    as block07/+mlp or norm."""
     noise: float | None = None
     """Noise level of the images given to a diffusion model, 0 (none) to 1 (pure noise; default: 0.1)."""
     latent: AnyPath | None = None
     """Folder of the autoencoder used in training, for a latent-space run (default: the recorded path)."""
-    pooling: Literal["mean", "cls", "patch_mean"] = "mean"
-    """Pooling into one vector: mean over all tokens, class token, or mean over patch tokens."""
+    pooling: Literal["mean", "cls", "patch_mean"] | None = None
+    """Pooling into one vector: mean over all tokens, class token, or mean over patch tokens (default: class token for
+    MoCo v3 and DINO, mean for the others)."""
+    tiles: int | None = None
+    """Cut every image file into square tiles of this side; adds columns x and y (default: as the run was trained)."""
     dtype: Literal["fp32", "fp16"] = "fp32"
     """Precision of the stored features."""
     labels: AnyPath | None = None

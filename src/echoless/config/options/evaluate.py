@@ -49,15 +49,20 @@ class EvaluateOptions:
     k: tuple[int, ...] = (20,)
     """Number of neighbours of the kNN classifier; several may be given."""
     probe: tuple[Literal["quick", "imagenet100", "mae"], ...] = ("quick",)
-    """Linear probe protocols: quick (logistic regression), imagenet100 (arXiv:2404.10947), mae (He et al. 2022)."""
+    """Linear probe protocols: quick (logistic regression), imagenet100 (arXiv:2404.10947: mean of all tokens), mae (He
+    et al. 2022: normalised class token, random crops)."""
     layers: tuple[str, ...] = ("last",)
-    """Layers: last, all, or names such as block07/+mlp. For a diffusion model, last means five across the depth."""
+    """Layers: last, all, or names such as block07/+mlp or norm. last is the final norm where there is one, else the
+    last block; for a diffusion model, five across the depth."""
     noise: tuple[float, ...] = ()
     """Noise levels of the images given to a diffusion model, 0 (none) to 1 (default: 0.02 0.05 0.1 0.2 0.4)."""
     latent: AnyPath | None = None
     """Folder of the autoencoder used in training, for a latent-space run (default: the recorded path)."""
-    pooling: Literal["mean", "cls", "patch_mean"] = "mean"
-    """Pooling into one vector: mean over all tokens (arXiv:2404.10947), class token, or mean over patch tokens."""
+    pooling: Literal["mean", "cls", "patch_mean"] | None = None
+    """Pooling into one vector: mean over all tokens (arXiv:2404.10947), class token, or mean over patch tokens.
+    Default: class token for MoCo v3 and DINO, mean for the others; the probes imagenet100 and mae have their own."""
+    tiles: int | None = None
+    """Cut every image file into square tiles of this side (default: as the run was trained)."""
     samples: AnyPath | None = None
     """Generated images to compare with --reference: a folder or an .npz file that `sample` wrote."""
     reference: str | None = None

@@ -7,7 +7,7 @@ from typing import Literal
 
 from echoless.config.model import Decoder, Fade, InitScheme, Per, Schedule, Variant
 from echoless.config.options.fields import AnyPath
-from echoless.config.training import Decay, Optimizer, Precision
+from echoless.config.training import CacheSide, Decay, Optimizer, Precision
 
 
 @dataclass(frozen=True)
@@ -146,6 +146,11 @@ class PretrainOptions:
     """Warm start: initialise from the weights of this run or encoder folder."""
     cache: Literal["auto", "on", "off"] | None = None
     """Cache decoded images on disk, so that later epochs skip decoding (default: auto, if there is room)."""
+    cache_side: CacheSide | None = None
+    """Short side at which larger images are kept in the cache, or `original`: crops are cut from that (default:
+    original for the recipes of the papers, three times the input size for the others)."""
+    tiles: int | None = None
+    """Cut every image file into square tiles of this side and train on those (microscopy, satellite, panoramas)."""
     max_bad_fraction: float | None = None
     """Stop before training if more than this fraction of the images is unusable (default: 0.01)."""
     tensorboard: bool | None = None

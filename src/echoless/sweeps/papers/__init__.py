@@ -10,12 +10,15 @@ from echoless.sweeps.papers.diffusion import diffusion
 from echoless.sweeps.papers.generation import GENERATION
 from echoless.sweeps.papers.masked import MASKED
 from echoless.sweeps.papers.scale import SCALES, Build
+from echoless.sweeps.papers.scaling import SCALING
 from echoless.sweeps.papers.selfsupervised import SELF_SUPERVISED
 from echoless.sweeps.papers.stability import STABILITY
 from echoless.sweeps.papers.supervised import SUPERVISED
 
 # The value of --paper -> function(inputs, scale) -> Experiment; the first line of its docstring says what it is.
-PAPERS: dict[str, Build] = MASKED | STABILITY | SELF_SUPERVISED | GENERATION | {"diffusion": diffusion} | SUPERVISED
+PAPERS: dict[str, Build] = (
+    MASKED | STABILITY | SELF_SUPERVISED | GENERATION | {"diffusion": diffusion} | SUPERVISED | SCALING
+)
 
 
 def paper(name: str, data: str, options: SweepOptions) -> Experiment:

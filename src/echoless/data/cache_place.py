@@ -1,0 +1,98 @@
+"""Is a new cache of decoded pixels built, and if not, why not?
+
+It is built where it fits: into the limit of all caches (`eviction`) and into half of what the disk has free. Otherwise
+images are decoded whenever they are needed, and that is said before the work starts.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from echoless.data.cache import CachedPixels, build_cache
+from echoless.data.eviction import LIMIT, cache_limit, make_room
+from echoless.data.images import BadSample
+from echoless.data.resample import Array
+from echoless.data.survey import Survey
+from echoless.errors import DataError
+
+CacheChoice = Literal["auto", "on", "off"]
+Progress = Callable[[int, int], None]  # (images done, images in all)
+Say = Callable[[str], None]
+Produced = Iterator[list[Array | BadSample]]
+
+
+class CachePlace(NamedTuple):
+    """Where caches are, whether one may be built, and who is told about it."""
+
+    choice: CacheChoice
+    root: Path
+    progress: Progress | None
+    say: Say | None
+
+    def build(
+        self,
+        key: Callable[[], str],
+        survey: Survey,
+        count: int,
+        produce: Callable[[], Produced],
+        more: Callable[[], dict[str, Any]] = dict,
+        otherwise: str = "",
+    ) -> tuple[CachedPixels | None, str]:
+        """A new cache; or None and the reason.
+
+        `key`, and what `more` it says of itself, come last of all. otherwise: what it means if there is no room.
+        """
+        if self.choice == "off":
+            return None, "no cache: it was turned off"
+        needed, disk = int(survey.bytes_per_image * count), _existing(self.root)
+        limit = cache_limit(disk)
+        if self.choice == "auto" and needed > limit:
+            return None, self._refuse(
+                needed, f"is more than the {limit:,} that all caches may take ({LIMIT})", otherwise
+            )
+        evicted = make_room(self.root, limit - needed)
+        if evicted and self.say is not None:
+            self.say(evicted)
+        free = shutil.disk_usage(disk).free
+        if self.choice == "auto" and needed > free / 2:
+            return None, self._refuse(
+                needed, f"would take more than half of the {free:,} free at {self.root}", otherwise
+            )
+        about: dict[str, Any] = {"channels": survey.shape.channels, "bits": survey.bits}
+        about |= {"shape": list(survey.shape), "file_shape": list(survey.file_shape)}
+
+        def produced() -> Produced:
+            yield from self._reporting(produce(), count)
+            about.update(more())
+
+        try:
+            return build_cache(self.root, key, about, produced()), ""
+        except OSError as error:
+            room = f"about {needed:,} bytes needed, {free:,} free"
+            reason = f"no cache: {self.root} cannot be written ({error.strerror or error}), {room}"
+            if self.choice == "on":
+                raise DataError(
+                    f"cache is 'on' but {reason}; give a cache_dir on a disk with room, or cache='off'"
+                ) from None
+            return None, reason
+
+    def _refuse(self, needed: int, why: str, otherwise: str) -> str:
+        note = f"no cache: {needed:,} bytes {why}"
+        if otherwise and self.say is not None:
+            self.say(f"{note}; {otherwise}")
+        return note
+
+    def _reporting(self, chunks: Produced, count: int) -> Produced:
+        done = 0
+        for chunk in chunks:
+            yield chunk
+            done += len(chunk)
+            if self.progress is not None:
+                self.progress(done, count)
+
+
+def _existing(path: Path) -> Path:
+    return next(folder for folder in (path, *path.absolute().parents) if folder.exists())

@@ -1,0 +1,297 @@
+"""How do encoded images (files, parquet, tar shards) become pixels by number: from the cache, or decoded on demand?
+
+The name of a cache says everything that decides its pixels. Where no image was large enough to be reduced, it is that
+of the images as they are: then runs that keep images at different sizes share it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from echoless.data.cache import CachedPixels, in_parallel, open_cache
+from echoless.data.cache_place import CachePlace
+from echoless.data.classes import label_source
+from echoless.data.content import Chunk, Content, Hasher, Memory, digest, make_content
+from echoless.data.decode import DecodeSettings, Undecodable, decode, file_shape
+from echoless.data.images import BadSample, Fetched, Images
+from echoless.data.jpeg import decoder_versions
+from echoless.data.labels import encode_labels
+from echoless.data.resample import Array
+from echoless.data.resizing import Fit
+from echoless.data.sources import ImageSource
+from echoless.data.survey import Survey, look_at, survey_of
+from echoless.data.tiling import PIXEL_LIMIT, TilesOnDemand, Tiling, remembered_shapes
+
+# How larger images are reduced: known beforehand, or decided from what the set turns out to be.
+Reduction = Fit | Callable[[Survey, int], Fit | None] | None
+
+_THREADS = 4
+_WORTH_A_THREAD = 112 * 112  # pixels; threads that decode smaller images pass the interpreter lock around, and no more
+_AGAIN = "every epoch decodes the images again (a smaller --cache-side needs less)"
+_AGAIN_FOR_TILES = "tiles are cut from their files when they are needed, which is slow in random order"
+_DECODED_AT_ONCE = 2**25  # bytes of one piece of work
+_ALONE = 2**24  # pixels of a file: several that large, decoded at once, would fill the memory
+
+
+class OnDemand:
+    """Pixels decoded when they are asked for; small ones by one thread at a time, whoever asks."""
+
+    def __init__(self, source: ImageSource, settings: DecodeSettings, small: bool) -> None:
+        self._source, self._settings = source, settings
+        self._turn: AbstractContextManager[object] = threading.Lock() if small else nullcontext()
+
+    def fetch(self, ids: Array) -> Fetched:
+        with self._turn:
+            return [read_and_decode(self._source, self._settings, int(index)) for index in ids]
+
+
+def open_encoded(
+    source: ImageSource,
+    wanted: DecodeSettings,
+    place: CachePlace,
+    *,
+    max_bad_fraction: float,
+    reduction: Reduction = None,
+) -> Images:
+    """Whole images, larger ones reduced."""
+    memory = Memory(place.root, source.stamps, getattr(source, "selection", ""))
+    content = _known_content(source, place, memory)
+    survey = None
+    if reduction is not None and not isinstance(reduction, Fit):
+        survey = look_at(source, wanted)
+        reduction = reduction(survey, len(source.paths))
+    wanted = replace(wanted, reduction=reduction)
+    pixels = _find_cache(content, wanted, place) if content and place.choice != "off" else None
+    if content is not None and pixels is not None:
+        return _images(source, pixels, survey_of(pixels), content, max_bad_fraction)
+    survey = (survey or look_at(source, wanted)).reduced_by(reduction)
+    store, content, note = _decoded(_Job(source, wanted, survey, place, memory), content)
+    return _images(source, store, survey, content, max_bad_fraction, note=note, reduction=reduction)
+
+
+def _images(
+    source: ImageSource,
+    store: CachedPixels | OnDemand,
+    survey: Survey,
+    content: Content,
+    max_bad_fraction: float,
+    *,
+    note: str = "",
+    reduction: Fit | None = None,
+) -> Images:
+    labels, class_names = encode_labels(source.labels, source.class_names)
+    if isinstance(store, CachedPixels):
+        note, reduction = store.note, _reduction_of(store)
+    return Images(
+        pixels=store,
+        paths=source.paths,
+        shape=survey.shape,
+        bits=survey.bits,
+        fingerprint=content.fingerprint,
+        digests_ND=content.digests_ND,
+        labels=labels,
+        class_names=class_names,
+        label_source=label_source(source),
+        bad=list(store.bad) if isinstance(store, CachedPixels) else [],
+        max_bad_fraction=max_bad_fraction,
+        cache_note=note,
+        file_shape=survey.file_shape,
+        reduction=reduction,
+    )
+
+
+def _known_content(source: ImageSource, place: CachePlace, memory: Memory) -> Content | None:
+    """What the images are: remembered, or read now. None where decoding will read them all anyway."""
+    content = memory.recall(source.paths)
+    if content is None and (place.choice == "off" or memory.exists):
+        content = _read_content(source, place, memory)
+    return content
+
+
+def _read_content(source: ImageSource, place: CachePlace, memory: Memory) -> Content:
+    hasher, count = Hasher(), len(source.paths)
+    for first, blobs in hasher.passing(source.chunks()):
+        if place.progress is not None:
+            place.progress(first + len(blobs), count)
+    memory.keep(hasher)
+    return make_content(source.paths, hasher.digests)
+
+
+def _key(content: Content, wanted: DecodeSettings) -> str:
+    """Everything that decides the decoded pixels."""
+    return digest([content.fingerprint, repr(wanted), *decoder_versions()])
+
+
+def _find_cache(content: Content, wanted: DecodeSettings, place: CachePlace) -> CachedPixels | None:
+    """A cache of these pixels: of this reduction, or of whole images none of which it would change."""
+    found = open_cache(place.root, _key(content, wanted))
+    if found is not None or wanted.reduction is None:
+        return found
+    whole = open_cache(place.root, _key(content, replace(wanted, reduction=None)))
+    if whole is None or any(wanted.reduction.shrinks(*size) for size in whole.sizes):
+        return None
+    return whole
+
+
+def _reduction_of(pixels: CachedPixels) -> Fit | None:
+    kept = pixels.about.get("reduction")
+    return None if kept is None else Fit(kept["kind"], tuple(kept["size"]), kept["filter"])
+
+
+@dataclass
+class _Job:
+    """A set that is decoded for the first time."""
+
+    source: ImageSource
+    wanted: DecodeSettings
+    survey: Survey
+    place: CachePlace
+    memory: Memory
+
+    def __post_init__(self) -> None:
+        self.hasher = Hasher()
+        self.reduced = False  # whether any image was large enough for that
+
+    @cached_property
+    def settings(self) -> DecodeSettings:
+        return replace(self.wanted, channels=self.survey.shape.channels, bits=self.survey.bits)
+
+    @cached_property
+    def small(self) -> bool:
+        return self.survey.shape.height * self.survey.shape.width < _WORTH_A_THREAD
+
+    @cached_property
+    def content(self) -> Content:
+        """Once everything was read."""
+        return make_content(self.source.paths, self.hasher.digests)
+
+    def produce(self) -> Iterator[list[Array | BadSample]]:
+        decoded = in_parallel(self._decode_chunk, self._pieces(), 1 if self.small else _THREADS)
+        for images in decoded:
+            self.reduced = self.reduced or any(self._may_be_reduced(image) for image in images)
+            yield images
+
+    def _pieces(self) -> Iterator[Chunk]:
+        """The chunks of the source, so small that what is decoded ahead stays in memory."""
+        most = max(1, int(_DECODED_AT_ONCE / max(self.survey.bytes_per_image, 1)))
+        for first, blobs in self.hasher.passing(self.source.chunks()):
+            for start in range(0, len(blobs), most):
+                yield first + start, blobs[start : start + most]
+
+    def key(self) -> str:
+        return _key(self.content, self.wanted if self.reduced else replace(self.wanted, reduction=None))
+
+    def about(self) -> dict[str, Any]:
+        """What the cache says of itself beside its shape; asked for when everything was decoded."""
+        fit = self.wanted.reduction if self.reduced else None
+        return {} if fit is None else {"reduction": {"kind": fit.kind, "size": list(fit.size), "filter": fit.filter}}
+
+    def _may_be_reduced(self, image: Array | BadSample) -> bool:
+        fit = self.wanted.reduction
+        return fit is not None and not isinstance(image, BadSample) and fit.shrinks(*image.shape[1:])
+
+    def _decode_chunk(self, chunk: Chunk) -> list[Array | BadSample]:
+        first, blobs = chunk
+        return [decode_or_bad(self.source, self.settings, first + i, data) for i, data in enumerate(blobs)]
+
+
+def _decoded(job: _Job, content: Content | None) -> tuple[CachedPixels | OnDemand, Content, str]:
+    """The pixels, in the cache where that pays, and what the images are; the note says why there is no cache."""
+    pixels, note = job.place.build(
+        job.key, job.survey, len(job.source.paths), job.produce, more=job.about, otherwise=_AGAIN
+    )
+    if pixels is not None:
+        job.memory.keep(job.hasher)
+        return pixels, job.content, note
+    content = content or _read_content(job.source, job.place, job.memory)
+    return OnDemand(job.source, job.settings, job.small), content, note
+
+
+def open_tiles(
+    source: ImageSource, wanted: DecodeSettings, place: CachePlace, size: int, *, max_bad_fraction: float
+) -> Images:
+    """Every file cut into tiles, each an image of its own; they are never reduced."""
+    memory = Memory(place.root, source.stamps, getattr(source, "selection", ""))
+    wanted = replace(wanted, pixel_limit=PIXEL_LIMIT)
+    files = memory.recall(source.paths) or _read_content(source, place, memory)
+    shapes_F2 = remembered_shapes(place.root, files, source.paths, lambda file: _shape_or_none(source, wanted, file))
+    tiling = Tiling.of(shapes_F2, size)
+    content = tiling.content(files)
+    key, note = _key(content, wanted), ""
+    store: CachedPixels | TilesOnDemand | None = open_cache(place.root, key) if place.choice != "off" else None
+    if isinstance(store, CachedPixels):
+        survey = survey_of(store)
+    else:
+        survey = look_at(source, wanted).reduced_by(None)
+        store, note = _cut(source, wanted, place, survey, tiling, key)
+    labels, class_names = encode_labels(source.labels, source.class_names)
+    return Images(
+        pixels=store,
+        paths=[source.paths[file] for file in tiling.file_N],
+        shape=survey.shape._replace(height=min(size, survey.shape.height), width=min(size, survey.shape.width)),
+        bits=survey.bits,
+        fingerprint=content.fingerprint,
+        digests_ND=content.digests_ND,
+        labels=None if labels is None else labels[tiling.file_N],
+        class_names=class_names,
+        label_source=label_source(source),
+        bad=list(store.bad) if isinstance(store, CachedPixels) else [],
+        max_bad_fraction=max_bad_fraction,
+        cache_note=store.note if isinstance(store, CachedPixels) else note,
+        file_shape=survey.file_shape,
+        corners_N2=tiling.corners_N2,
+        files=len(source.paths),
+    )
+
+
+def _cut(
+    source: ImageSource, wanted: DecodeSettings, place: CachePlace, survey: Survey, tiling: Tiling, key: str
+) -> tuple[CachedPixels | TilesOnDemand, str]:
+    """All tiles, in the cache where they fit; a file at a time, because one may fill much of the memory."""
+    settings = replace(wanted, channels=survey.shape.channels, bits=survey.bits)
+
+    def cut(file: int) -> list[Array | BadSample]:
+        image = read_and_decode(source, settings, file)
+        return [tiling.cut(number, image) for number in tiling.numbers(file)]
+
+    def produce() -> Iterator[list[Array | BadSample]]:
+        large = max(height * width for height, width in survey.files) > _ALONE
+        return in_parallel(cut, range(len(source.paths)), 0 if large else _THREADS)
+
+    per_tile = survey.bytes_per_image * len(source.paths) / len(tiling.file_N)
+    survey = survey._replace(bytes_per_image=per_tile)
+    pixels, note = place.build(lambda: key, survey, len(tiling.file_N), produce, otherwise=_AGAIN_FOR_TILES)
+    if pixels is not None:
+        return pixels, note
+    return TilesOnDemand(tiling, lambda file: read_and_decode(source, settings, file)), note
+
+
+def _shape_or_none(source: ImageSource, settings: DecodeSettings, file: int) -> tuple[int, int]:
+    try:
+        return file_shape(source.read(file), settings)
+    except (OSError, Undecodable):
+        return 0, 0
+
+
+def read_and_decode(source: ImageSource, settings: DecodeSettings, index: int) -> Array | BadSample:
+    try:
+        data: bytes | OSError = source.read(index)
+    except OSError as error:
+        data = error
+    return decode_or_bad(source, settings, index, data)
+
+
+def decode_or_bad(
+    source: ImageSource, settings: DecodeSettings, index: int, data: bytes | OSError
+) -> Array | BadSample:
+    if isinstance(data, OSError):
+        return BadSample(index, source.paths[index], str(data.strerror or data))
+    try:
+        return decode(data, settings)
+    except Undecodable as error:
+        return BadSample(index, source.paths[index], str(error))

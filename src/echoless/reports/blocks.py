@@ -1,0 +1,71 @@
+"""How good are the features of each block? Accuracy over depth, one curve per setting: the mean over its seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from echoless.config.metrics import Metric, info_of
+from echoless.reports.charts import Curve, line_chart
+from echoless.reports.compare import Estimate, Group, estimate_of
+from echoless.reports.figures import Figure
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One setting: an estimate for every layer, shallow to deep."""
+
+    group: Group
+    layers: list[str]
+    estimates: list[Estimate]
+
+
+def profiles(groups: Sequence[Group], name: str) -> list[Profile]:
+    """Of the metric `name`, mean over tokens; settings without a scan over layers are left out."""
+    found = []
+    for group in groups:
+        scanned = [metric for run in group.runs for metric in run.results if metric.metric == name and _scans(metric)]
+        layers = sorted(dict.fromkeys(str(metric.protocol["layer"]) for metric in scanned), key=by_depth)
+        at = [estimate_of([m for m in scanned if m.protocol["layer"] == layer]) for layer in layers]
+        if len(layers) > 1:
+            found.append(Profile(group, layers, [estimate for estimate in at if estimate is not None]))
+    return found
+
+
+def _scans(metric: Metric) -> bool:
+    """Whether it is a value of the trained encoder in a scan over its layers."""
+    protocol = metric.protocol
+    trained = protocol.get("features", "trained") == "trained" and protocol.get("pooling", "mean") == "mean"
+    return trained and {"scan", "layer"} <= set(protocol) and not {"step", "noise"} & set(protocol)
+
+
+def by_depth(layer: Any) -> tuple[int, str]:
+    """Sorts layers: `embed` comes before every block, `norm` and `output` after them."""
+    name = str(layer)
+    return (0 if name.startswith(("embed", "patch")) else 2 if name.startswith(("norm", "output")) else 1), name
+
+
+def accuracy_by_block(groups: Sequence[Group], name: str = "knn") -> Figure | None:
+    """All settings on one chart; None if fewer than two were measured at every layer."""
+    found = profiles(groups, name)
+    if len(found) < 2:
+        return None
+    layers = max((profile.layers for profile in found), key=len)
+    curves = [_curve(profile, layers) for profile in found]
+    title = f"{info_of(name).title} by block (%)"
+    seeds = sorted({profile.group.seeds for profile in found})
+    over = "over test images; one seed each" if seeds == [1] else "of the mean over seeds, where there are several"
+    caption = f"Mean over tokens; 1 is {layers[0]}, {len(layers)} is {layers[-1]}. Shaded: 95 % intervals {over}."
+    labels = [str(place + 1) for place in range(len(layers))]
+    legend = tuple((f"s{curve.style % 8} d{curve.style // 8}", "", curve.name) for curve in curves)
+    return Figure(title, line_chart(title, curves, x="layer", labels=labels), caption, legend)
+
+
+def _curve(profile: Profile, layers: Sequence[str]) -> Curve:
+    xs = [float(layers.index(layer)) for layer in profile.layers if layer in layers]
+    shown = [estimate for layer, estimate in zip(profile.layers, profile.estimates) if layer in layers]
+    ends = [(100 * e.interval[0], 100 * e.interval[1]) for e in shown if e.interval is not None]
+    ys = [100 * estimate.value for estimate in shown]
+    band = ends if len(ends) == len(shown) else None
+    return Curve(profile.group.name, xs, ys, style=profile.group.first, dots=True, band=band)

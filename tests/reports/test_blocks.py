@@ -1,0 +1,52 @@
+"""Accuracy by block: one curve per setting, the mean over its seeds with their interval."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from echoless.config.metrics import Metric
+from echoless.measures import mean_interval
+from echoless.reports.blocks import accuracy_by_block, profiles
+from echoless.reports.collect import RunData
+from echoless.reports.compare import Group
+
+
+def scanned(layer: str, value: float, **protocol: object) -> Metric:
+    about = {"features": "trained", "pooling": "mean", "scan": "layers", "layer": layer, **protocol}
+    return Metric(metric="knn", value=value, n=100, interval=(value - 0.02, value + 0.02), protocol=about)
+
+
+def setting(name: str, first: int, *runs: list[Metric]) -> Group:
+    found = [
+        RunData(path=Path(name), name=name, config={"seed": seed}, results=results) for seed, results in enumerate(runs)
+    ]
+    return Group(name, tuple(found), first)
+
+
+def test_layers_are_in_order_of_depth_and_values_are_means_over_seeds():
+    group = setting(
+        "faded",
+        1,
+        [scanned("norm", 0.5), scanned("block01", 0.3), scanned("block00", 0.1), scanned("embed", 0.05)],
+        [scanned("block00", 0.2), scanned("block01", 0.4), scanned("norm", 0.9), scanned("embed", 0.15)],
+    )
+    (profile,) = profiles([group], "knn")
+    assert profile.layers == ["embed", "block00", "block01", "norm"]
+    assert [estimate.value for estimate in profile.estimates] == pytest.approx([0.1, 0.15, 0.35, 0.7])
+    assert profile.estimates[1].interval == pytest.approx(mean_interval([0.1, 0.2])[1:])
+
+
+def test_other_poolings_snapshots_and_untrained_encoders_are_no_part_of_it():
+    others = [scanned("block00", 0.9, pooling="cls"), scanned("block00", 0.9, step=10)]
+    others.append(scanned("block00", 0.9, features="untrained"))
+    group = setting("plain", 0, [scanned("block00", 0.1), scanned("block01", 0.2), *others])
+    assert [estimate.value for estimate in profiles([group], "knn")[0].estimates] == [0.1, 0.2]
+
+
+def test_there_is_no_chart_of_a_single_setting():
+    plain = setting("plain", 0, [scanned("block00", 0.1), scanned("block01", 0.2)])
+    assert accuracy_by_block([plain]) is None
+    figure = accuracy_by_block([plain, setting("faded", 1, [scanned("block00", 0.1), scanned("block01", 0.4)])])
+    assert figure is not None and [name for *_, name in figure.key] == ["plain", "faded"]
