@@ -16,7 +16,7 @@ from scipy.io import savemat
 
 from echoless.data import open_images
 from echoless.data.classes import read_class_list
-from echoless.errors import DataError, UntrustedFile
+from echoless.errors import ConfigError, DataError, UntrustedFile
 
 WNIDS = ("n01440764", "n01443537", "n02119789")
 
@@ -158,7 +158,7 @@ def test_a_list_that_does_not_fit_is_refused(text, says, train_tar, tmp_path):
 def test_classes_need_labels_and_image_files(validation, tmp_path):
     chosen = tmp_path / "classes.txt"
     chosen.write_text("disc\n")
-    with pytest.raises(DataError, match="holds no image files"):
+    with pytest.raises(ConfigError, match="classes is .* holds no image files; allowed: a folder"):
         open_images("shapes:20", classes=chosen)
     with pytest.raises(DataError, match="the images have no labels"):
         open_images(validation[0], classes=chosen)

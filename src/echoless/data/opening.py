@@ -62,10 +62,11 @@ def open_images(
     names = None if classes is None else read_class_list(classes)
     shapes = parse_shapes(str(data))
     arrays = Path(data).suffix == ".npz" and Path(data).is_file()
-    if tiles is not None and (arrays or shapes is not None):
-        raise ConfigError(f"tiles is {tiles}, but {data} holds no image files; allowed: a folder, .parquet or .tar")
-    if names is not None and (arrays or shapes is not None):
-        raise DataError(f"classes are given, but {data} holds no image files; allowed: folders, parquet and tar files")
+    for option, value in (("tiles", tiles), ("classes", classes)):
+        if value is not None and (arrays or shapes is not None):
+            raise ConfigError(
+                f"{option} is {value}, but {data} holds no image files; allowed: a folder, .parquet, .tar"
+            )
     if shapes is not None:
         images = _open_shapes(shapes, place)
     elif arrays:
@@ -74,11 +75,10 @@ def open_images(
         source, wanted = find_source(str(data)), DecodeSettings(channels=channels)
         if names is not None and (require_labels or labels is not None or source.labels is not None):
             source = select_classes(source, names, read_label_file(labels, source.paths) if labels else None)
-        allowed = {"max_bad_fraction": max_bad_fraction}
         if tiles is None:
-            images = open_encoded(source, wanted, place, reduction=reduction, **allowed)
+            images = open_encoded(source, wanted, place, reduction=reduction, max_bad_fraction=max_bad_fraction)
         else:
-            images = open_tiles(source, wanted, place, tiles, **allowed)
+            images = open_tiles(source, wanted, place, tiles, max_bad_fraction=max_bad_fraction)
     if labels is not None:
         if names is None:
             images.labels, images.class_names = encode_labels(read_label_file(labels, images.paths), None)

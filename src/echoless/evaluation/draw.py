@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+from torch import Tensor
 
 from echoless.config import from_dict, to_dict
 from echoless.config.options import SampleOptions
@@ -139,13 +140,6 @@ def _draw(
     """Every process its own batches. Returns how many images are there in the end, on every process."""
     if (out / "samples.npz").exists():
         return settings.n
-    sampling = Sampling(
-        name=settings.sampler,
-        steps=settings.steps,
-        guidance=settings.guidance,
-        channels=settings.guidance_channels,
-        clip=settings.clip,
-    )
     stopped = False
     with Progress("sampling", settings.n, "images") as progress:
         for number, indices in enumerate(batches):
@@ -154,21 +148,25 @@ def _draw(
             if stop.requested:
                 stopped = True
                 break
-            images = generator.images(
-                indices,
-                settings.seed,
-                sampling,
-                settings.classes,
-                at_once=settings.at_once,
-                bf16=settings.precision == "bf16",
-            )
-            _write(out, indices, images.numpy())
+            _write(out, indices, _images(generator, settings, indices).numpy())
             if team.leads:
                 progress.show(indices[-1] + 1, f"{settings.sampler}, {settings.steps} steps")
         if any(team.maximum(float(stopped))):
             progress.say(f"stopped by {stop.requested or 'another process'}; the same command with --resume continues")
             return 0
     return settings.n
+
+
+def _images(generator: ImageGenerator, settings: SampleSettings, indices: range) -> Tensor:
+    sampling = Sampling(
+        name=settings.sampler,
+        steps=settings.steps,
+        guidance=settings.guidance,
+        channels=settings.guidance_channels,
+        clip=settings.clip,
+    )
+    bf16 = settings.precision == "bf16"
+    return generator.images(indices, settings.seed, sampling, settings.classes, at_once=settings.at_once, bf16=bf16)
 
 
 def _batches(count: int, size: int) -> list[range]:

@@ -187,37 +187,20 @@ def trial(
     `options`: further ones of `pretrain`."""
     settings = {"recipe": recipe, **(shown or {}), "alpha_min": alpha, "seed": seed}
     given = {"labels": inputs.labels, "classes": inputs.classes, "device": inputs.device}
-    options = {"conditional": conditional, **size.training, **options, "snapshot_every": snapshot}
-    train = command(
-        "pretrain",
-        inputs.data,
-        out=RUN,
-        seed=seed,
-        recipe=recipe,
-        alpha_min=alpha,
-        latent=inputs.latent,
-        **options,
-        **given,
-    )
-    commands: list[Words] = [(*train, "--resume")]
+    options = {"conditional": conditional, **size.training, **options, "snapshot_every": snapshot, **given}
+    options = {"seed": seed, "recipe": recipe, "alpha_min": alpha, "latent": inputs.latent, **options}
+    commands = [(*command("pretrain", inputs.data, out=RUN, **options), "--resume")]
     if inputs.extractor is None:
         ours = command("pretrain", inputs.data, out=EXTRACTOR, seed=0, **_extractor_options(inputs, size), **given)
         commands.append((*ours, "--resume"))
     drawn = {f"{RUN}/samples": RUN}
     if snapshot is not None:
         drawn[f"{RUN}/samples-{snapshot}"] = f"{RUN}/snapshots/step-{snapshot:08d}"
+    sampling = {"n": size.samples, "seed": seed, "device": inputs.device, **size.sampling_of(recipe, conditional)}
     for place, source in drawn.items():
-        sampled = command(
-            "sample",
-            source,
-            out=place,
-            n=size.samples,
-            seed=seed,
-            device=inputs.device,
-            **size.sampling_of(recipe, conditional),
-        )
         metrics = (*(probes if source == RUN else ()), *_sample_metrics(inputs))
-        commands += [(*sampled, "--resume"), _measured(inputs, size, metrics, place, given)]
+        commands.append((*command("sample", source, out=place, **sampling), "--resume"))
+        commands.append(_measured(inputs, size, metrics, place, given))
     return Trial(name=trial_name(settings), settings=settings, commands=tuple(commands))
 
 

@@ -101,6 +101,17 @@ _SIT = {
 }
 
 
+def _figures_of_sit(half: int) -> tuple[Published, ...]:
+    """`half`: the step of the snapshot that stands for half of the training."""
+    figures = []
+    for (skips, alpha, share), values in _SIT.items():
+        row = {"skips": skips, "alpha_min": alpha, "step": half if share < 1 else None}
+        for metric, value in zip(("frechet", "inception-score"), values):
+            if value is not None:
+                figures.append(Published(metric=metric, value=value, settings=row))
+    return tuple(figures)
+
+
 def sit(inputs: Inputs, scale: Scale) -> Experiment:
     """SiT-XL/2 with classes: as published, with long skips, and faded to 0.8, also at half of the training."""
     size, inputs = size_for("sit", inputs, scale, short=True), with_test(inputs)
@@ -123,18 +134,12 @@ def sit(inputs: Inputs, scale: Scale) -> Experiment:
         for seed in range(inputs.seeds)
         for skips, alpha in (("none", 1.0), ("long", 1.0), ("long", 0.8))
     ]
-    figures = []
-    for (skips, alpha, share), values in _SIT.items():
-        row = {"skips": skips, "alpha_min": alpha, "step": half if share < 1 else None}
-        for metric, value in zip(("frechet", "inception-score"), values):
-            if inputs.through_inception and value is not None:
-                figures.append(Published(metric=metric, value=value, settings=row))
     return Experiment(
         name="sit",
         title=f"SiT-XL/2, arXiv:2404.10947, at scale {scale.name} on {inputs.data}",
         trials=tuple(trials),
         quantities=(LOSS, FID, *((IS,) if inputs.through_inception else ()), *SAMPLES[1:]),
-        published=tuple(figures),
+        published=_figures_of_sit(half) if inputs.through_inception else (),
         by=("step",),
         readings=(final_loss,),
         notes=(
