@@ -158,7 +158,7 @@ def test_a_list_that_does_not_fit_is_refused(text, says, train_tar, tmp_path):
 def test_classes_need_labels_and_image_files(validation, tmp_path):
     chosen = tmp_path / "classes.txt"
     chosen.write_text("disc\n")
-    with pytest.raises(ConfigError, match="classes is .* holds no image files; allowed: a folder"):
+    with pytest.raises(ConfigError, match=r"classes is .* holds no image files; allowed: a folder"):
         open_images("shapes:20", classes=chosen)
     with pytest.raises(DataError, match="the images have no labels"):
         open_images(validation[0], classes=chosen)

@@ -62,11 +62,8 @@ def open_images(
     names = None if classes is None else read_class_list(classes)
     shapes = parse_shapes(str(data))
     arrays = Path(data).suffix == ".npz" and Path(data).is_file()
-    for option, value in (("tiles", tiles), ("classes", classes)):
-        if value is not None and (arrays or shapes is not None):
-            raise ConfigError(
-                f"{option} is {value}, but {data} holds no image files; allowed: a folder, .parquet, .tar"
-            )
+    if arrays or shapes is not None:
+        _require_files(data, tiles=tiles, classes=classes)
     if shapes is not None:
         images = _open_shapes(shapes, place)
     elif arrays:
@@ -84,6 +81,14 @@ def open_images(
             images.labels, images.class_names = encode_labels(read_label_file(labels, images.paths), None)
         images.label_source = "a labels file"
     return images
+
+
+def _require_files(data: str | Path, **options: object) -> None:
+    """Refuses options that concern image files."""
+    for name, value in options.items():
+        if value is not None:
+            allowed = "a folder, .parquet or .tar"
+            raise ConfigError(f"{name} is {value}, but {data} holds no image files; allowed: {allowed}")
 
 
 def find_source(data: str) -> ImageSource:
