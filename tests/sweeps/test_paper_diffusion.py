@@ -12,6 +12,7 @@ from echoless.errors import ConfigError
 from echoless.sweeps.papers import paper
 from echoless.sweeps.papers.readings import final_loss
 from echoless.sweeps.tabulate import rows
+from echoless.verbs.sweep import sweep
 
 
 def test_plain_and_faded_differ_in_alpha_alone():
@@ -150,3 +151,17 @@ def test_the_loss_is_the_mean_of_the_last_tenth(tmp_path):
     (metric,) = final_loss(tmp_path)
     assert metric.value == pytest.approx(95.5) and metric.n == 10
     assert final_loss(tmp_path / "nowhere") == []
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"latent": "nowhere"}, "latent is 'nowhere'; allowed: a folder that holds an AutoencoderKL"),
+        ({"extractor": "inception:nowhere.pth"}, r"but the file nowhere\.pth does not exist"),
+        ({"reference": "nowhere.npz"}, r"reference is 'nowhere\.npz'; allowed: train, test, or an \.npz file"),
+    ],
+)
+def test_files_that_the_last_command_would_miss_are_refused_before_the_first(options, says, tmp_path):
+    with pytest.raises(ConfigError, match=says):
+        sweep("shapes:20", out=tmp_path / "out", paper="sit", **options)
+    assert not (tmp_path / "out").exists()

@@ -20,6 +20,7 @@ from echoless.runs.open import fingerprint_of, load_body
 # Images at a time, where it is not given: what fills a device. The last ones are padded to the same number, because a
 # processor rounds differently in another batch.
 ON_CPU, ON_GPU = 16, 256
+DECODED = 16  # latents at a time: the images of an autoencoder take far more memory than the tokens of a denoiser
 
 Predict = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # (x, time_B, labels_B) -> what the network predicts
 
@@ -88,7 +89,7 @@ class ImageGenerator:
         noise = SampleNoise(seed, filled, self.objective.shape, self.device)
         with torch.no_grad():
             samples = draw_samples(predict, self.objective, sampling, noise, labels_B, self.bounds())
-        return self.to_levels(samples[: len(indices)])
+        return self.to_levels(samples)[: len(indices)]
 
     @property
     def clips(self) -> bool:
@@ -106,7 +107,7 @@ class ImageGenerator:
     def to_levels(self, samples_BCHW: Tensor) -> Tensor:
         """From what the model was trained on to grey levels."""
         if self.vae is not None:
-            samples_BCHW = self.vae.decode(samples_BCHW)
+            samples_BCHW = torch.cat([self.vae.decode(part).cpu() for part in samples_BCHW.split(DECODED)])
         mean, std = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
         return ((samples_BCHW.cpu() * std + mean).clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1)
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from echoless.data import Images, default_cache_dir
-from echoless.errors import DataError, EcholessError
+from echoless.errors import ConfigError, DataError, EcholessError
 from echoless.evaluation.encoder import Encoder
 from echoless.evaluation.extract import FeatureSet, View, chunks
 from echoless.measures import Moments, MomentsAccumulator, moments
@@ -64,6 +64,14 @@ def _streamed(extractor: Encoder, images: Images, view: View) -> Moments:
     if accumulator is None:
         raise DataError("the data has no usable image")
     return accumulator.moments()
+
+
+def require_statistics(given: str) -> Path:
+    """The file that --reference names, where it is not one of the two sets."""
+    file = Path(given)
+    if not (file.suffix == ".npz" and file.is_file()):
+        raise ConfigError(f"reference is {given!r}; allowed: train, test, or an .npz file that exists")
+    return file
 
 
 def published_moments(file: Path) -> Moments:

@@ -27,7 +27,7 @@ from echoless.evaluation.draw import draw_into
 from echoless.evaluation.encoder import Encoder
 from echoless.evaluation.extract import FeatureSet, View, check_channels
 from echoless.evaluation.extractor import PREFIX, PROBABILITIES, open_extractor
-from echoless.evaluation.reference import published_moments, reference_moments
+from echoless.evaluation.reference import published_moments, reference_moments, require_statistics
 from echoless.measures import Moments, frechet_distance, frechet_interval, inception_score, moments, precision_recall
 from echoless.randomness import generator_for
 from echoless.runs.open import fingerprint_of
@@ -72,11 +72,10 @@ def _check_reference(evaluation: Evaluation) -> None:
         if evaluation.test is None:
             raise ConfigError("reference is 'test', which needs --test")
         return
-    if not (Path(given).suffix == ".npz" and Path(given).is_file()):
-        raise ConfigError(f"reference is {given!r}; allowed: train, test, or an .npz file that exists")
+    file = require_statistics(given)
     if "precision" in evaluation.options.metrics:
         raise ConfigError(f"precision compares images, and reference {given!r} holds statistics; give train or test")
-    published_moments(Path(given))
+    published_moments(file)
 
 
 def measure_frechet(source: FeatureSource) -> list[Metric]:

@@ -11,8 +11,11 @@ from typing import Any
 from echoless.config.checks import require_whole
 from echoless.config.options import SweepOptions
 from echoless.data.reading import attach_masks, read_images
-from echoless.errors import EcholessError, RunError
+from echoless.errors import ConfigError, EcholessError, RunError
+from echoless.evaluation.extractor import PREFIX
+from echoless.evaluation.reference import published_moments, require_statistics
 from echoless.reports.page import report
+from echoless.runs.autoencoder import require_vae
 from echoless.runtime import Progress, StopRequest, duration
 from echoless.storage import read_json_object, write_json
 from echoless.storage.atomic import clear_leftovers, explained
@@ -44,6 +47,7 @@ def run_sweep(options: SweepOptions, say: Say) -> SweepResult:
     out = Path(options.out)
     experiment = plan(options)
     if not options.print:
+        _require_networks(options)
         _read_data_once(options)
     lock = prepare_folder(experiment, out)
     try:
@@ -62,6 +66,17 @@ def plan(options: SweepOptions) -> Experiment:
     data = str(options.data)
     require_whole("jobs", options.jobs, 1, 1024)
     return grid(data, options) if options.paper is None else paper(options.paper, data, options)
+
+
+def _require_networks(options: SweepOptions) -> None:
+    """Refuses a file that the last command of a trial would miss after days of training."""
+    if options.latent is not None:
+        require_vae(Path(options.latent))
+    extractor = options.extractor or ""
+    if extractor.startswith(PREFIX) and not Path(extractor.removeprefix(PREFIX)).is_file():
+        raise ConfigError(f"extractor is {extractor!r}, but the file {extractor.removeprefix(PREFIX)} does not exist")
+    if options.reference not in (None, "train", "test"):
+        published_moments(require_statistics(str(options.reference)))
 
 
 def _read_data_once(options: SweepOptions) -> None:
