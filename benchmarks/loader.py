@@ -1,27 +1,32 @@
-"""How many images a second does the loader deliver, against Pillow in a torch DataLoader with the same crops?
+"""How many images a second does the loader deliver, against Pillow and torchvision in a torch DataLoader?
 
-    python benchmarks/loader.py [--images 10000] [--rounds 5] [--kind cifar10|photos]
+    python benchmarks/loader.py [--images 10000] [--rounds 5] [--workers 2] [--kind cifar10|photos]
 
-Both sides run on two workers and make the same random resized crops, flips and normalised float batches. The plain side
-keeps the encoded bytes in memory, gets its crop boxes for nothing, and its workers are started before the clock is.
-Ours is timed twice: the first epoch with the cache still to be built, and later ones. Rounds are interleaved, so that a
-busy machine is busy for all; printed is the median of the rounds' ratios, with its quartiles. Also measured: the
-augmentation alone, the drawing of `shapes`, and the share of a 20 ms training step that is spent waiting for data.
+Both sides have as many workers and make the same random resized crops, flips and normalised float batches: of CIFAR-10
+at 32 x 32, bilinear, or of 375 x 500 JPEG files at 224 x 224, bicubic. The plain side keeps the encoded bytes in
+memory, gets its crop boxes for nothing, and its workers are started before the clock is. It uses torchvision where that
+can be imported, else the same calls of Pillow and torch. Ours is timed three times: the first epoch, with the cache
+still to be built, later ones, and without a cache. Rounds are interleaved, so that a busy machine is busy for all;
+printed is the median of the rounds' ratios, with its quartiles. With cifar10 also measured: the augmentation alone, the
+drawing of `shapes`, and the share of a 20 ms training step that is spent waiting for data.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
-import json
 import statistics
 import tempfile
 import time
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from interleave import ratio
+from interleave import ratio, write
 from PIL import Image
 
 from echoless.data import AugmentConfig, Images, Loader, Shapes, augment, batch_indices, open_images
@@ -30,51 +35,90 @@ from echoless.randomness import generator_for
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CIFAR = REPOSITORY.parent / "shared" / "data" / "cifar10" / "train.parquet"
-RESULTS = REPOSITORY / "benchmarks" / "results" / "loader.json"
 MEAN, STD = [0.49, 0.48, 0.45], [0.24, 0.24, 0.26]
-BATCH, WORKERS, CONFIG = 250, 2, AugmentConfig()
+BATCH = 250
+KINDS = {"cifar10": AugmentConfig(), "photos": AugmentConfig(interpolation="bicubic")}
+FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
+
+
+class Setting(NamedTuple):
+    size: int
+    workers: int
+    config: AugmentConfig
+
+
+def torchvision_functions() -> Any:
+    """Its transforms, or None. Beside a CPU build of torch it needs the schemas of two operators that it lacks."""
+    try:
+        library = torch.library.Library("torchvision", "FRAGMENT")
+        for operator in ("nms", "qnms"):
+            library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        _kept.append(library)
+        return importlib.import_module("torchvision.transforms.functional")
+    except Exception:  # not installed, or not for this torch
+        return None
+
+
+_kept: list[torch.library.Library] = []  # definitions last as long as the object
+TORCHVISION = torchvision_functions()
 
 
 class PlainDataset(torch.utils.data.Dataset):
     """What one writes by hand: open, crop, resize, flip, to float, normalise."""
 
-    def __init__(self, blobs: list[bytes], shapes: np.ndarray, size: int) -> None:
-        self.blobs, self.size = blobs, size
-        self.boxes = random_boxes(draw(len(blobs), generator_for(0, "augment", 0)), shapes, CONFIG)
-        self.mean, self.std = torch.tensor(MEAN)[:, None, None], torch.tensor(STD)[:, None, None]
+    def __init__(self, blobs: list[bytes], shapes: np.ndarray, setting: Setting) -> None:
+        self.blobs, self.size, config = blobs, setting.size, setting.config
+        self.boxes = random_boxes(draw(len(blobs), generator_for(0, "augment", 0)), shapes, config)
+        self.filter = FILTERS[config.interpolation]
 
     def __len__(self) -> int:
         return len(self.blobs)
 
     def __getitem__(self, index: int) -> torch.Tensor:
         image = Image.open(io.BytesIO(self.blobs[index])).convert("RGB")
-        top, left, height, width, flip = (field[index] for field in self.boxes)
-        corners = (left, top, left + width, top + height)
-        image = image.resize((self.size, self.size), Image.Resampling.BILINEAR, corners)
+        top, left, height, width, flip = (int(field[index]) for field in self.boxes)
+        image = image.crop((left, top, left + width, top + height)).resize((self.size, self.size), self.filter)
         if flip:
             image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).float().div_(255)
-        return pixels.sub_(self.mean).div_(self.std)
+        if TORCHVISION is not None:
+            return TORCHVISION.normalize(TORCHVISION.to_tensor(image), MEAN, STD, inplace=True)
+        pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous().float().div_(255)
+        return pixels.sub_(torch.tensor(MEAN)[:, None, None]).div_(torch.tensor(STD)[:, None, None])
 
 
 def make_data(kind: str, count: int, folder: Path) -> tuple[Path, list[bytes], int]:
-    """A parquet file of `count` JPEGs, their bytes, and the output size."""
+    """A parquet file or a folder of `count` JPEGs, their bytes, and the output size."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if kind == "cifar10" and CIFAR.exists():
+    if kind == "photos":
+        blobs = [photo_jpeg(number) for number in range(min(count, 200))]
+        for number in range(count):
+            (folder / f"{number:06d}.jpg").write_bytes(blobs[number % len(blobs)])
+        return folder, [blobs[number % len(blobs)] for number in range(count)], 224
+    if CIFAR.exists():
         blobs = pq.ParquetFile(CIFAR).read(columns=["image.bytes"]).column(0).combine_chunks().field("bytes")
-        blobs, size = blobs.slice(0, count).to_pylist(), 32
+        blobs = blobs.slice(0, count).to_pylist()
     else:
-        side, size = (32, 32) if kind == "cifar10" else (320, 224)
-        blobs = [smooth_jpeg(number, side) for number in range(min(count, 500))]
+        blobs = [smooth_jpeg(number, 32) for number in range(min(count, 500))]
         blobs = [blobs[number % len(blobs)] for number in range(count)]
     rows = pa.array(
         [{"bytes": blob, "path": None} for blob in blobs], pa.struct({"bytes": pa.binary(), "path": pa.string()})
     )
     path = folder / "data.parquet"
     pq.write_table(pa.table({"image": rows}), path, row_group_size=2000)
-    return path, blobs, size
+    return path, blobs, 32
+
+
+def photo_jpeg(number: int) -> bytes:
+    """375 x 500, about as many bytes as a photograph of that size."""
+    rng = np.random.default_rng(number)
+    coarse = Image.fromarray(rng.integers(0, 256, (47, 63, 3), dtype=np.uint8))
+    pixels = np.asarray(coarse.resize((500, 375), Image.Resampling.BICUBIC)).astype(int)
+    file = io.BytesIO()
+    noisy = (pixels + rng.integers(-10, 11, pixels.shape)).clip(0, 255).astype(np.uint8)
+    Image.fromarray(noisy).save(file, "JPEG", quality=85)
+    return file.getvalue()
 
 
 def smooth_jpeg(number: int, side: int) -> bytes:
@@ -84,33 +128,34 @@ def smooth_jpeg(number: int, side: int) -> bytes:
     return file.getvalue()
 
 
-def loader(images: Images, size: int) -> Loader:
-    return Loader(
-        images, size=(size, size), batch_size=BATCH, seed=0, mean=MEAN, std=STD, augment=CONFIG, workers=WORKERS
-    )
+def loader(images: Images, setting: Setting) -> Loader:
+    size = (setting.size, setting.size)
+    shared = {"seed": 0, "mean": MEAN, "std": STD, "augment": setting.config, "workers": setting.workers}
+    return Loader(images, size=size, batch_size=BATCH, **shared)
 
 
-def first_epoch(path: Path, size: int) -> tuple[float, Images]:
+def first_epoch(path: Path, setting: Setting) -> tuple[float, Images]:
     with tempfile.TemporaryDirectory() as cache:
         start = time.perf_counter()
         images = open_images(path, cache_dir=Path(cache))
-        count = sum(len(batch.ids_B) for batch in loader(images, size).batches(0, len(images) // BATCH))
+        count = sum(len(batch.ids_B) for batch in loader(images, setting).batches(0, len(images) // BATCH))
         return count / (time.perf_counter() - start), images  # the mapped file outlives its name
 
 
-def later_epoch(images: Images, size: int, epoch: int) -> float:
+def later_epoch(images: Images, setting: Setting, epoch: int) -> float:
     steps = len(images) // BATCH
     start = time.perf_counter()
-    count = sum(len(b.ids_B) for b in loader(images, size).batches(epoch * steps, (epoch + 1) * steps))
+    count = sum(len(b.ids_B) for b in loader(images, setting).batches(epoch * steps, (epoch + 1) * steps))
     return count / (time.perf_counter() - start)
 
 
-def plain_epochs(blobs: list[bytes], size: int) -> object:
-    """A generator of images per second, one per epoch, on workers that stay."""
+def plain_epochs(blobs: list[bytes], setting: Setting) -> Iterator[float]:
+    """Images per second, one per epoch, on workers that stay."""
     shapes = np.array([Image.open(io.BytesIO(blob)).size[::-1] for blob in blobs])
     order = batch_indices(0, 0, len(blobs), len(blobs)).tolist()
+    dataset = PlainDataset(blobs, shapes, setting)
     plain = torch.utils.data.DataLoader(
-        PlainDataset(blobs, shapes, size), BATCH, sampler=order, num_workers=WORKERS, persistent_workers=True
+        dataset, BATCH, sampler=order, num_workers=setting.workers, persistent_workers=True
     )
     for _ in plain:  # workers start and warm up outside the clock
         pass
@@ -128,7 +173,7 @@ def augmentation_alone(threads: int) -> float:
     uniform = draw(BATCH, generator_for(0, "augment", 0))
 
     def run(_: int) -> None:
-        augment(pixels, uniform, size=(32, 32), config=CONFIG, mean=MEAN, std=STD)
+        augment(pixels, uniform, size=(32, 32), config=KINDS["cifar10"], mean=MEAN, std=STD)
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(run, range(8)))
@@ -147,10 +192,10 @@ def drawing_alone(threads: int) -> float:
         return 6400 / (time.perf_counter() - start)
 
 
-def waiting_share(images: Images, size: int) -> float:
+def waiting_share(images: Images, setting: Setting) -> float:
     """Of 100 steps that each take 20 ms of one core."""
     waited, start = 0.0, time.perf_counter()
-    for batch in loader(images, size).batches(0, 100):
+    for batch in loader(images, setting).batches(0, 100):
         waited += batch.waited if batch.step else 0.0  # nothing can be ready before the first request
         until = time.perf_counter() + 0.02
         while time.perf_counter() < until:
@@ -162,46 +207,47 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--kind", choices=["cifar10", "photos"], default="cifar10")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--kind", choices=list(KINDS), default="cifar10")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    rates: dict[str, list[float]] = {"first": [], "later": [], "plain": [], "augment": [], "shapes": [], "waiting": []}
+    rates: dict[str, list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
         path, blobs, size = make_data(arguments.kind, arguments.images, Path(folder))
-        plain = plain_epochs(blobs, size)
+        setting = Setting(size, arguments.workers, KINDS[arguments.kind])
+        plain = plain_epochs(blobs, setting)
+        uncached = open_images(path, cache="off")
         for number in range(arguments.rounds):
-            rates["plain"].append(next(plain))  # type: ignore[call-overload]
-            first, images = first_epoch(path, size)
+            rates["plain"].append(next(plain))
+            first, images = first_epoch(path, setting)
             rates["first"].append(first)
-            rates["later"].append(statistics.mean(later_epoch(images, size, 1 + 3 * number + i) for i in range(3)))
-            rates["augment"].append(augmentation_alone(WORKERS))
-            rates["shapes"].append(drawing_alone(WORKERS))
-            rates["waiting"].append(waiting_share(images, size))
+            rates["later"].append(statistics.mean(later_epoch(images, setting, 1 + 3 * number + i) for i in range(3)))
+            rates["uncached"].append(later_epoch(uncached, setting, number))
+            if arguments.kind == "cifar10":
+                rates["augment"].append(augmentation_alone(arguments.workers))
+                rates["shapes"].append(drawing_alone(arguments.workers))
+                rates["waiting"].append(waiting_share(images, setting))
             print(f"round {number + 1}: " + "  ".join(f"{name} {values[-1]:,.3g}" for name, values in rates.items()))
     report(arguments, rates)
 
 
 def report(arguments: argparse.Namespace, rates: dict[str, list[float]]) -> None:
     middle = {name: statistics.median(values) for name, values in rates.items()}
-    seconds = {name: [1 / rate for rate in rates[name]] for name in ("plain", "first", "later")}
-    first, later = ratio(seconds, "first", "plain"), ratio(seconds, "later", "plain")
-    result = {
-        "kind": arguments.kind,
-        "images": arguments.images,
-        "rounds": arguments.rounds,
-        "images_per_second": {name: middle[name] for name in ("plain", "first", "later", "augment", "shapes")},
-        "ratio_first_epoch": first,
-        "ratio_later_epochs": later,
-        "waiting_share": middle["waiting"],
-        "all_rounds": rates,
-    }
-    print("first epoch {:.2f} ({:.2f} .. {:.2f}) x plain (goal 2)".format(*first))
-    print("later epochs {:.2f} ({:.2f} .. {:.2f}) x plain (goal 10)".format(*later))
-    print(f"augmentation {middle['augment']:,.0f} images/s (goal 20,000); shapes {middle['shapes']:,.0f} (goal 5,000)")
-    print(f"waiting for data {100 * middle['waiting']:.1f} % of a 20 ms step (goal under 3 %)")
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    target = RESULTS if arguments.kind == "cifar10" else RESULTS.with_name(f"loader-{arguments.kind}.json")
-    target.write_text(json.dumps(result, indent=2) + "\n")
+    seconds = {name: [1 / rate for rate in rates[name]] for name in ("plain", "first", "later", "uncached")}
+    ratios = {name: ratio(seconds, name, "plain") for name in ("first", "later", "uncached")}
+    goals = {"first": 2, "later": 10 if arguments.kind == "cifar10" else 2, "uncached": None}
+    against = "Pillow and torchvision" if TORCHVISION is not None else "Pillow and torch"
+    for name, values in ratios.items():
+        goal = "" if goals[name] is None else f" (goal {goals[name]})"
+        speed = f"{middle[name]:,.0f} images/s on {arguments.workers} worker(s)"
+        print("{} epoch: {:.2f} ({:.2f} .. {:.2f}) x {}{}: {}".format(name, *values, against, goal, speed))
+    if arguments.kind == "cifar10":
+        print(
+            f"augmentation {middle['augment']:,.0f} images/s (goal 20,000); shapes {middle['shapes']:,.0f} (goal 5,000)"
+        )
+        print(f"waiting for data {100 * middle['waiting']:.1f} % of a 20 ms step (goal under 3 %)")
+    record = {**vars(arguments), "against": against, "median": middle, "ratios": ratios, "all_rounds": dict(rates)}
+    write("loader" if arguments.kind == "cifar10" else f"loader-{arguments.kind}", record)
 
 
 if __name__ == "__main__":

@@ -102,19 +102,20 @@ def rare(a):
 """
 
 
-def test_tests_that_take_a_rare_branch_and_new_tests_come_first(tmp_path):
-    path = tmp_path / "tests" / "test_new.py"
-    path.parent.mkdir()
-    path.write_text("from echoless.data.x import rare\ndef test_new():\n    assert rare(1) == 0\n")
+def test_new_tests_of_the_function_come_first_then_those_that_take_a_rare_branch(tmp_path):
+    (tmp_path / "tests").mkdir()
+    for name in ("x", "new"):
+        text = f"from echoless.data.x import rare\ndef test_{name}():\n    assert rare(1) == 0\n"
+        (tmp_path / "tests" / f"test_{name}.py").write_text(text)
     common = [f"tests/test_x.py::test_common[{i}]" for i in range(20)]
     seconds = {"tests/test_x.py::test_slow_and_rare": 9.0} | dict.fromkeys(common, 0.1)
     sets = [sorted(seconds), ["tests/test_x.py::test_slow_and_rare"]]
-    known = {"digest": digest(SOURCE), "lines": {"2": 0, "3": 1, "4": 0}}
-    lines = Lines(seconds, {"data/x.py": {**known, "functions": {"rare": 0}}}, sets)
+    known = {"digest": digest(SOURCE), "lines": {"2": 0, "3": 1, "4": 0}, "functions": {"rare": 0}}
     mutant = next(m for m in mutants_of("data/x.py", SOURCE) if m.rule == "comparison")
-    found = candidates(mutant, lines, {"data/x.py": SOURCE}, tmp_path)
-    assert found[:2] == ["tests/test_new.py::test_new", "tests/test_x.py::test_slow_and_rare"]
-    assert set(found[2:]) == set(common)
+    found = candidates(mutant, Lines(seconds, {"data/x.py": known}, sets), {"data/x.py": SOURCE}, tmp_path)
+    new = ["tests/test_x.py::test_x", "tests/test_new.py::test_new"]
+    assert found[:3] == [*new, "tests/test_x.py::test_slow_and_rare"]
+    assert set(found[3:]) == set(common)
 
 
 def test_the_table_counts_by_package_and_leaves_equivalent_mutants_out(monkeypatch):

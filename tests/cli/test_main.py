@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -126,3 +127,14 @@ def test_a_verb_is_a_row_an_options_class_and_a_function(typed, monkeypatch):
 def test_several_words_are_shown_by_the_name_of_one(typed):
     assert "RUN [RUN ...]" in typed("report", "--help").printed
     assert "no run is given; give one run folder or more" in typed("report").said
+
+
+def test_a_terminal_without_the_letters_of_a_path_loses_nothing(tmp_path):
+    """An ASCII terminal, and a name that is not UTF-8 on any: the path is written with escapes."""
+    names = ["ünï", os.fsdecode(b"latin-\xe9")]
+    code = "import sys; from echoless.cli.main import main; main(['--version']); print(sys.argv[1]); sys.exit(0)"
+    for name in names:
+        for encoding in ("ascii", "utf-8"):
+            env = os.environ | {"LC_ALL": "C", "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0", "TERM": "dumb"}
+            done = subprocess.run([sys.executable, "-c", code, name], env=env, capture_output=True)
+            assert done.returncode == 0, done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,12 @@ sys.exit(code)
         ("sweep shapes --out new --scale cpu", "scale is 'cpu', but it applies only with --paper"),
         ("embed run nowhere --out f.npy", "data 'nowhere' does not exist"),
         ("sweep nowhere --out new", "data 'nowhere' does not exist"),
+        ("evaluate run --train nowhere", "data 'nowhere' does not exist"),
+        ("evaluate nowhere --train shapes", "nowhere does not exist; give a run"),
+        ("embed nowhere shapes --out f.npy", "nowhere does not exist; give a run"),
+        ("demo --out file", "--out is file, which is a file; give a folder"),
+        ("conditioning --out file", "--out is file, which is a file; give a folder"),
+        ("conditioning nowhere --out new", "data 'nowhere' does not exist"),
     ],
 )
 def test_it_is_one_sentence_and_no_heavy_library_is_loaded(words, sentence, tmp_path: Path):
@@ -49,4 +56,19 @@ def test_it_is_one_sentence_and_no_heavy_library_is_loaded(words, sentence, tmp_
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("\n") == 1 and sentence in done.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_world_size_that_is_no_number_is_one_sentence(tmp_path: Path):
+    """Whoever refuses it, it is not the early checks, which must not fall over it."""
+    for words in ("pretrain shapes:8 --out new --recipe demo", "embed nowhere nowhere --out f.npy"):
+        done = subprocess.run(
+            [sys.executable, "-m", "echoless", *words.split()],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            env=os.environ | {"WORLD_SIZE": "x"},
+        )
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+        assert "WORLD_SIZE is 'x' in the environment; allowed: a whole number" in done.stderr
     assert not (tmp_path / "new").exists()

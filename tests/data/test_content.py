@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from echoless.data import Images, open_images
-from echoless.data.content import DIGEST_BYTES, Memory
+from echoless.data.content import DIGEST_BYTES, Hasher, Memory
 from echoless.data.sources import FolderSource
 
 
@@ -92,6 +92,25 @@ def test_files_that_stay_untouched_are_not_read_again(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "read_bytes", _only_memory(Path.read_bytes, root))
     again = open_images(root)
     assert again.fingerprint == first.fingerprint and np.array_equal(pixels(again), pixels(first))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="only there the time of change cannot be set")
+def test_a_time_of_modification_in_the_future_does_not_cost_a_reading(tmp_path, monkeypatch):
+    """A camera with a wrong clock, or a card of another time zone. A time of change in the future is not believed."""
+    root = folder(tmp_path / "set", 0)
+    later = time.time_ns() + 365 * 86400 * 10**9
+    for file in root.iterdir():
+        os.utime(file, ns=(later, later))
+    settle(root, monkeypatch)
+    open_images(root)
+    source = FolderSource(root)
+    assert Memory(tmp_path / "cache", source.stamps).recall(source.paths) is not None
+    ahead = [each._replace(changed_ns=later) for each in source.stamps]
+    hasher = Hasher()
+    hasher.digests = [bytes(16)] * len(ahead)
+    memory = Memory(tmp_path / "cache", ahead)
+    memory.keep(hasher)
+    assert memory.exists and memory.recall(source.paths) is None
 
 
 def _only_memory(plain, root):

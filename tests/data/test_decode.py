@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from PIL import Image
 
 from echoless.data import jpeg
-from echoless.data.decode import DecodeSettings, Undecodable, decode, to_bits, to_channels
+from echoless.data.decode import DecodeSettings, Undecodable, check_size, decode, to_bits, to_channels
 from echoless.data.resizing import Fit
 
 Picture = Callable[..., np.ndarray]
@@ -339,3 +339,20 @@ def test_a_decompression_bomb_is_refused_from_its_header(tmp_path: Path, encoded
     print(f"R8 bytes={bomb.stat().st_size} Mpx=177 rss_growth_kB={growth} ms={1000 * float(spent):.1f}")
     assert "13300 x 13300 pixels is more than the limit of 50,000,000" in reason
     assert int(growth) < 50 * 1024
+
+
+def test_the_limit_on_pixels_is_fifty_million_and_an_image_of_just_that_size_passes():
+    assert DecodeSettings().pixel_limit == 50_000_000
+    check_size(100, 200, 20_000)
+    with pytest.raises(Undecodable, match="100 x 201 pixels is more than the limit of 20,000"):
+        check_size(100, 201, 20_000)
+
+
+def test_depths_and_grey_are_rounded_to_the_nearest_level():
+    levels = np.arange(2**16, dtype=np.uint16)[None, None]
+    assert np.array_equal(to_bits(levels, 8), np.round(levels / 257).astype(np.uint8))
+    assert np.array_equal(to_bits(to_bits(levels[..., :256].astype(np.uint8), 16), 8), levels[..., :256])
+    assert to_bits(np.full((1, 1, 1), 255, np.uint8), 16) == 65535
+    colours = np.random.default_rng(0).integers(0, 256, (3, 40, 50)).astype(np.uint8)
+    exact = np.tensordot([0.299, 0.587, 0.114], colours.astype(np.float64), axes=1)
+    assert np.abs(to_channels(colours, 1)[0] - exact).max() <= 0.5 + 1e-9

@@ -44,6 +44,17 @@ def test_a_sparse_file_of_200_gigabytes_is_one_bad_image(folder):
     assert bad.path == "huge.png" and "200,000,000,000 bytes" in bad.reason
 
 
+def test_a_member_of_100_gigabytes_in_a_tar_is_not_read(tmp_path):
+    """The file is sparse, so that the announced size is there to be read: it would fill the memory."""
+    member = tarfile.TarInfo("huge.png")
+    member.size = 100 * 2**30
+    with (tmp_path / "data.tar").open("wb") as file:
+        file.write(member.tobuf())
+        file.truncate(member.size + 2048)
+    with pytest.raises(DataError, match=r"huge.png \(the member has 107,374,182,400 bytes; allowed: 2,147,483,648\)"):
+        open_images(tmp_path / "data.tar")
+
+
 def test_a_folder_of_images_and_shards_is_ambiguous(folder):
     """One of the two would be left out in silence."""
     with tarfile.open(folder / "more.tar", "w") as tar:
@@ -88,3 +99,15 @@ def test_a_pipe_a_folder_and_nothing_as_label_file_are_refused(folder):
     ):
         with pytest.raises(DataError, match=found):
             open_images(folder, labels=folder / name)
+
+
+def test_a_label_file_without_line_ends_is_refused_before_it_fills_the_memory(folder):
+    with (folder / "huge.csv").open("wb") as file:
+        file.truncate(200 * 10**9)
+    with pytest.raises(DataError, match=r"huge.csv has a line of more than 1,048,576 characters"):
+        open_images(folder, labels=folder / "huge.csv")
+
+
+def test_1_and_01_are_two_classes(folder):
+    assert labelled(folder, "0.png,1\n1.png,01\n2.png,1\n3.png,2\n").class_names == ("01", "1", "2")
+    assert labelled(folder, "0.png,01\n1.png,02\n2.png,01\n3.png,10\n").class_names == ("1", "2", "10")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from unittest import mock
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -93,6 +94,62 @@ def test_bad_targets_are_refused_before_any_work(run, tmp_path):
     embed(encoder, images, tmp_path / "f.npy", view=VIEW, overwrite=True)
     assert np.load(tmp_path / "f.npy").shape == (10, 64)
     assert torch.get_num_threads() == 1
+
+
+def test_the_paths_of_somebody_else_are_not_replaced(run, tmp_path):
+    """An array has its paths in a second file, which is as precious as the first."""
+    encoder, images = load(run), open_images("shapes:10")
+    (tmp_path / "f.paths.txt").write_text("mine")
+    with pytest.raises(RunError, match=r"f.paths.txt exists; give --overwrite"):
+        embed(encoder, images, tmp_path / "f.npy", view=VIEW)
+    assert (tmp_path / "f.paths.txt").read_text() == "mine"
+    (tmp_path / "g.npy").mkdir()
+    with pytest.raises(RunError, match=r"g.npy cannot be written: it exists and is not a regular file"):
+        embed(encoder, images, tmp_path / "g.npy", view=VIEW, overwrite=True)
+
+
+def test_an_array_never_stands_beside_the_paths_of_another(run, tmp_path, monkeypatch):
+    """Killed between the two files: the array is missing, and is not the earlier one."""
+    encoder, out = load(run), tmp_path / "f.npy"
+    embed(encoder, open_images("shapes:10"), out, view=VIEW)
+    real, images = os.replace, open_images("shapes:12")
+
+    def killed(source, target):
+        if str(target).endswith(".npy"):
+            raise KeyboardInterrupt
+        real(source, target)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "replace", killed)
+        embed(encoder, images, out, view=VIEW, overwrite=True)
+    assert not out.exists() and (tmp_path / "f.paths.txt").read_text().count("\n") == 12
+    embed(encoder, images, out, view=VIEW, overwrite=True)
+    assert len(np.load(out)) == 12 and sorted(p.name for p in tmp_path.iterdir()) == ["f.npy", "f.paths.txt"]
+
+
+def test_two_embeddings_do_not_write_one_file(run, tmp_path):
+    """The second would delete the parts of the first, or join its own paths to the vectors of the other."""
+    encoder, images, out = load(run), open_images("shapes:70"), tmp_path / "f.parquet"
+
+    def second(done: int, total: int) -> None:
+        with pytest.raises(RunError, match=r"f.parquet is being written by another process"):
+            embed(encoder, open_images("shapes:10"), out, view=VIEW)
+
+    assert embed(encoder, images, out, view=VIEW, report=second) == 70
+    assert [path.name for path in tmp_path.iterdir()] == ["f.parquet"]
+
+
+def test_parts_of_images_that_were_replaced_do_not_stay(run, tmp_path, small_parts, monkeypatch):
+    encoder, out = load(run), tmp_path / "f.parquet"
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(module, "_join", mock.Mock(side_effect=KeyboardInterrupt))
+        embed(encoder, open_images("shapes:70"), out, view=VIEW)
+    (kept,) = tmp_path.iterdir()
+    assert kept.name.startswith(".f.parquet.parts-")
+    strange = tmp_path / ".f.parquet.parts-list"
+    strange.mkdir()
+    embed(encoder, open_images("shapes:71"), out, view=VIEW)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [strange.name, "f.parquet"]
 
 
 def test_any_file_name_has_its_row(run, tmp_path):

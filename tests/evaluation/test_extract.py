@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -159,9 +161,9 @@ def test_a_transformers_masked_autoencoder_does_not_mask_here(tmp_path):
     )
     ViTMAEModel(config).save_pretrained(tmp_path / "mae")
     encoder, images = load(tmp_path / "mae"), open_images("shapes:5")
-    (_, once), (_, twice) = (next(chunks(encoder, images, [View("hidden02")])) for _ in range(2))
-    assert torch.equal(once[View("hidden02")], twice[View("hidden02")])
-    tokens = encoder.tokens(torch.zeros(1, 3, 32, 32), ["hidden02"])["hidden02"]
+    (_, once), (_, twice) = (next(chunks(encoder, images, [View("norm")])) for _ in range(2))
+    assert torch.equal(once[View("norm")], twice[View("norm")])
+    tokens = encoder.tokens(torch.zeros(1, 3, 32, 32), ["norm"])["norm"]
     assert tokens.shape == (1, 17, 32), "16 patches and the class token: none is hidden"
 
 
@@ -193,3 +195,14 @@ def test_features_that_are_not_finite_are_refused_with_the_image(run, tmp_path):
     encoder = from_function(broken, image_size=(32, 32), channels=3)
     with pytest.raises(DataError, match=r"the features of 'shapes/test/00000003' at output are not finite \(1 of 20"):
         extract(encoder, open_images("shapes:20@test"), [View("output")], cache=tmp_path)
+
+
+def test_what_a_killed_extraction_left_in_the_cache_is_removed_by_the_next(tmp_path):
+    encoder = from_function(lambda x: x.flatten(1)[:, :4], image_size=(32, 32), channels=3, fingerprint="named")
+    images, view = open_images("shapes:8"), View("output")
+    home = extract(encoder, images, [view], cache=tmp_path)[view].home
+    shutil.rmtree(home)
+    leftover = home.with_name(f"{home.name}.tmp-999999999")
+    leftover.mkdir()
+    extract(encoder, images, [view], cache=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [home.name]

@@ -62,7 +62,8 @@ def test_preprocess_and_call_give_what_embed_writes(run, photos, tmp_path):
     """From each file, opened by Pillow as anybody would: the input exactly, the vector to 1e-6 of its length."""
     echoless.embed(run, photos, out=tmp_path / "f.parquet")
     table = pq.read_table(tmp_path / "f.parquet")
-    encoder, images = echoless.load(run), open_images(photos)
+    encoder = echoless.load(run)
+    images = open_images(photos, reduction=encoder.reduction)
     inputs = torch.cat(
         [
             batch.images_BCHW
@@ -151,10 +152,11 @@ def test_a_transformers_folder_is_opened_and_names_its_hidden_states(tmp_path):
     model = ViTModel(ViTConfig(**sizes, image_size=32, patch_size=8)).eval()
     model.save_pretrained(tmp_path / "vit")
     encoder, images = echoless.load(tmp_path / "vit"), torch.randn(2, 3, 32, 32)
-    assert list(encoder.features(images)) == ["hidden00", "hidden01", "hidden02"]
+    assert list(encoder.features(images)) == ["hidden00", "hidden01", "hidden02", "norm"]
     with torch.no_grad():
-        hidden = model(images, output_hidden_states=True).hidden_states
-    torch.testing.assert_close(encoder(images), hidden[-1].mean(dim=1))
+        output = model(images, output_hidden_states=True)
+    torch.testing.assert_close(encoder(images), output.last_hidden_state.mean(dim=1))
+    torch.testing.assert_close(encoder(images, layer="hidden02"), output.hidden_states[-1].mean(dim=1))
     with pytest.raises(ConfigError, match=r"noise is 0.2, but .* is not a diffusion model"):
         echoless.load(tmp_path / "vit", noise=0.2)
 

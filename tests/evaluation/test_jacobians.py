@@ -13,7 +13,8 @@ from echoless.config.options import ConditioningOptions
 from echoless.evaluation.jacobians import attention_diagonality, jacobian_condition
 from echoless.measures import diagonal_attention, extreme_singular_values, lanczos_singular_values
 from echoless.shortcuts import fade
-from echoless.verbs.conditioning import MODELS, build, conditioning
+from echoless.verbs.conditioning import conditioning
+from echoless.verbs.jacobians import MODELS, build
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -121,3 +122,11 @@ def test_the_command_writes_the_table_and_the_figure(tmp_path):
     assert json.loads((tmp_path / "out" / "conditioning.json").read_text()) == records
     assert len(records) == 6 and (tmp_path / "out" / "conditioning.png").read_bytes().startswith(b"\x89PNG")
     assert any("blocks.1" in line for line in said)
+
+
+def test_measuring_leaves_no_hook_in_the_model():
+    """A hook that stays would keep the tokens of every later forward."""
+    model, images = small("residual"), torch.randn(1, 3, 16, 16, generator=seeded(3))
+    jacobian_condition(model, images)
+    attention_diagonality(model, images)
+    assert not any(module._forward_pre_hooks or module._forward_hooks for module in model.modules())

@@ -161,18 +161,24 @@ def test_the_stream_is_scaled_only_where_a_fixed_eps_needs_it():
 
 
 def test_the_image_processor_repeats_our_transform(tmp_path):
-    """Grey and colour, against echoless.data: to one grey level; where it crops, it rounds to whole pixels."""
+    """Grey and colour, against echoless.data: to one grey level, or two for a large input, which is cropped alike.
+
+    A small image that is cropped is rounded to whole pixels there.
+    """
     from PIL import Image
     from transformers import AutoImageProcessor
 
     from echoless.data.augment import resize_and_crop
 
-    for config in (replace(FADED, depth=2), replace(NORMED, depth=2)):
+    small = (((64, 64), 1, 1), ((60, 44), 40, 10))
+    large = replace(FADED, depth=2, image_size=(144, 144), patch_size=16)
+    cases = [(replace(FADED, depth=2), small), (replace(NORMED, depth=2), small), (large, (((300, 401), 2, 0.1),))]
+    for number, (config, pictures) in enumerate(cases):
         channels = config.channels
         folder, _ = encoder_folder(tmp_path, config)
-        export_encoder(folder, "hf", tmp_path / f"hf{channels}")
-        processor = AutoImageProcessor.from_pretrained(tmp_path / f"hf{channels}")
-        for shape, most, usual in (((64, 64), 1, 1), ((60, 44), 40, 10)):
+        export_encoder(folder, "hf", tmp_path / f"hf{number}")
+        processor = AutoImageProcessor.from_pretrained(tmp_path / f"hf{number}")
+        for shape, most, usual in pictures:
             coarse = np.random.default_rng(0).integers(0, 256, (5, 4, channels), dtype=np.uint8).squeeze()
             picture = Image.fromarray(coarse).resize(shape[::-1], Image.Resampling.BICUBIC)
             theirs = processor(picture, return_tensors="pt")["pixel_values"]

@@ -20,6 +20,7 @@ from torch import nn
 
 from echoless.errors import ConfigError, DataError
 from echoless.measures import LARS, accuracy, imagenet100_probe, mae_probe, quick_probe, shuffled_batches
+from echoless.measures import probe as probe_module
 from echoless.measures.logistic import fit_logistic
 from echoless.measures.splits import stratified_folds
 
@@ -241,3 +242,15 @@ def test_a_feature_that_is_constant_up_to_its_last_bit_is_not_learned_from():
     assert probe.scale_D[3] == 0 and (probe.scale_D[:3] > 0).all()
     right = (probe.predict(torch.cat([noise, last_bit[:, None]], dim=1)) == labels).double().mean()
     assert right < 0.7
+
+
+def test_the_rate_of_the_mae_probe_is_that_of_its_authors_at_every_step(monkeypatch):
+    """base_lr * batch / 256, warmed up over whole epochs and then half a cosine, updated at every step."""
+    rates = []
+    monkeypatch.setattr(probe_module, "_descend", lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
+    batch = torch.randn(2, 3, generator=generator()), torch.tensor([0, 1])
+    settings = {"steps_per_epoch": 2, "dim": 3, "classes": 2, "batch_size": 512, "epochs": 6, "warmup_epochs": 2}
+    mae_probe(lambda epoch: [batch, batch], **settings, generator=generator())
+    peak, epochs = 0.1 * 512 / 256, [step / 2 for step in range(12)]
+    expected = [peak * (e / 2 if e < 2 else 0.5 * (1 + math.cos(math.pi * (e - 2) / 4))) for e in epochs]
+    assert rates == pytest.approx(expected)

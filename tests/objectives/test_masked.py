@@ -57,6 +57,14 @@ def test_normalised_targets_have_zero_mean_and_unit_variance(generator):
     torch.testing.assert_close(targets.var(-1), torch.ones(2, 5), rtol=1e-4, atol=0)
 
 
+def test_normalised_targets_are_those_of_the_variance_of_torch(generator):
+    """Also for a patch far from zero, where a one-pass variance would lose its digits."""
+    patches = torch.rand(2, 5, 48, generator=generator) + torch.tensor([0.0, 100.0])[:, None, None]
+    variance, mean = torch.var_mean(patches.double(), dim=-1, keepdim=True)
+    expected = (patches.double() - mean) / (variance + 1e-6).sqrt()
+    torch.testing.assert_close(patch_targets(patches, normalize=True).double(), expected, rtol=0, atol=2e-4)
+
+
 def test_a_flat_patch_does_not_blow_up():
     assert patch_targets(torch.full((1, 1, 48), 0.5), normalize=True).abs().max() < 1e-3
 

@@ -25,9 +25,15 @@ def pretrain(out: Path, **options) -> None:
     echoless.pretrain("shapes:32", out=out, recipe="demo", max_steps=1, batch_size=8, **options)
 
 
-@pytest.mark.parametrize("place", ["thesis.pdf", "notes/thesis.pdf", "figures/thesis.pdf", "samples/mine/photo.jpg"])
+PLACES = (
+    *("thesis.pdf", "notes/thesis.pdf", "figures/thesis.pdf", "figures/tsne-notes.txt", "samples/mine/photo.jpg"),
+    *("samples/mine/2024-holiday.png", "checkpoints/thesis.pdf", "encoder/thesis.pdf", "features/thesis.pdf"),
+    *("snapshots/best/thesis.pdf", "tensorboard/thesis.pdf"),
+)
+
+
+@pytest.mark.parametrize("place", PLACES)
 def test_overwriting_a_run_refuses_to_delete_a_stranger(home, place):
-    pretrain(home / "run", overwrite=True)
     mine = home / "run" / place
     mine.parent.mkdir(parents=True, exist_ok=True)
     mine.write_text("years of work")
@@ -37,7 +43,7 @@ def test_overwriting_a_run_refuses_to_delete_a_stranger(home, place):
     mine.unlink()
 
 
-@pytest.mark.parametrize("place", ["thesis.pdf", "parts/thesis.pdf", "photo.png"])
+@pytest.mark.parametrize("place", ["thesis.pdf", "parts/thesis.npy", "photo.png", "2024-holiday.png"])
 def test_overwriting_samples_refuses_to_delete_a_stranger(home, place, tmp_path):
     drawn = tmp_path / "samples"
     echoless.sample(home / "sit", out=drawn, n=2, steps=1)

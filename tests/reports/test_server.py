@@ -41,11 +41,13 @@ def server(folder):
     thread.join()
 
 
-def ask(server, target: str, method: str = "GET", host: str | None = None) -> tuple[int, str]:
+def ask(server, target: str, method: str = "GET", host: str | None = None, also: str = "") -> tuple[int, str]:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
     connection.putrequest(method, target, skip_host=True)
     if host != "":
         connection.putheader("Host", host or f"127.0.0.1:{server.server_port}")
+    if also:
+        connection.putheader("Host", also)
     connection.endheaders()
     answer = connection.getresponse()
     text = answer.read().decode()
@@ -99,6 +101,8 @@ def test_requests_of_other_hosts_are_refused(server):
     answers = {host: ask(server, "/", host=host)[0] for host in hosts}
     assert set(answers.values()) == {403}, answers
     assert ask(server, "/", host=f"localhost:{port}")[0] == 200
+    for second in ("evil.example", f"localhost:{port}"):  # two are refused, whichever of them a proxy believes
+        assert ask(server, "/", also=second)[0] == 403
     assert server.server_address[0] == "127.0.0.1"
 
 

@@ -6,13 +6,15 @@ import errno
 import os
 import socket
 import stat
+import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from echoless.errors import RunError
 from echoless.storage import clear_leftovers, new_folder, write_bytes
-from echoless.storage.atomic import create_file, discard_folder
+from echoless.storage.atomic import create_file, discard_folder, new_file, temporary_beside
 
 DEAD_PID = 2**22 + 1  # above the largest process id Linux gives out
 
@@ -53,7 +55,7 @@ def test_a_file_is_on_the_disk_before_it_gets_its_name_and_the_name_after_it(tmp
 def test_a_folder_is_on_the_disk_before_it_gets_its_name_and_the_name_after_it(tmp_path, monkeypatch):
     seen = syscalls(monkeypatch)
     with new_folder(tmp_path / "step") as folder:
-        assert folder.parent == tmp_path and folder.name == f"step.tmp-{os.getpid()}"
+        assert folder == temporary_beside(tmp_path / "step") and folder.parent == tmp_path
         with create_file(folder / "x") as file:
             file.write(b"x")
     assert seen == [("fsync", "x"), ("fsync", "step"), ("rename", "step"), ("fsync", tmp_path.name)]
@@ -113,11 +115,43 @@ def test_a_folder_that_a_dead_process_had_moved_aside_comes_back(tmp_path):
     assert names(tmp_path) == ["encoder"]
 
 
+def test_leftovers_of_another_machine_stay_for_a_day_unless_a_lock_says_that_it_is_done(tmp_path):
+    """The same process id there says nothing here; in a home folder that nodes share it would cost a living write."""
+    half = tmp_path / f"step-1.tmp-0123abcd-{DEAD_PID}"
+    half.mkdir()
+    (half / "file").touch()
+    clear_leftovers(tmp_path)
+    assert names(tmp_path) == [half.name]
+    yesterday = time.time() - 25 * 3600
+    os.utime(half, (yesterday, yesterday))
+    clear_leftovers(tmp_path)  # the file in it is young
+    assert names(tmp_path) == [half.name]
+    with mock.patch("time.time", lambda: yesterday + 51 * 3600):
+        clear_leftovers(tmp_path)
+    assert names(tmp_path) == []
+    (tmp_path / f"encoder.old-0123abcd-{os.getppid()}").mkdir()
+    clear_leftovers(tmp_path, locked=True)
+    assert names(tmp_path) == ["encoder"]
+
+
+def test_a_file_written_piece_by_piece_appears_whole_or_not_at_all(tmp_path):
+    (tmp_path / "a").write_text("old")
+    with pytest.raises(ZeroDivisionError), new_file(tmp_path / "a") as file:
+        file.write(b"half")
+        raise ZeroDivisionError
+    assert names(tmp_path) == ["a"] and (tmp_path / "a").read_text() == "old"
+    with new_file(tmp_path / "a") as file:
+        file.write(b"new")
+        assert (tmp_path / "a").read_text() == "old"
+    assert names(tmp_path) == ["a"] and (tmp_path / "a").read_text() == "new"
+
+
 def test_leftovers_never_stop_a_write(tmp_path):
-    (tmp_path / f"a.tmp-{os.getpid()}").mkdir()
-    (tmp_path / f"a.tmp-{os.getpid()}" / "x").touch()
+    temporary_beside(tmp_path / "a").mkdir()
+    (temporary_beside(tmp_path / "a") / "x").touch()
     write_bytes(tmp_path / "a", b"1")
-    (tmp_path / f"b.tmp-{os.getpid()}").touch()
+    temporary_beside(tmp_path / "b").touch()
+    (tmp_path / f"b.tmp-{DEAD_PID}").mkdir()  # of a killed writer of the same folder
     with new_folder(tmp_path / "b"):
         pass
     assert names(tmp_path) == ["a", "b"]
@@ -127,7 +161,7 @@ def test_leftovers_never_stop_a_write(tmp_path):
 def test_a_link_under_the_temporary_name_is_not_followed(tmp_path):
     outside = tmp_path / "outside"
     outside.write_text("precious")
-    (tmp_path / f"a.tmp-{os.getpid()}").symlink_to(outside)
+    temporary_beside(tmp_path / "a").symlink_to(outside)
     write_bytes(tmp_path / "a", b"1")
     assert outside.read_text() == "precious" and (tmp_path / "a").read_bytes() == b"1"
 
@@ -199,6 +233,16 @@ def test_a_deletion_that_is_cut_short_leaves_a_leftover_and_no_half_folder(tmp_p
     with pytest.raises(PermissionError):
         discard_folder(tmp_path / "step")
     monkeypatch.undo()
-    assert names(tmp_path) == [f"step.tmp-{os.getpid()}"]
+    assert names(tmp_path) == [temporary_beside(tmp_path / "step").name]
     clear_leftovers(tmp_path)
     assert names(tmp_path) == []
+
+
+def test_a_new_file_is_never_one_that_exists_nor_what_a_link_points_to(tmp_path):
+    """Somebody may plant either between the removal of a leftover and the creation of the file."""
+    (tmp_path / "there").write_text("precious")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for name in ("there", "link"):
+        with pytest.raises(FileExistsError), create_file(tmp_path / name):
+            pass
+    assert (tmp_path / "there").read_text() == "precious" and not (tmp_path / "nowhere").exists()

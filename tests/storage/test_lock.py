@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 
@@ -49,6 +50,26 @@ def test_a_killed_holder_frees_it_even_while_its_child_lives(tmp_path):
         finally:
             holder.kill()
             os.kill(child, signal.SIGKILL)
+
+
+def test_a_removed_lock_leaves_no_file_and_cannot_be_held_by_two(tmp_path):
+    """Whoever opened the file just before it was removed holds nothing: it has to open the new one."""
+    FileLock(tmp_path / "lock", busy="taken").remove()
+    assert not (tmp_path / "lock").exists()
+    first = FileLock(tmp_path / "lock", busy="taken")
+    real, waited = lock._flock, []
+
+    def removed_meanwhile(descriptor, **how):
+        if not waited:
+            waited.append(descriptor)
+            first.remove()
+        real(descriptor, **how)
+
+    with mock.patch.object(lock, "_flock", removed_meanwhile):
+        second = FileLock(tmp_path / "lock", busy="taken")
+    assert second.held and (tmp_path / "lock").exists()
+    with pytest.raises(RunError, match="taken"):
+        FileLock(tmp_path / "lock", busy="taken")
 
 
 class User:

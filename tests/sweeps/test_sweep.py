@@ -11,19 +11,22 @@ import sys
 import threading
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from PIL import Image
 
 from echoless.config.options import SweepOptions
-from echoless.errors import ConfigError, DataError, RunError, UntrustedFile
+from echoless.errors import ConfigError, DataError, EcholessError, RunError, UntrustedFile
 from echoless.runs import RunFolder
 from echoless.runtime import StopRequest
 from echoless.storage import write_json
 from echoless.sweeps.commands import RUN
 from echoless.sweeps.experiment import Experiment, Quantity, Trial
+from echoless.sweeps.grid import grid
 from echoless.sweeps.local import run_trials, threads_each
 from echoless.sweeps.run import carry_out, prepare_folder, run_sweep
-from echoless.sweeps.trials import Ledger, Outcome, is_done, run_trial
+from echoless.sweeps.trials import Ledger, Outcome, is_done, require_same_training, run_trial
 
 TINY = ["--recipe", "demo", "--batch-size", "8", "--over", "patch_size=16", "--metrics", "rank"]
 
@@ -39,6 +42,10 @@ def experiment(*commands, names=("a", "b"), **settings):
     """Trials whose commands cost nothing."""
     trials = [Trial(name=name, settings={"x": name, "seed": 0}, commands=commands, **settings) for name in names]
     return Experiment(name="e", title="T", trials=tuple(trials), quantities=(Quantity(metric="knn"),))
+
+
+class Planned(EcholessError):
+    """Raised where trials would begin."""
 
 
 def finished(out, *names):
@@ -156,6 +163,34 @@ def test_a_run_begun_under_other_settings_is_not_continued(tmp_path):
         run_sweep(options(data="shapes", out=tmp_path / "s", print=True, max_steps=11), lambda line: None)
 
 
+def test_images_that_were_replaced_are_not_an_old_table(tmp_path):
+    """What is done is not measured again: names, counts and settings are equal, and the table would be the old one."""
+    data, out, labels = tmp_path / "data", tmp_path / "s", tmp_path / "labels.csv"
+    data.mkdir()
+
+    def sweep(grey: int, names: str = "ab", **changes) -> str:
+        for number in range(len(names)):
+            Image.new("RGB", (32, 32), (grey, 0, number)).save(data / f"{number}.bmp")
+        labels.write_text("".join(f"{number}.bmp,{name}\n" for number, name in enumerate(names)))
+        with pytest.raises(EcholessError) as refused, mock.patch("echoless.sweeps.run.carry_out", side_effect=Planned):
+            run_sweep(options(data=str(data), labels=str(labels), out=out, **changes), print)
+        return str(refused.value)
+
+    changed = f"the images or labels of data are not those with which the sweep in {out} began; give another --out"
+    assert [sweep(1), sweep(1), sweep(2), sweep(1), sweep(1, "aa")] == ["", "", changed, "", changed]
+    plan = json.loads((out / "sweep.json").read_text())
+    del plan["sets"]  # as an earlier version wrote it
+    write_json(out / "sweep.json", plan)
+    assert sweep(2) == "" and sweep(1) == changed
+
+
+def test_printing_changes_nothing_in_the_folder_of_another_plan(tmp_path):
+    prepare_folder(grid("shapes", options()), tmp_path / "s", {"data": "0123"}).release()
+    before = (tmp_path / "s" / "sweep.json").read_bytes()
+    run_sweep(options(out=tmp_path / "s", print=True, alpha_min=(0.3,)), lambda line: None)
+    assert (tmp_path / "s" / "sweep.json").read_bytes() == before
+
+
 def test_folders_that_are_not_this_sweeps_are_refused(tmp_path):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "a.jpg").touch()
@@ -257,3 +292,27 @@ def test_a_sweep_that_is_killed_leaves_no_process_and_the_same_command_ends_like
         assert (out / name / file).read_bytes() == (tmp_path / "whole" / name / file).read_bytes()
         assert RunFolder(out / name).read_results() == RunFolder(tmp_path / "whole" / name).read_results()
     print("sweep: 2 kills, 1 stop; both encoders and every number equal to those of a sweep that was left alone")
+
+
+def test_a_command_that_fails_was_begun_and_is_not_finished(tmp_path, monkeypatch):
+    """So that the same sweep runs it again, and one with other settings is refused before it does."""
+    (tmp_path / "logs").mkdir()
+    monkeypatch.setattr("echoless.sweeps.trials.run_command", lambda words, log, *_, **__: log.write_text("no") and 1)
+    (trial,) = experiment(("pretrain", "--max-steps", "5"), ("evaluate",), names=("a",)).trials
+    assert run_trial(trial, tmp_path, StopRequest(), lambda said: None).state == "failed"
+    ledger = Ledger(tmp_path, trial)
+    assert ledger.begun == [trial.commands[0]] and ledger.finished == []
+    require_same_training(tmp_path, trial)
+    (other,) = experiment(("pretrain", "--max-steps", "6"), ("evaluate",), names=("a",)).trials
+    with pytest.raises(ConfigError, match=r"was started with --max-steps 5, but this sweep has --max-steps 6"):
+        require_same_training(tmp_path, other)
+
+
+def test_what_was_measured_on_another_run_does_not_count(tmp_path):
+    (tmp_path / "logs").mkdir()
+    (trial,) = experiment(("pretrain", "--seed", "0"), ("evaluate",), names=("a",)).trials
+    for words in trial.commands:
+        Ledger(tmp_path, trial).finish(words, 1.0)
+    assert len(Ledger(tmp_path, trial).finished) == 2
+    (other,) = experiment(("pretrain", "--seed", "1"), ("evaluate",), names=("a",)).trials
+    assert Ledger(tmp_path, other).finished == []

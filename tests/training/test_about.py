@@ -36,7 +36,8 @@ def test_what_the_log_says_for_people_stands_in_about_json_for_programs(tmp_path
     images = tiny_images(24)
     assert tiny_run(tmp_path / "run", images, tiny_config(images, steps=6))
     about = json.loads((tmp_path / "run" / "about.json").read_text())
-    assert about["data"] == {"images": 24, "height": 32, "width": 32, "channels": 3, "bits": 8}
+    kept = {"images": 24, "height": 32, "width": 32, "channels": 3, "bits": 8}
+    assert about["data"] == kept | {"input": [32, 32], "crop_scale": [0.2, 1.0], "interpolation": "bilinear"}
     assert about["model"]["parameters"] == about["parameters"]["all"]
     assert about["shortcuts"]["first_alpha"] == 1.0 > about["shortcuts"]["effective_alpha"] > 0
     assert about["run"]["steps"] == 6 and about["run"]["seed"] == 0 and about["run"]["compiled"] is False
@@ -45,6 +46,21 @@ def test_what_the_log_says_for_people_stands_in_about_json_for_programs(tmp_path
     for name, sentence in sentences(about).items():
         assert f"{name}: {sentence}" in log
     assert set(sentences(about)) == {"data", "model", "shortcuts", "run"}
+
+
+def test_the_data_line_says_the_size_of_the_files_and_what_is_used_of_them():
+    data = {"images": 24, "height": 256, "width": 341, "channels": 3, "bits": 8, "file_height": 375, "file_width": 500}
+    used = {"input": [224, 224], "crop_scale": [0.2, 1.0], "interpolation": "bicubic"}
+    assert sentences({"data": data | used})["data"] == (
+        "24 images of about 375 x 500, kept at about 256 x 341, 3 channel(s), 8 bit; "
+        "random crops of 20 to 100 % of the area, bicubic, at 224 x 224"
+    )
+    tiles = data | {"height": 64, "width": 64, "files": 2, "input": [64, 64], "crop_scale": None}
+    assert sentences({"data": tiles})["data"] == (
+        "24 tiles of 64 x 64 from 2 images of about 375 x 500, 3 channel(s), 8 bit; the centre, at 64 x 64"
+    )
+    older = {"images": 24, "height": 32, "width": 32, "channels": 3, "bits": 8}
+    assert sentences({"data": older})["data"] == "24 images of about 32 x 32, 3 channel(s), 8 bit"
 
 
 def test_no_code_reads_a_sentence_back():

@@ -190,11 +190,21 @@ def test_a_process_whose_samples_were_all_dropped_takes_part_with_nothing():
         places_B=batch.places_B[:0],
         labels_B=None if batch.labels_B is None else batch.labels_B[:0],
     )
-    model, objective = build_task(config, generator_for(0, "init", 0))
-    trainee = make_trainee(config, model, objective, Team(0, 1, torch.device("cpu")))
-    report = take_step(trainee, nothing)
+
+    def trainee():
+        """Whose prediction for a black image is not zero, as it is at the start."""
+        model, objective = build_task(config, generator_for(0, "init", 0))
+        with torch.no_grad():
+            for index, parameter in enumerate(model.parameters()):
+                parameter += 0.1 * torch.randn(parameter.shape, generator=generator_for(0, "probe", index))
+        return make_trainee(config, model, objective, Team(0, 1, torch.device("cpu")))
+
+    black = replace(batch, images_BCHW=torch.zeros_like(batch.images_BCHW))
+    assert take_step(trainee(), black).gradient_norm > 0, "it weighs nothing, not: it has no gradient"
+    alone = trainee()
+    report = take_step(alone, nothing)
     assert (report.loss, report.gradient_norm) == (0.0, 0.0)
-    assert all(parameter.grad is not None for parameter in model.parameters() if parameter.requires_grad)
+    assert all(parameter.grad is not None for parameter in alone.model.parameters() if parameter.requires_grad)
 
 
 def test_what_came_after_the_checkpoint_is_gone_before_training_goes_on(images, tmp_path, monkeypatch):

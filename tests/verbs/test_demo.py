@@ -14,13 +14,14 @@ from echoless.reports.collect import RunData
 from echoless.reports.compare import Group
 from echoless.sweeps.run import prepare_folder
 from echoless.sweeps.trials import Ledger
-from echoless.verbs.demo import criterion, demo, plan, side_by_side, verdict
+from echoless.verbs.demo import demo
+from echoless.verbs.demonstration import criterion, plan, side_by_side, verdict
 
 
 @pytest.fixture
 def small_sets(monkeypatch):
     for name, data in (("TRAIN", "shapes:160"), ("LABELLED", "shapes:160"), ("TEST", "shapes:60@test")):
-        monkeypatch.setattr(f"echoless.verbs.demo.{name}", data)
+        monkeypatch.setattr(f"echoless.verbs.demonstration.{name}", data)
 
 
 def test_it_runs_side_by_side_and_a_second_call_finds_everything_done(small_sets, tmp_path):
@@ -70,9 +71,9 @@ def test_more_seeds_are_more_pairs_of_otherwise_equal_commands():
 
 
 def test_no_more_runs_at_a_time_than_cores_or_runs(monkeypatch):
-    monkeypatch.setattr("echoless.verbs.demo.usable_cores", lambda: 4)
+    monkeypatch.setattr("echoless.verbs.demonstration.usable_cores", lambda: 4)
     assert [side_by_side(runs) for runs in (2, 10)] == [2, 4]
-    monkeypatch.setattr("echoless.verbs.demo.usable_cores", lambda: 64)
+    monkeypatch.setattr("echoless.verbs.demonstration.usable_cores", lambda: 64)
     assert side_by_side(100) == 8, "memory"
 
 

@@ -40,7 +40,7 @@ def main() -> None:
 def _parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="mutants", description="Changes the source and asks whether a test notices.")
     parser.add_argument("--map", nargs="*", metavar="TESTS", help="only measure which of these tests runs which line")
-    parser.add_argument("--count", type=int, default=200, help="mutants drawn by rule")
+    parser.add_argument("--count", type=int, default=200, help="mutants drawn by rule; 0: the named ones alone")
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--only", nargs="*", default=[""], help="files whose path begins so, such as measures/")
     parser.add_argument("--resume", action="store_true", help="keep the outcomes of an earlier run")
@@ -71,7 +71,7 @@ def make_map(tests: list[str], jobs: int) -> None:
 def chosen(options: argparse.Namespace) -> list[Mutant]:
     """Named and drawn mutants in turn, so that a run that is stopped has tried some of both."""
     sources = read_sources(ROOT)
-    pairs = zip_longest(named_mutants(sources), draw(sources, options.count, options.seed))
+    pairs = zip_longest(named_mutants(sources, ROOT), draw(sources, options.count, options.seed))
     mutants = [mutant for pair in pairs for mutant in pair if mutant is not None]
     return [mutant for mutant in mutants if mutant.file.startswith(tuple(options.only))]
 

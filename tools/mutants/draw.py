@@ -27,7 +27,7 @@ def draw(sources: dict[str, bytes], count: int, seed: int) -> list[Mutant]:
     total = sum(map(len, by_package.values()))
     placed = []
     for package, candidates in sorted(by_package.items()):
-        share = min(len(candidates), max(LEAST, round(count * len(candidates) / total)))
+        share = min(len(candidates), max(LEAST, round(count * len(candidates) / total))) if count else 0
         random.Random(f"{seed} {package}").shuffle(candidates)  # a larger count draws the same ones and more
         placed += [((index + 0.5) / share, package, mutant) for index, mutant in enumerate(candidates[:share])]
     return [mutant for _, _, mutant in sorted(placed, key=lambda entry: entry[:2])]

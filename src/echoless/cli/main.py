@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 
@@ -17,6 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 success, 1 some runs of a sweep failed or `doctor` found a problem, 2 bad input, 3 a
     non-finite value, 75 stopped and to be requeued, 130 interrupted.
     """
+    _print_any_name()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["help"]:
         words = [*words[1:2], "--help"]
@@ -33,6 +35,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"echoless: unknown verb {words[0]!r}; allowed: {known}", file=sys.stderr)
         return 2
     return _run(words[0], words[1:])
+
+
+def _print_any_name() -> None:
+    """A path may hold what the terminal has no letter for, and the work before it must not be lost for that."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _run(name: str, words: Sequence[str]) -> int:

@@ -10,6 +10,7 @@ every file was last changed well before they were taken; until then they are tak
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -44,6 +45,14 @@ def stamp(path: Path | str, status: os.stat_result | None = None) -> Stamp:
     status = status or os.stat(path)  # noqa: PTH116 (as below)
     place = os.path.abspath(path)  # noqa: PTH100 (a Path is several times as slow, and there may be millions of files)
     return Stamp(place, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+
+def _last_change_ns(of: Stamp) -> int:
+    """Nobody can set the time of change, whereas a camera or a time zone may put that of modification into the future.
+
+    On Windows `changed_ns` is the time of creation.
+    """
+    return of.changed_ns if os.name == "posix" else max(of.modified_ns, of.changed_ns)
 
 
 class Content(NamedTuple):
@@ -94,8 +103,8 @@ class Memory:
     def __init__(self, root: Path, stamps: Sequence[Stamp], selection: str = "") -> None:
         """`selection`: which of the images in these files, where it is not all of them."""
         self._stamps = stamps
-        lines = ["/".join(map(str, each)) for each in stamps] + ([selection] if selection else [])
-        self._file = root / "content" / digest(lines)[:32]
+        words = [json.dumps(stamps), *([selection] if selection else [])]
+        self._file = root / "content" / digest(words)[:32]
 
     @property
     def exists(self) -> bool:
@@ -112,17 +121,17 @@ class Memory:
         if hashlib.sha256(body).digest() != seal or len(body) != 8 + len(paths) * DIGEST_BYTES:
             return None
         began_ns = int.from_bytes(body[:8], "big")
-        if max(max(each.modified_ns, each.changed_ns) for each in self._stamps) + _SETTLED_NS > began_ns:
+        if max(map(_last_change_ns, self._stamps)) + _SETTLED_NS > began_ns:
             return None
         return make_content(paths, [body[i : i + DIGEST_BYTES] for i in range(8, len(body), DIGEST_BYTES)])
 
     def keep(self, hasher: Hasher) -> None:
-        """Unless a file changed or could not be read meanwhile. A full or read-only disk is no error."""
-        try:
-            unchanged = all(stamp(each.place) == each for each in self._stamps)
-        except OSError:
-            return
-        if not unchanged or not hasher.complete:
+        """Unless a file could not be read. A full or read-only disk is no error.
+
+        A file that changed while it was read has another stamp from then on, under which nothing is kept; the stamps
+        that it shares with its earlier content are too young to be trusted.
+        """
+        if not hasher.complete:
             return
         body = hasher.began_ns.to_bytes(8, "big") + b"".join(hasher.digests)
         with suppress(OSError, RunError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TextIO
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from echoless.data.devkit import META, wordnet_ids
 from echoless.errors import DataError
 
 _LONGEST_NUMBER = 18  # digits that fit 64 bits; a longer label is text
+_LONGEST_LINE = 2**20  # characters; a file without line ends would fill the memory before it is refused
 
 
 def encode_labels(
@@ -53,7 +55,8 @@ def read_label_file(file: Path, paths: Sequence[str]) -> list[int | str]:
 
 def _numbers_or_names(labels: list[str]) -> list[int | str]:
     whole = all(label.isdecimal() and len(label) <= _LONGEST_NUMBER for label in labels)
-    return [int(label) for label in labels] if whole else list(labels)
+    # 1 and 01 are two classes.
+    return [int(label) for label in labels] if whole and len({*map(int, labels)}) == len({*labels}) else list(labels)
 
 
 def _one_per_line(file: Path) -> list[str] | None:
@@ -62,10 +65,9 @@ def _one_per_line(file: Path) -> list[str] | None:
         return None
     try:
         with file.open(encoding="utf-8-sig") as text:
-            first = next((line for line in text if line.strip()), ",")
-            if "," in first:
-                return None
-            return [first.strip(), *(line.strip() for line in text if line.strip())]
+            lines = (line.strip() for line in _lines(text, file))
+            first = next((line for line in lines if line), ",")
+            return None if "," in first else [first, *(line for line in lines if line)]
     except UnicodeDecodeError:
         return None
 
@@ -90,6 +92,15 @@ def _in_order(file: Path, lines: list[str], paths: Sequence[str]) -> list[int | 
     return [label_of[index] for index in range(len(paths))]
 
 
+def _lines(text: TextIO, file: Path) -> Iterator[str]:
+    while line := text.readline(_LONGEST_LINE + 1):
+        if len(line) > _LONGEST_LINE:
+            raise DataError(
+                f"labels file {file} has a line of more than {_LONGEST_LINE:,} characters; it is no CSV file"
+            )
+        yield line
+
+
 def _rows(file: Path) -> Iterator[tuple[str, str]]:
     """(path, label) of every row."""
     if not file.is_file():  # opening a pipe would wait for ever
@@ -98,7 +109,7 @@ def _rows(file: Path) -> Iterator[tuple[str, str]]:
     places = (0, 1)
     try:
         with file.open(newline="", encoding="utf-8-sig") as text:
-            for number, row in enumerate(row for row in csv.reader(text) if row):
+            for number, row in enumerate(row for row in csv.reader(_lines(text, file)) if row):
                 if number == 0 and {"path", "label"} <= set(row):
                     places = (row.index("path"), row.index("label"))
                     continue

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import torch
@@ -34,6 +33,7 @@ from echoless.data.resample import Array
 from echoless.data.resizing import DIFFUSION, LARGE, Framing
 from echoless.errors import DataError
 from echoless.randomness import generator_for
+from echoless.storage.atomic import clear_leftovers, temporary_beside
 from echoless.storage.mapped import reserve
 
 Encode = Callable[[Tensor], tuple[Tensor, Tensor]]  # images in [-1, 1] -> mean and std of their latents
@@ -133,10 +133,10 @@ def _framing(images: Images) -> Framing:
 
 def _write(folder: Path, encoded: Iterable[tuple[Tensor, Array]], shape: tuple[int, ...], images: Images) -> None:
     """Beside its place, then renamed. Of two that build at once, the second throws its copy away."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    building = folder.with_name(f".{folder.name}.{uuid4().hex}")
-    building.mkdir()
+    building = temporary_beside(folder)
+    clear_leftovers(folder.parent, folder.name)  # of a killed builder, as large as the latents
     try:
+        building.mkdir(parents=True)
         with (building / "moments.bin").open("wb") as file:
             reserve(file.fileno(), math.prod(shape) * 4)
         moments = np.memmap(building / "moments.bin", np.float32, "r+", shape=shape)

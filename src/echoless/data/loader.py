@@ -8,6 +8,7 @@ nowhere in it.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,8 +28,7 @@ from echoless.data.views import draw_views, make_view
 from echoless.errors import ConfigError
 from echoless.randomness import generator_for
 
-_LARGE_PIXELS = 2**16
-_PIECE = 32
+_DECODED_AT_ONCE = 2**24  # values of large images that a thread holds at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Loader:
         make = self._transform(step)
         kept, parts = [], []
         # Large images in small pieces, so that only a few are decoded at a time.
-        piece = _PIECE if images.shape.height * images.shape.width > _LARGE_PIXELS else len(ids_B)
+        piece = max(1, min(len(ids_B), _DECODED_AT_ONCE // math.prod(images.shape)))
         for start in range(0, len(ids_B), piece):
             kept_B, pixels = images.get(ids_B[start : start + piece])
             kept.append(torch.from_numpy(kept_B + start))

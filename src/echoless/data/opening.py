@@ -6,6 +6,7 @@ cache (which also finds every bad file before the first step), or decode on dema
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -115,8 +116,8 @@ SOURCES: dict[str, Callable[[list[Path]], ImageSource]] = {".parquet": ParquetSo
 
 def _find_in_folder(folder: Path) -> ImageSource:
     """Shards of one kind, or image files; a folder that holds several kinds is refused, because one would be lost."""
-    visible = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
-    shards = {suffix: [file for file in visible if file.suffix == suffix] for suffix in SOURCES}
+    visible = [name for name in os.listdir(folder) if not name.startswith(".")]  # noqa: PTH208 (millions of files)
+    shards = {suffix: sorted(folder / name for name in visible if name.endswith(suffix)) for suffix in SOURCES}
     found = {f"*{suffix}": len(files) for suffix, files in shards.items() if files}
     if not found:
         return FolderSource(folder)

@@ -162,8 +162,9 @@ def normalised(levels: list[Array], gain_C: Array | float, shift_C: Array | floa
     out = np.empty((len(levels), *levels[0].shape), dtype=np.float32)
     gain, shift = (np.asarray(value, dtype=np.float32).reshape(-1, 1, 1) for value in (gain_C, shift_C))
     for image, target in zip(levels, out):
-        np.multiply(image, gain, out=target, casting="unsafe")
-    out -= shift
+        target[...] = image
+        target *= gain
+        target -= shift
     return out
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from echoless.data.content import stamp
-from echoless.data.sources import IMAGE_SUFFIXES, read_in_order
+from echoless.data.sources import IMAGE_SUFFIXES, LARGEST_FILE, read_in_order
 from echoless.errors import DataError
 
 _LONGEST_LABEL = 2**20  # bytes of a .cls or .json member that are worth reading
@@ -53,6 +53,8 @@ class TarSource:
 
     def read(self, index: int) -> bytes:
         shard, offset, size = self._members[index]
+        if size > LARGEST_FILE:
+            raise OSError(f"the member has {size:,} bytes; allowed: {LARGEST_FILE:,}")
         # Reading stops where the file does: an announced size allocates nothing.
         with self._files[shard].open("rb") as file:
             file.seek(offset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from echoless.randomness import generator_for
 
 SAMPLES = 5000
 _ENOUGH = 128  # pixels of the shorter side: of a larger image, every second, third, ... row and column is read
-_CHUNK = 64
+_CHUNK, _DECODED_AT_ONCE = 64, 2**25  # images, or values of large ones
 
 
 class Statistics(NamedTuple):
@@ -29,8 +30,9 @@ def measure_statistics(images: Images, samples: int = SAMPLES) -> Statistics:
     ids = sorted([index for index in order if index not in images.excluded][:samples])
     first, second, count = np.zeros(images.shape.channels), np.zeros(images.shape.channels), 0
     brightest = 2**images.bits - 1
-    for start in range(0, len(ids), _CHUNK):
-        for image in images.get(ids[start : start + _CHUNK]).pixels:
+    chunk = max(1, min(_CHUNK, _DECODED_AT_ONCE // math.prod(images.shape)))
+    for start in range(0, len(ids), chunk):
+        for image in images.get(ids[start : start + chunk]).pixels:
             apart = -(-min(image.shape[1:]) // _ENOUGH)
             levels = image[:, ::apart, ::apart].reshape(len(image), -1) / brightest
             first += levels.mean(axis=1)

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from echoless.config.metrics import Metric
-from echoless.data import AugmentConfig, Images, Loader
+from echoless.data import AugmentConfig, Batch, Images, Loader
+from echoless.data.cache import in_parallel
 from echoless.data.reading import natural_filter
 from echoless.errors import DataError
 from echoless.evaluation.encoder import Encoder
@@ -17,6 +18,8 @@ from echoless.evaluation.extract import FeatureSet, Report, View
 from echoless.measures import accuracy_interval, mae_probe
 from echoless.randomness import generator_for
 
+AT_ONCE = 256  # images in the encoder
+PREPARED_BY = 2  # threads
 LARGEST_BATCH = 16_384  # the published one; the learning rate is scaled to what is used
 
 
@@ -61,25 +64,39 @@ def mae_linear(
 
 
 class _Crops:
-    """Features and labels of random crops of the training images, other ones in every epoch."""
+    """Features and labels of random crops of the training images, other ones in every epoch.
+
+    A batch passes through the encoder in pieces, each a slice of the global batch with its own draws: at full scale, a
+    batch of images would not fit into memory.
+    """
 
     def __init__(self, encoder: Encoder, images: Images, view: View, *, batch_size: int, steps: int, seed: int) -> None:
         self.encoder, self.view, self.steps = encoder, view, steps
-        self.loader = Loader(
-            images,
-            size=encoder.image_size,
-            batch_size=batch_size,
-            seed=seed,
-            mean=encoder.mean,
-            std=encoder.std,
-            augment=AugmentConfig(scale=(0.08, 1.0), interpolation=natural_filter(images)),
-        )
+        world = -(-batch_size // AT_ONCE)
+        self.pieces = [
+            Loader(
+                images,
+                size=encoder.image_size,
+                batch_size=batch_size,
+                seed=seed,
+                mean=encoder.mean,
+                std=encoder.std,
+                augment=AugmentConfig(scale=(0.08, 1.0), interpolation=natural_filter(images)),
+                rank=rank,
+                world=world,
+            )
+            for rank in range(world)
+        ]
 
     def of_epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        for batch in self.loader.batches(epoch * self.steps, (epoch + 1) * self.steps):
-            assert batch.labels_B is not None
-            parts = [
-                self.encoder.pool(self.encoder.tokens(piece, [self.view.layer])[self.view.layer], self.view.pooling)
-                for piece in batch.images_BCHW.split(256)
-            ]
-            yield torch.cat(parts).float().cpu(), batch.labels_B
+        steps = range(epoch * self.steps, (epoch + 1) * self.steps)
+        work = ((step, piece) for step in steps for piece in self.pieces)
+        batches = in_parallel(lambda pair: pair[1].batch(pair[0]), work, PREPARED_BY)
+        for _ in steps:
+            found = [self._features(next(batches)) for _ in self.pieces]
+            yield torch.cat([features for features, _ in found]), torch.cat([labels for _, labels in found])
+
+    def _features(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        assert batch.labels_B is not None
+        tokens = self.encoder.tokens(batch.images_BCHW, [self.view.layer])[self.view.layer]
+        return self.encoder.pool(tokens, self.view.pooling).float().cpu(), batch.labels_B

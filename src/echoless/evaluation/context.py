@@ -15,6 +15,7 @@ from echoless.data.resizing import LARGE, Framing
 from echoless.evaluation.encoder import Encoder
 from echoless.evaluation.extract import FeatureSet, View, extract
 from echoless.runtime import Progress
+from echoless.storage.atomic import can_write
 
 Say = Callable[[str], None]
 Views = dict[View, FeatureSet]
@@ -46,6 +47,11 @@ class Evaluation:
         return self.train.labels is not None and self.test_or_train.labels is not None
 
     @property
+    def home(self) -> Path | None:
+        """The run folder where it may be written into: a run of somebody else is measured, and nothing is kept."""
+        return self.run if self.run is not None and can_write(self.run) else None
+
+    @property
     def pooling(self) -> str:
         """The pooling asked for, or the encoder's own."""
         return self.options.pooling or self.encoder.default_pooling
@@ -60,7 +66,7 @@ class Evaluation:
     @property
     def figures(self) -> Path:
         """Where pictures go."""
-        return self.run / "figures" if self.run else Path.cwd() / "echoless-figures"
+        return self.home / "figures" if self.home else Path.cwd() / "echoless-figures"
 
     def with_sets(self, metrics: Sequence[Metric]) -> list[Metric]:
         """The same numbers, which now say on which images and by which labels they were measured."""

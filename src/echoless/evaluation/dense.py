@@ -141,6 +141,7 @@ def raw_patches(encoder: Encoder) -> Encoder:
         mean=encoder.mean,
         std=encoder.std,
         name="raw pixels",
+        framing=encoder.framing,
         fingerprint=fingerprint_of({}, ["raw patches", about]),
     )
     return replace(patches, grid=encoder.grid)

@@ -7,10 +7,11 @@ DIR/grid.png. Until all are there, DIR/parts holds the batches that are done.
 from __future__ import annotations
 
 import io
-import os
+import re
 import shutil
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -27,14 +28,14 @@ from echoless.config.options.sample import SampleSettings
 from echoless.errors import RunError
 from echoless.evaluation.generate import ON_CPU, ImageGenerator, check_request, open_generator
 from echoless.objectives import Sampling, sampler_for
+from echoless.runs.folder import LOCK, SAMPLES
 from echoless.runtime import Progress, StopRequest, Team, join_team, leave_team
 from echoless.storage import read_json_object, write_bytes, write_json
-from echoless.storage.atomic import clear_leftovers, create_file
+from echoless.storage.atomic import clear_leftovers, explained, new_file, remove
+from echoless.storage.lock import FileLock
 from echoless.storage.owned import require_ours
 
 BATCH_SIZE = 64  # images that are saved together, unless more of them are computed at a time
-# What `sample` writes, and so what --overwrite may delete.
-WRITTEN = ("samples.json", "samples.npz", "grid.png", "[0-9]*.png", "parts/*.npy")
 GRID = 8  # images in a row, and rows at most
 
 
@@ -44,19 +45,25 @@ def draw_into(options: SampleOptions) -> int:
     settings = _settings(options, out)
     team = join_team(options.device or "auto")
     try:
-        with StopRequest() as stop:
+        with StopRequest() as stop, ExitStack() as stack:
             with team.together():
                 latent = str(options.latent) if options.latent else None
                 generator = open_generator(Path(options.run), str(team.device), latent=latent)
                 check_request(generator, settings.guidance, settings.classes)
                 settings = _settled(settings, generator)
                 if team.leads:
+                    _check(out, options)
+                    stack.callback(_lock(out).remove)
                     _prepare(out, {"model": generator.fingerprint, **to_dict(settings)}, options)
                     _note_step(out, generator)
-            batches = _batches(settings.n, options.batch_size or max(BATCH_SIZE, settings.at_once or 0))
-            done = _draw(generator, out, settings, batches, team, stop)
-            if team.leads and done == settings.n and not (out / "samples.npz").exists():
-                _finish(generator, out, settings, batches)
+            if (out / "samples.npz").exists():
+                return settings.n
+            batch_size = options.batch_size or max(BATCH_SIZE, settings.at_once or 0)
+            missing = _missing(settings.n, _parts(out, settings.n), batch_size)
+            team.wait()  # nobody draws before all have looked
+            done = _draw(generator, out, settings, missing, team, stop)
+            if team.leads and done == settings.n:
+                _finish(generator, out, settings)
             team.wait()
             return done
     finally:
@@ -99,27 +106,49 @@ def _note_step(out: Path, generator: ImageGenerator) -> None:
         write_json(out / "samples.json", {**read_json_object(out / "samples.json"), "step": generator.step})
 
 
-def _prepare(out: Path, protocol: dict[str, Any], options: SampleOptions) -> None:
-    """`protocol`: all that decides the pixels, which must be equal to continue."""
+def _check(out: Path, options: SampleOptions) -> bool:
+    """Refuse a folder that may not be written into. Returns whether it holds something."""
     if not out.parent.is_dir():
         raise RunError(f"{out} cannot be written: its parent folder {out.parent} does not exist")
     if out.exists() and not out.is_dir():
         raise RunError(f"{out} is a file; give --out a folder")
-    filled = out.is_dir() and any(out.iterdir())
+    filled = out.is_dir() and any(path.name != LOCK for path in out.iterdir())
+    if filled and not options.resume and not options.overwrite:
+        raise RunError(f"{out} is not empty; give --resume to continue, --overwrite to replace, or another --out")
+    if filled:
+        _require_samples(out)
     if filled and not options.resume:
-        if not options.overwrite:
-            raise RunError(f"{out} is not empty; give --resume to continue, --overwrite to replace, or another --out")
-        _require_samples(out)
-        require_ours(out, WRITTEN)
-        shutil.rmtree(out)
-    elif filled:
-        _require_samples(out)
+        require_ours(out, SAMPLES)
+    return filled
+
+
+def _lock(out: Path) -> FileLock:
+    """Parts of other settings, drawn into one folder at once, would be joined."""
+    with explained(out):
+        out.mkdir(exist_ok=True)
+    return FileLock(out / LOCK, busy=f"{out} is being filled by another process; wait for it, or give another --out")
+
+
+def _prepare(out: Path, protocol: dict[str, Any], options: SampleOptions) -> None:
+    """`protocol`: all that decides the pixels, which must be equal to continue."""
+    filled = _check(out, options)  # again, now that nobody else can change the answer
+    if filled and options.resume:
         before = _recorded(out)
         for name, value in protocol.items():
             if before.get(name) != value:
                 raise RunError(f"{name} was {before.get(name)!r} and is {value!r}; --resume cannot change it")
-        clear_leftovers(out)
-    (out / "parts").mkdir(parents=True, exist_ok=True)
+        for folder in (out, out / "parts"):
+            clear_leftovers(folder, locked=True)
+    elif filled:
+        # The record goes last: a folder in which the deletion was interrupted is still known as samples.
+        for path in sorted(out.iterdir(), key=lambda path: path.name == "samples.json"):
+            if path.name != LOCK:
+                remove(path)
+    if (out / "samples.npz").exists():
+        remove(out / "parts")
+        return
+    with explained(out):
+        (out / "parts").mkdir(exist_ok=True)
     write_json(out / "samples.json", protocol)
 
 
@@ -138,12 +167,10 @@ def _draw(
     stop: StopRequest,
 ) -> int:
     """Every process its own batches. Returns how many images are there in the end, on every process."""
-    if (out / "samples.npz").exists():
-        return settings.n
     stopped = False
     with Progress("sampling", settings.n, "images") as progress:
         for number, indices in enumerate(batches):
-            if number % team.world != team.rank or _part(out, indices).exists():
+            if number % team.world != team.rank:
                 continue
             if stop.requested:
                 stopped = True
@@ -169,8 +196,27 @@ def _images(generator: ImageGenerator, settings: SampleSettings, indices: range)
     return generator.images(indices, settings.seed, sampling, settings.classes, at_once=settings.at_once, bf16=bf16)
 
 
-def _batches(count: int, size: int) -> list[range]:
-    return [range(first, min(count, first + size)) for first in range(0, count, size)]
+def _parts(out: Path, count: int) -> list[range]:
+    """Which images are drawn already, in order; each once, whatever the sizes of the batches were."""
+    names = (re.fullmatch(r"(\d{8})-(\d{8})\.npy", path.name) for path in (out / "parts").iterdir())
+    found = sorted((int(name[1]), int(name[2]) + 1) for name in names if name)
+    kept: list[range] = []
+    for first, end in found:
+        if first >= (kept[-1].stop if kept else 0) and first < end <= count:
+            kept.append(range(first, end))
+    return kept
+
+
+def _missing(count: int, parts: Sequence[range], size: int) -> list[range]:
+    """The images that are not in the parts, in batches."""
+    ends = [0, *(part.stop for part in parts)]
+    starts = [*(part.start for part in parts), count]
+    return [batch for first, end in zip(ends, starts) for batch in _batches(first, end, size)]
+
+
+def _batches(first: int, end: int, size: int) -> Iterator[range]:
+    for start in range(first, end, size):
+        yield range(start, min(end, start + size))
 
 
 def _part(out: Path, indices: range) -> Path:
@@ -197,22 +243,21 @@ def as_picture(image_HWC: np.ndarray) -> Image.Image | None:
     return Image.fromarray(image_HWC[:, :, 0] if image_HWC.shape[-1] == 1 else image_HWC)
 
 
-def _finish(generator: ImageGenerator, out: Path, settings: SampleSettings, batches: Sequence[range]) -> None:
+def _finish(generator: ImageGenerator, out: Path, settings: SampleSettings) -> None:
     """samples.npz and grid.png from the parts, which are then gone."""
-    parts = [_part(out, indices) for indices in batches]
+    parts = [_part(out, indices) for indices in _parts(out, settings.n)]
     shape = (settings.n, *np.load(parts[0], mmap_mode="r").shape[1:])
     labels = generator.labels_of(range(settings.n), settings.classes)
     _write_grid(out / "grid.png", parts)
-    temporary = out / f"samples.npz.tmp-{os.getpid()}"
-    with create_file(temporary) as file, zipfile.ZipFile(file, "w") as archive:
-        with archive.open("arr_0.npy", "w", force_zip64=True) as member:
+    with new_file(out / "samples.npz") as file, zipfile.ZipFile(file, "w") as archive:
+        # A ZipInfo has a fixed time: equal samples are equal bytes, also where the clock was never set.
+        with archive.open(zipfile.ZipInfo("arr_0.npy"), "w", force_zip64=True) as member:
             np.lib.format.write_array_header_1_0(member, {"descr": "|u1", "fortran_order": False, "shape": shape})
             for part in parts:
                 member.write(np.load(part).tobytes())
         if labels is not None:
-            with archive.open("arr_1.npy", "w") as member:
+            with archive.open(zipfile.ZipInfo("arr_1.npy"), "w") as member:
                 np.lib.format.write_array(member, labels.numpy())
-    temporary.replace(out / "samples.npz")
     shutil.rmtree(out / "parts")
 
 

@@ -7,9 +7,12 @@ they are joined into the target, which appears whole or not at all.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +25,8 @@ from echoless.errors import ConfigError, DataError, RunError
 from echoless.evaluation.encoder import MOST_AT_ONCE, Encoder
 from echoless.evaluation.extract import CHUNK, View, check_channels, chunks
 from echoless.storage import clear_leftovers, write_bytes
-from echoless.storage.atomic import explained
-from echoless.storage.mapped import create_array
+from echoless.storage.atomic import explained, new_file
+from echoless.storage.lock import FileLock
 
 CHUNKS_PER_PART = 16
 IMAGES_PER_PART = CHUNK * CHUNKS_PER_PART
@@ -48,8 +51,7 @@ def embed(
     parts = _parts_folder(encoder, images, out, view, half)
     count = -(-images.usable // IMAGES_PER_PART)
     files = [parts / f"part-{number:06d}.parquet" for number in range(count)]
-    with explained(out):
-        clear_leftovers(out.parent, f".{out.name}")
+    with explained(out), _alone(out) if rank == 0 else nullcontext():
         parts.mkdir(exist_ok=True)
         for number in range(rank, count, world):
             if not _is_whole(files[number]):
@@ -58,10 +60,29 @@ def embed(
                 report(min(images.usable, (number + 1) * IMAGES_PER_PART), images.usable)
         wait()
         rows = _join(files, out) if rank == 0 else 0
-        if rank == 0:
-            shutil.rmtree(parts)
         wait()
     return rows
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Nobody else writes this file meanwhile. When it is there, nothing else is: no parts, also of other images."""
+    lock = FileLock(
+        out.with_name(f".{out.name}.lock"), busy=f"{out} is being written by another process; give another --out"
+    )
+    try:
+        for file in _written(out):
+            clear_leftovers(file.parent, file.name)
+        yield
+        for parts in out.parent.glob(".*.parts-*"):
+            if re.fullmatch(re.escape(f".{out.name}.parts-") + "[0-9a-f]{12}", parts.name):
+                shutil.rmtree(parts)
+    finally:
+        lock.remove()
+
+
+def _written(out: Path) -> list[Path]:
+    return [out, out.with_suffix(".paths.txt")] if out.suffix == ".npy" else [out]
 
 
 def check_target(out: Path, overwrite: bool) -> None:
@@ -72,8 +93,11 @@ def check_target(out: Path, overwrite: bool) -> None:
         raise RunError(f"{out} cannot be written: the folder {out.parent} does not exist")
     if not os.access(out.parent, os.W_OK):
         raise RunError(f"{out} cannot be written: the folder {out.parent} is read-only")
-    if out.exists() and not overwrite:
-        raise RunError(f"{out} exists; give --overwrite to replace it, or another --out")
+    for file in _written(out):
+        if file.exists() and not overwrite:
+            raise RunError(f"{file} exists; give --overwrite to replace it, or another --out")
+        if file.exists() and not file.is_file():
+            raise RunError(f"{file} cannot be written: it exists and is not a regular file")
 
 
 def _parts_folder(encoder: Encoder, images: Images, out: Path, view: View, half: bool) -> Path:
@@ -125,12 +149,9 @@ def _as_text(path: str) -> str:
 
 
 def _write_part(file: Path, part: pa.Table) -> None:
-    temporary = file.with_suffix(f".tmp-{os.getpid()}")
-    try:
-        pq.write_table(part, temporary)
-        temporary.replace(file)
-    finally:
-        temporary.unlink(missing_ok=True)
+    encoded = io.BytesIO()
+    pq.write_table(part, encoded)
+    write_bytes(file, encoded.getvalue())
 
 
 def _is_whole(file: Path) -> bool:
@@ -142,41 +163,30 @@ def _is_whole(file: Path) -> bool:
 
 
 def _join(parts: list[Path], out: Path) -> int:
-    temporary = out.with_name(f".{out.name}.tmp-{os.getpid()}")
-    try:
-        rows = _join_npy(parts, temporary, out) if out.suffix == ".npy" else _join_parquet(parts, temporary)
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(out)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return rows
-
-
-def _join_parquet(parts: list[Path], temporary: Path) -> int:
-    rows = 0
-    with pq.ParquetWriter(temporary, pq.read_schema(parts[0])) as writer:
-        for part in _tables(parts):
-            writer.write_table(part)
-            rows += len(part)
-    return rows
-
-
-def _join_npy(parts: list[Path], temporary: Path, out: Path) -> int:
+    """Returns the number of vectors."""
     rows = sum(pq.ParquetFile(part).metadata.num_rows for part in parts)
-    feature = pq.read_schema(parts[0]).field("feature").type
-    shape, kind = (rows, feature.list_size), feature.value_type.to_pandas_dtype()
-    target = create_array(temporary, kind, shape)
-    paths, done = [], 0
-    for part in _tables(parts):
-        column = part["feature"].combine_chunks()
-        target[done : done + len(part)] = column.flatten().to_numpy(zero_copy_only=False).reshape(len(part), -1)
-        paths += _names(part)
-        done += len(part)
-    target.flush()  # type: ignore[attr-defined]
-    lines = [path.replace("\\", "\\\\").replace("\n", "\\n") for path in paths]  # one line for each, whatever its name
-    write_bytes(out.with_suffix(".paths.txt"), "".join(f"{line}\n" for line in lines).encode())
+    if out.suffix == ".npy":
+        _join_npy(parts, rows, *_written(out))
+    else:
+        with new_file(out) as file, pq.ParquetWriter(file, pq.read_schema(parts[0])) as writer:
+            for part in _tables(parts):
+                writer.write_table(part)
     return rows
+
+
+def _join_npy(parts: list[Path], rows: int, out: Path, names: Path) -> None:
+    feature = pq.read_schema(parts[0]).field("feature").type
+    described = np.lib.format.header_data_from_array_1_0(np.empty(0, feature.value_type.to_pandas_dtype()))
+    with new_file(out) as vectors, new_file(names) as paths:
+        np.lib.format.write_array_header_1_0(vectors, described | {"shape": (rows, feature.list_size)})
+        for part in _tables(parts):
+            vectors.write(part["feature"].combine_chunks().flatten().to_numpy(zero_copy_only=False).data)
+            for path in _names(part):  # one line for each, whatever its name
+                paths.write(path.replace("\\", "\\\\").replace("\n", "\\n").encode() + b"\n")
+        for file in (vectors, paths):
+            file.flush()
+            os.fsync(file.fileno())
+        out.unlink(missing_ok=True)  # an old array beside new paths would be read as theirs
 
 
 def _names(part: pa.Table) -> list[str]:

@@ -101,13 +101,25 @@ class Encoder:
         scaling = {"mean": self.mean, "std": self.std}
         return resize_and_crop([pixels_CHW], size=self.image_size, framing=self.framing, **scaling)[0]
 
-    def embed(self, data: str | Path, *, labels: str | Path | None = None, layer: str | None = None) -> pa.Table:
-        """A table of the images in a folder, or in any other DATA: path, feature and, where it is known, label."""
+    def embed(
+        self,
+        data: str | Path,
+        *,
+        labels: str | Path | None = None,
+        layer: str | None = None,
+        tiles: int | None = None,
+    ) -> pa.Table:
+        """A table of the images in a folder, or in any other DATA: path, feature and, where it is known, label.
+
+        tiles: cut the files into squares of this side, one row for each, with its corner in the columns x and y.
+        """
         from echoless.evaluation.embed import embedded
         from echoless.evaluation.extract import View
 
         given = None if labels is None else Path(labels)
-        images = open_images(data, labels=given, channels=self.converted_channels, reduction=self.reduction)
+        images = open_images(
+            data, labels=given, channels=self.converted_channels, reduction=self.reduction, tiles=tiles
+        )
         return embedded(self, images, View(layer or self.default_layer, self.default_pooling))
 
     def pool(self, tokens_BTD: Tensor, pooling: str) -> Tensor:

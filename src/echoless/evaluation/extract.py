@@ -21,7 +21,8 @@ from torch import Tensor
 from echoless.data import Images, evaluation_batches
 from echoless.errors import ConfigError, DataError, EcholessError
 from echoless.evaluation.encoder import MOST_AT_ONCE, Encoder
-from echoless.storage import clear_leftovers, new_folder, read_json_object, write_json
+from echoless.storage import new_folder, read_json_object, write_json
+from echoless.storage.atomic import explained
 from echoless.storage.mapped import create_array
 from echoless.storage.seal import Seal, check_seal, seal_of
 
@@ -158,8 +159,8 @@ def _seal(home: Path, features_ND: np.ndarray, ids_N: Tensor) -> None:
 def _new_home(stack: contextlib.ExitStack, folder: Path | None) -> Path | None:
     if folder is None:
         return None
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    clear_leftovers(folder.parent, folder.name)
+    with explained(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
     return stack.enter_context(new_folder(folder))
 
 

@@ -45,7 +45,8 @@ def from_transformers(folder: Path, device: str = "cpu") -> Encoder:
     layers, blank = (*hidden, NORM), torch.zeros(1, channels, *size)
     seen = tokens(blank, [hidden[-1], NORM])
     if seen[NORM].shape != seen[hidden[-1]].shape or torch.equal(seen[NORM], seen[hidden[-1]]):
-        layers = hidden  # nothing follows the last block
+        # Nothing follows the last block; or transformers puts what follows it in its place.
+        layers = (*hidden[:-1], NORM) if _has_final_norm(model) else hidden
     extra = 1 if grid is None else max(0, seen[hidden[-1]].shape[1] - math.prod(grid))
     return Encoder(
         name=str(folder),
@@ -152,6 +153,10 @@ def from_timm(source: str, device: str = "cpu") -> Encoder:
         framing=_timm_framing(settings, size[0]),
         has_class_token=getattr(model, "num_prefix_tokens", 0) > 0,
     )
+
+
+def _has_final_norm(model: Any) -> bool:
+    return any(isinstance(getattr(model, name, None), torch.nn.LayerNorm) for name in ("layernorm", "norm"))
 
 
 def _framing(folder: Path, size: tuple[int, int]) -> Framing:

@@ -11,6 +11,7 @@ import io
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ import torch
 from echoless.evaluation.extract import FeatureSet
 from echoless.storage import write_bytes
 
+_SEAL_BYTES = 32
 CODE = ("echoless.measures", "echoless.evaluation")
 
 
@@ -26,23 +28,31 @@ def cached_outcome(
 ) -> np.ndarray:
     """What `measure` returns, or returned when it was called for the same sets and settings before.
 
-    Features that are not in a cache are measured every time. A file that cannot be read, or has another shape, is
-    replaced.
+    Features that are not in a cache are measured every time. A file that is damaged, or has another shape, is replaced.
     """
     homes = [each.home for each in sets]
     if homes[0] is None or None in homes:
         return measure()
     file = homes[0] / f"outcome-{_name(sets, settings)}.npy"
-    try:
-        kept = np.load(file, allow_pickle=False)
-        if kept.shape == shape:
-            return np.asarray(kept)
-    except (OSError, ValueError, EOFError):
-        pass
+    kept = _read(file)
+    if kept is not None and kept.shape == shape:
+        return kept
     outcome, data = measure(), io.BytesIO()
     np.save(data, outcome, allow_pickle=False)
-    write_bytes(file, data.getvalue())
+    write_bytes(file, data.getvalue() + hashlib.sha256(data.getvalue()).digest())
     return outcome
+
+
+def _read(file: Path) -> np.ndarray | None:
+    """The array, if it is what was written: the SHA-256 behind it says so."""
+    try:
+        data = file.read_bytes()
+    except OSError:
+        return None
+    array, seal = data[:-_SEAL_BYTES], data[-_SEAL_BYTES:]
+    if hashlib.sha256(array).digest() != seal:
+        return None
+    return np.asarray(np.load(io.BytesIO(array), allow_pickle=False))
 
 
 def _name(sets: Sequence[FeatureSet], settings: object) -> str:

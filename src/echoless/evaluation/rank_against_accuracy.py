@@ -47,9 +47,9 @@ def correlate_runs(
     """Measures the snapshots of the other runs too, each into its own results.json, and correlates."""
     runs = [list(own)]
     for other in others:
-        assert other.run is not None
         runs.append(measure_snapshots(other, names))
-        RunFolder(other.run).add_results([metric.to_json() for metric in other.with_sets(runs[-1])])
+        if other.home is not None:
+            RunFolder(other.home).add_results([metric.to_json() for metric in other.with_sets(runs[-1])])
     accuracies = [metric for metric in own if metric.metric in ACCURACIES]
     metrics = [_correlation(accuracy, runs) for accuracy in accuracies]
     return [metric for metric in metrics if metric is not None]

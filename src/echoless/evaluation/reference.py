@@ -25,6 +25,7 @@ from echoless.evaluation.extract import FeatureSet, View, chunks
 from echoless.measures import Moments, MomentsAccumulator, moments
 from echoless.runtime import Progress
 from echoless.storage import new_folder
+from echoless.storage.atomic import explained
 from echoless.storage.npzfile import NpzFile
 from echoless.storage.tensorfile import read_tensors, write_tensors
 
@@ -104,15 +105,21 @@ def _key(about: dict[str, str]) -> str:
 def _read(folder: Path, about: dict[str, str]) -> Moments | None:
     try:
         tensors, written = read_tensors(folder / FILE)
-        if any(written.get(name) != value for name, value in about.items()):
-            return None
-        return Moments(tensors["mean"], tensors["covariance"], int(written["n"]))
+        found = Moments(tensors["mean"], tensors["covariance"], int(written["n"]))
+        whole = written.get("sha256") == _seal(found)
+        return found if whole and all(written.get(name) == value for name, value in about.items()) else None
     except (EcholessError, OSError, KeyError, ValueError):
         return None
 
 
 def _write(folder: Path, found: Moments, about: dict[str, str]) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    with explained(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
     with new_folder(folder) as temporary:
         tensors = {"mean": found.mean_D, "covariance": found.covariance_DD}
-        write_tensors(temporary / FILE, tensors, {**about, "n": str(found.n)})
+        write_tensors(temporary / FILE, tensors, {**about, "n": str(found.n), "sha256": _seal(found)})
+
+
+def _seal(found: Moments) -> str:
+    values = (found.mean_D, found.covariance_DD)
+    return hashlib.sha256(b"".join(each.contiguous().numpy().tobytes() for each in values)).hexdigest()

@@ -33,6 +33,7 @@ from echoless.randomness import generator_for
 from echoless.runs.open import fingerprint_of
 from echoless.runtime import choose_device
 from echoless.storage import read_json_object
+from echoless.storage.atomic import explained
 
 NEIGHBOURS = 3  # as published
 MANIFOLD = 10_000  # images of each side that precision and recall look at
@@ -251,7 +252,8 @@ def _place(evaluation: Evaluation) -> Path:
     else:
         assert evaluation.run is not None and options.draw is not None
         folder = evaluation.run / "samples" / f"n{options.draw}-steps{options.steps}-seed{options.seed}-clip"
-        folder.parent.mkdir(exist_ok=True)
+        with explained(folder):
+            folder.parent.mkdir(exist_ok=True)
         wanted = SampleOptions(
             evaluation.run,
             out=folder,

@@ -68,6 +68,7 @@ def export_encoder(run: str | Path, to: str, out: str | Path, *, tolerance: floa
             )
         card = model_card(source, target.library, written, how)
         write_sealed(temporary / "README.md", card.encode())
+        require_new(out)  # somebody else may have filled it meanwhile
     return ExportReport(out, to, error, verified, how, written.settings, written.feature, source.origin)
 
 

@@ -32,8 +32,10 @@ def patchify(images_BCHW: Tensor, patch: int) -> Tensor:
     B, C, H, W = images_BCHW.shape
     if H % patch or W % patch:
         raise ValueError(f"image size is {H} x {W}; allowed: multiples of the patch size {patch}")
-    cut = images_BCHW.reshape(B, C, H // patch, patch, W // patch, patch)
-    return cut.permute(0, 2, 4, 3, 5, 1).reshape(B, (H // patch) * (W // patch), patch * patch * C)
+    # Channels last first: the second copy then moves whole rows of a patch, and both take half the time of one.
+    images_BHWC = images_BCHW.permute(0, 2, 3, 1).contiguous()
+    cut = images_BHWC.reshape(B, H // patch, patch, W // patch, patch * C)
+    return cut.transpose(2, 3).reshape(B, (H // patch) * (W // patch), patch * patch * C)
 
 
 def unpatchify(patches_BNP: Tensor, patch: int, grid: tuple[int, int]) -> Tensor:

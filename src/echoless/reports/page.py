@@ -23,7 +23,7 @@ from echoless.reports.figures import alpha_figures, training_figures
 from echoless.reports.learned import heat_maps, learned_figures
 from echoless.reports.payload import PICTURE_BUDGET, data_uri, maps_of, shrink_to_budget
 from echoless.reports.verdicts import Verdict, judge
-from echoless.storage import write_bytes
+from echoless.storage import clear_leftovers, write_bytes
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -58,6 +58,7 @@ def report(runs: Sequence[str | Path], out: str | Path) -> Page:
         raise ConfigError("no run is given; give one run folder or more")
     if out.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"out is {str(out)!r}; allowed: a file whose name ends in .html")
+    clear_leftovers(out.parent, out.name)
     write_bytes(out, render(collect_all([Path(run) for run in runs])).encode(errors="backslashreplace"))
     return Page(out)
 

@@ -140,7 +140,8 @@ class Handler(BaseHTTPRequestHandler):
         self._send(self._answer())
 
     def _answer(self) -> Answer:
-        if self.headers.get("Host") not in {f"{name}:{self.server.server_port}" for name in (ADDRESS, "localhost")}:
+        allowed = [[f"{name}:{self.server.server_port}"] for name in (ADDRESS, "localhost")]
+        if self.headers.get_all("Host") not in allowed:  # a second one is refused: RFC 9112, section 3.2
             return _refusal(f"this server answers only requests to {ADDRESS}", HTTPStatus.FORBIDDEN)
         try:
             return self.server.library.answer(self.path)

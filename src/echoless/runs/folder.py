@@ -30,6 +30,7 @@ from echoless.storage.atomic import (
     is_leftover,
     remove,
     sync_folder,
+    temporary_beside,
     write_bytes,
 )
 from echoless.storage.jsonfile import read_json_object, write_json
@@ -55,13 +56,24 @@ RUN_ENTRIES = (
     "checkpoints",
     "config.json",
 )
-# The same as patterns. A folder of pictures may well hold one that somebody else put there.
+
+_STEP = "step-" + 8 * "[0-9]"
+# What `sample` writes into its folder, as patterns.
+SAMPLES = (
+    *("samples.json", "samples.npz", "grid.png", LOCK),
+    *(f"{digits * '[0-9]'}.png" for digits in (6, 7, 8)),
+    f"parts/{8 * '[0-9]'}-{8 * '[0-9]'}.npy",
+)
+# Everything that a run may hold, as patterns: somebody else may have put a file into any of its folders.
 _WRITTEN = (
-    *(name for name in RUN_ENTRIES if name not in ("figures", "samples")),
-    *(f"{name}/*" for name in ("features", "encoder", "snapshots", "tensorboard", "checkpoints")),
-    *(f"figures/{name}" for name in ("data.png", "grid.png", "spectral-*.png", "tsne*", "reconstructions.png")),
-    *(f"samples/*/{name}" for name in ("samples.*", "grid.png", "[0-9]*.png", "parts/*.npy")),
-    "results-step-*.json",
+    *("metrics.jsonl", "log.txt", "about.json", "results.json", ".results.json.lock", "report.html", "config.json"),
+    *("encoder/model.safetensors", "encoder/config.json", "checkpoints/latest", "tensorboard/events.out.tfevents.*"),
+    *(f"{name}/{_STEP}/*" for name in ("checkpoints", "snapshots")),
+    f"features/{32 * '[0-9a-f]'}/*",
+    *(f"figures/{name}.png" for name in ("data", "grid", "spectral-*", "tsne", "tsne-images", "reconstructions")),
+    "figures/tsne.json",
+    *(f"samples/*/{name}" for name in SAMPLES),
+    f"results-{_STEP}.json",
     LOCK,
 )
 
@@ -215,7 +227,7 @@ def open_run(out: Path, *, resume: bool = False, overwrite: bool = False) -> Run
     lock = FileLock(out / LOCK, busy=f"{out} is being trained by another process; wait for it, or give another --out")
     try:
         _check_content(out, resume, overwrite)
-        _prepare(out, overwrite)
+        _prepare(out, overwrite, lock.held)
     except BaseException:
         lock.release()
         raise
@@ -253,7 +265,7 @@ def _is_nothing(path: Path) -> bool:
     return path.name == LOCK or is_leftover(path) or unused
 
 
-def _prepare(out: Path, overwrite: bool) -> None:
+def _prepare(out: Path, overwrite: bool, locked: bool) -> None:
     """The same writes a save will do, now: a read-only folder must fail before the first step, not after an epoch."""
     checkpoints = out / "checkpoints"
     _probe(out)
@@ -261,8 +273,9 @@ def _prepare(out: Path, overwrite: bool) -> None:
         for path in (*out.glob("results-step-*.json"), *(out / name for name in RUN_ENTRIES)):
             with explained(path):
                 remove(path)
-    for folder in (out, checkpoints, out / "snapshots"):
-        clear_leftovers(folder)
+    clear_leftovers(out)  # other verbs write here without the lock
+    for folder in (checkpoints, out / "snapshots"):
+        clear_leftovers(folder, locked=locked)
     with explained(checkpoints):
         checkpoints.mkdir(exist_ok=True)
         sync_folder(out)
@@ -271,7 +284,7 @@ def _prepare(out: Path, overwrite: bool) -> None:
 
 def _probe(folder: Path) -> None:
     # Named like a leftover, so that a kill in this instant leaves nothing that the next start would stumble over.
-    probe = folder / f"probe.tmp-{os.getpid()}"
+    probe = temporary_beside(folder / "probe")
     with explained(folder):
         write_bytes(probe, b"can this folder be written?\n")
         remove(probe)

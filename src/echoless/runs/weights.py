@@ -19,7 +19,7 @@ from typing import Any
 from torch import Tensor
 
 from echoless.errors import AlphaMismatch, RunError, UntrustedFile
-from echoless.storage.atomic import clear_leftovers, new_folder
+from echoless.storage.atomic import new_folder
 from echoless.storage.jsonfile import json_bytes, parse_json, read_json_object, require_object
 from echoless.storage.seal import Seal, check_seal, write_sealed
 from echoless.storage.tensorfile import file_bytes, read_tensors, write_tensors
@@ -45,7 +45,6 @@ def save_weights(
     """Write (or replace, atomically) an encoder folder."""
     shortcuts = checked_shortcuts(dict(shortcuts), "shortcuts", RunError)
     metadata = {"shortcuts": json_bytes(shortcuts, folder / WEIGHTS, indent=None).decode().strip()}
-    clear_leftovers(folder.parent, folder.name)
     with new_folder(folder, needed=file_bytes(folder / WEIGHTS, tensors, metadata)) as temporary:
         seal = write_tensors(temporary / WEIGHTS, tensors, metadata)
         document = {"config": dict(config), "shortcuts": shortcuts, "weights": seal._asdict()}

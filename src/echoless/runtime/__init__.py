@@ -2,7 +2,17 @@
 
 from echoless.runtime.devices import choose_device
 from echoless.runtime.distributed import Team, join_team, leave_team
+from echoless.runtime.memory import reuse_freed_memory
 from echoless.runtime.progress import Progress, duration
 from echoless.runtime.signals import StopRequest
 
-__all__ = ["Progress", "StopRequest", "Team", "choose_device", "duration", "join_team", "leave_team"]
+__all__ = [
+    "Progress",
+    "StopRequest",
+    "Team",
+    "choose_device",
+    "duration",
+    "join_team",
+    "leave_team",
+    "reuse_freed_memory",
+]

@@ -1,35 +1,49 @@
 """How does a file or a folder appear on disk whole, or not at all?
 
 It is written under a temporary name beside its target, forced to the disk, and renamed. The temporary name ends in the
-writer's process id, so whatever a killed process left behind is recognised and removed by the next one.
+writer's machine and process id, so whatever a killed process left behind is recognised and removed by the next one.
+Nobody can ask whether a process of another machine lives; what it left goes when it has not changed for a day.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
+import platform
 import re
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
 from echoless.errors import RunError
 
-# "tmp" is a target in the making or on its way out; "old" is a target that a new one was about to replace.
-_LEFTOVER = re.compile(r"(?P<name>.+)\.(?P<kind>tmp|old)-(?P<pid>\d+)")
+# "tmp" is a target in the making or on its way out; "old" is a target that a new one was about to replace. Earlier
+# versions did not write the machine.
+_LEFTOVER = re.compile(r"(?P<name>.+)\.(?P<kind>tmp|old)-(?:(?P<machine>[0-9a-f]{8})-)?(?P<pid>\d+)")
+_ABANDONED_SECONDS = 24 * 3600
 
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Replace `path` by a file that holds `data`; a kill at any instant leaves the old content or the new."""
-    temporary = _sibling(path, "tmp")
-    with explained(path, needed=len(data)):
+    with new_file(path, needed=len(data)) as file:
+        file.write(data)
+
+
+@contextmanager
+def new_file(path: Path, *, needed: int | None = None) -> Iterator[BinaryIO]:
+    """A temporary file to fill: it becomes `path` when the block ends well, and vanishes when it does not."""
+    temporary = temporary_beside(path)
+    with explained(path, needed):
         _refuse_unless(stat.S_ISREG, path, "a regular file")
         with _removed_on_failure(temporary):
             with create_file(temporary) as file:
-                file.write(data)
+                yield file
             temporary.replace(path)
         sync_folder(path.parent)
 
@@ -40,9 +54,10 @@ def new_folder(path: Path, *, needed: int | None = None) -> Iterator[Path]:
 
     Files in it are made with `create_file`, which forces them to the disk. `needed` is for the message on a full disk.
     """
-    temporary = _sibling(path, "tmp")
+    temporary = temporary_beside(path)
     with explained(path, needed):
         _refuse_unless(stat.S_ISDIR, path, "a folder")
+        clear_leftovers(path.parent, path.name)
         with _removed_on_failure(temporary):
             temporary.mkdir()
             yield temporary
@@ -52,7 +67,7 @@ def new_folder(path: Path, *, needed: int | None = None) -> Iterator[Path]:
 
 def _move_into_place(temporary: Path, path: Path) -> None:
     """Rename; a folder in the way steps aside first, because a folder cannot be renamed over a full one."""
-    aside = _sibling(path, "old")
+    aside = temporary_beside(path, "old")
     if occupied := path.exists():
         path.rename(aside)
     try:
@@ -77,6 +92,12 @@ def create_file(path: Path) -> Iterator[BinaryIO]:
         os.fsync(file.fileno())
 
 
+def can_write(folder: Path) -> bool:
+    """Whether the folder, or the nearest one above it that exists, may be written into."""
+    nearest = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    return nearest.is_dir() and os.access(nearest, os.W_OK)
+
+
 def sync_folder(folder: Path) -> None:
     """Force the names in a folder to the disk: without it a rename may not survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -89,16 +110,22 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def clear_leftovers(folder: Path, name: str | None = None) -> None:
+def temporary_beside(path: Path, kind: str = "tmp") -> Path:
+    """The name under which this process writes what will become `path`."""
+    return path.with_name(f"{path.name}.{kind}-{_machine()}-{os.getpid()}")
+
+
+def clear_leftovers(folder: Path, name: str | None = None, *, locked: bool = False) -> None:
     """Remove what dead writers (of `name`, or of anything) left in `folder`, and put back what they had moved aside.
 
-    Never an error. Call it where this process itself is not in the middle of a write: names with its own id are
-    leftovers too, of a dead process that had the same id (common in containers).
+    `locked`: the caller holds a lock without which nobody writes here, so that every writer is dead. Never an error.
+    Call it where this process itself is not in the middle of a write: names with its own id are leftovers too, of a
+    dead process that had the same id (common in containers).
     """
     with suppress(OSError):
         for path in sorted(folder.iterdir()):
             match = _LEFTOVER.fullmatch(path.name)
-            if match is None or name not in (None, match["name"]) or _is_another_living_process(match["pid"]):
+            if match is None or name not in (None, match["name"]) or not (locked or _is_abandoned(path, match)):
                 continue
             with suppress(OSError):
                 _clear(path, folder / match["name"], match["kind"])
@@ -118,7 +145,7 @@ def _clear(leftover: Path, target: Path, kind: str) -> None:
 
 def discard_folder(path: Path) -> None:
     """Delete a folder so that a kill on the way leaves a leftover, never a folder with half its files."""
-    doomed = _sibling(path, "tmp")
+    doomed = temporary_beside(path)
     path.rename(doomed)
     remove(doomed)
 
@@ -187,8 +214,14 @@ def _refuse_unless(allowed: Callable[[int], bool], path: Path, kind: str) -> Non
         raise RunError(f"{path} cannot be written: it exists and is not {kind}")
 
 
-def _sibling(path: Path, kind: str) -> Path:
-    return path.with_name(f"{path.name}.{kind}-{os.getpid()}")
+@cache
+def _machine() -> str:
+    """Where a process id means something: the host and, in a container, its name space of processes."""
+    try:
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:  # not Linux
+        namespace = ""
+    return hashlib.sha256(f"{platform.node()} {namespace}".encode()).hexdigest()[:8]
 
 
 @contextmanager
@@ -200,6 +233,19 @@ def _removed_on_failure(temporary: Path) -> Iterator[None]:
         with suppress(OSError):
             remove(temporary)
         raise
+
+
+def _is_abandoned(leftover: Path, match: re.Match[str]) -> bool:
+    if match["machine"] in (None, _machine()):
+        return not _is_another_living_process(match["pid"])
+    return time.time() - _last_change(leftover) > _ABANDONED_SECONDS
+
+
+def _last_change(path: Path) -> float:
+    """The time of the newest change to a file or to anything in a folder; OSError if it goes away meanwhile."""
+    status = path.lstat()
+    inside = path.rglob("*") if stat.S_ISDIR(status.st_mode) else ()
+    return max(max(each.st_mtime, each.st_ctime) for each in (status, *(item.lstat() for item in inside)))
 
 
 def _is_another_living_process(pid: str) -> bool:

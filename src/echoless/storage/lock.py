@@ -61,17 +61,35 @@ class FileLock:
 
     def __init__(self, path: Path, *, busy: str | None = None) -> None:
         """Take the lock: with `busy`, refuse at once with that sentence when another holds it; without, wait."""
-        with explained(path):
-            flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-            self._descriptor: int | None = os.open(path, flags, 0o666)
+        self._path = path
+        self._descriptor: int | None = None
         _all.add(self)
+        while not self._lock(busy):
+            self.release()
+
+    def _lock(self, busy: str | None) -> bool:
+        """False if the file was removed by its last holder before it could be locked."""
+        with explained(self._path):
+            flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+            self._descriptor = os.open(self._path, flags, 0o666)
         try:
             _flock(self._descriptor, wait=busy is None)
             self.held = True
         except OSError as error:
             self.release()
             if error.errno not in _NO_LOCKS_HERE:
-                raise RunError(busy or f"{path} cannot be locked: {error.strerror}") from None
+                raise RunError(busy or f"{self._path} cannot be locked: {error.strerror}") from None
+            return True
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), self._path.stat())
+        except FileNotFoundError:
+            return False
+
+    def remove(self) -> None:
+        """Release the lock and delete its file, for a lock on something that will not be written again."""
+        if self.held:
+            self._path.unlink(missing_ok=True)
+        self.release()
 
     def release(self) -> None:
         if self._descriptor is not None:

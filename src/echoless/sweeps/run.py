@@ -32,6 +32,7 @@ PLAN = "sweep.json"
 LINE_SECONDS = 60.0  # between lines of progress where there is no terminal
 MOST_ON_A_PAGE = 30  # runs; a page of more is neither small nor legible
 Say = Callable[[str], None]
+Sets = Mapping[str, str]  # "data" and "test": a hash of the images and of their labels
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ def run_sweep(options: SweepOptions, say: Say) -> SweepResult:
     experiment = plan(options)
     if not options.print:
         _require_networks(options)
-        _read_data_once(options)
-    lock = prepare_folder(experiment, out)
+    sets = None if options.print else _read_data_once(options)
+    lock = prepare_folder(experiment, out, sets)
     try:
         if options.print:
             for line in command_lines(experiment, out):
@@ -79,22 +80,31 @@ def _require_networks(options: SweepOptions) -> None:
         published_moments(require_statistics(str(options.reference)))
 
 
-def _read_data_once(options: SweepOptions) -> None:
+def _read_data_once(options: SweepOptions) -> Sets:
     """Refuses unreadable data once, before any run; the decoded images are cached for all runs."""
+    given = {
+        "data": (options.data, options.labels, options.masks),
+        "test": (options.test, options.test_labels, options.test_masks),
+    }
     classes = str(options.classes) if options.classes else None
     meaning = str(options.mask_classes) if options.mask_classes else None
-    sets = ((options.data, options.labels, options.masks), (options.test, options.test_labels, options.test_masks))
-    for data, labels, masks in sets:
+    sets = {}
+    for name, (data, labels, masks) in given.items():
         if data is None:
             continue
-        required = data is options.data
-        images = read_images(str(data), str(labels) if labels else None, classes=classes, require_labels=required)
+        file = str(labels) if labels else None
+        images = read_images(str(data), file, classes=classes, require_labels=name == "data")
         if masks is not None:
             attach_masks(images, str(masks), meaning, 255)
+        sets[name] = f"{images.fingerprint[:16]}-{images.label_fingerprint[:16]}"
+    return sets
 
 
-def prepare_folder(experiment: Experiment, out: Path) -> FileLock:
-    """Creates OUT, or checks that it holds the same sweep, and locks it."""
+def prepare_folder(experiment: Experiment, out: Path, sets: Sets | None = None) -> FileLock:
+    """Creates OUT, or checks that it holds the same sweep of the same images, and locks it.
+
+    Without `sets`, for commands that are only printed, the plan of an earlier sweep stays.
+    """
     with explained(out):
         if out.is_dir() and any(out.iterdir()) and not (out / PLAN).is_file():
             raise RunError(f"{out} is not empty and holds no sweep; give --out a new folder")
@@ -105,13 +115,25 @@ def prepare_folder(experiment: Experiment, out: Path) -> FileLock:
     try:
         for trial in experiment.trials:
             require_same_training(out, trial)
+        _require_same_sets(out, sets or {})
         for folder in (out, out / "logs"):
             clear_leftovers(folder)
-        write_json(out / PLAN, plan_as_json(experiment))
+        if sets is not None or not (out / PLAN).is_file():
+            write_json(out / PLAN, plan_as_json(experiment) | {"sets": sets or {}})
     except BaseException:
         lock.release()
         raise
     return lock
+
+
+def _require_same_sets(out: Path, sets: Sets) -> None:
+    """Runs that are done are not measured again: images or labels that were replaced since would go unnoticed."""
+    recorded = read_json_object(out / PLAN).get("sets") if (out / PLAN).is_file() else None
+    for name, found in sets.items():
+        if isinstance(recorded, dict) and recorded.get(name, found) != found:
+            raise RunError(
+                f"the images or labels of {name} are not those with which the sweep in {out} began; give another --out"
+            )
 
 
 def plan_as_json(experiment: Experiment) -> dict[str, Any]:

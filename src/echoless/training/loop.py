@@ -15,7 +15,7 @@ from echoless.config import RunConfig, RuntimeConfig, to_dict
 from echoless.data import AugmentConfig, Batch, Images, LatentLoader, Latents, Loader
 from echoless.errors import ConfigError, EcholessError, RunError
 from echoless.runs import Checkpoint, RunFolder, find_latest_valid, load_checkpoint
-from echoless.runtime import Progress, StopRequest, duration
+from echoless.runtime import Progress, StopRequest, duration, reuse_freed_memory
 from echoless.runtime.machine import peak_memory_mb
 from echoless.training import state
 from echoless.training.health import look, probe_batch, probe_latents
@@ -80,14 +80,15 @@ def train(session: Session, done: int) -> bool:
     batches = _loader(session).batches(done, session.config.steps)
     clock = Clock(done)
     try:
-        for batch in batches:
-            report = take_step(session.trainee, batch, bool(session.stop.requested))
-            done = batch.step + 1
-            clock.tick(batch)
-            _record(session, done, report, clock, probe)
-            _keep(session, done, report)
-            if report.stop:
-                break
+        with reuse_freed_memory():
+            for batch in batches:
+                report = take_step(session.trainee, batch, bool(session.stop.requested))
+                done = batch.step + 1
+                clock.tick(batch)
+                _record(session, done, report, clock, probe)
+                _keep(session, done, report)
+                if report.stop:
+                    break
     finally:
         batches.close()  # type: ignore[attr-defined]
         if session.board is not None:

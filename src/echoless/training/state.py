@@ -18,14 +18,14 @@ from echoless.config import RunConfig, from_dict, to_dict
 from echoless.errors import NonFiniteError, RunError
 from echoless.runs import Checkpoint, RunFolder, flatten_state, require_same_shortcuts, unflatten_state
 from echoless.runtime import Team
-from echoless.training.step import Trainee, first_non_finite
+from echoless.training.step import Trainee, non_finite_parameter
 
 
 def save(run: RunFolder, trainee: Trainee, step: int, keep: int) -> None:
     """A checkpoint after `step` updates. Weights that are not finite are never written."""
-    if (where := first_non_finite(trainee.model)) and where.startswith("parameter"):
+    if (name := non_finite_parameter(trainee.model)) is not None:
         raise NonFiniteError(
-            f"after step {step} the {where} is not finite; nothing was saved, the last checkpoint stands"
+            f"after step {step} the parameter {name} is not finite; nothing was saved, the last checkpoint stands"
         )
     optim, layout = flatten_state(trainee.optimizer.state_dict())
     tensors: dict[str, Mapping[str, Tensor]] = {"model": trainee.model.state_dict(), "optim": optim}

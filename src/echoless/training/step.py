@@ -125,19 +125,26 @@ def _precision(config: RunConfig, team: Team) -> contextlib.AbstractContextManag
     return contextlib.nullcontext()
 
 
-def first_non_finite(model: nn.Module) -> str | None:
-    """The name of a tensor that is not finite: a parameter before a gradient, because it explains it."""
-    for name, parameter in model.named_parameters():
-        if not parameter.isfinite().all():
-            return f"parameter {name}"
-    for name, parameter in model.named_parameters():
-        if parameter.grad is not None and not parameter.grad.isfinite().all():
-            return f"gradient of {name}"
-    return None
+def non_finite_parameter(model: nn.Module) -> str | None:
+    """The name of the first parameter that is not finite."""
+    return next((name for name, each in model.named_parameters() if not each.isfinite().all()), None)
+
+
+def _non_finite_gradient(model: nn.Module) -> str | None:
+    gradients = ((name, each.grad) for name, each in model.named_parameters())
+    return next((name for name, grad in gradients if grad is not None and not grad.isfinite().all()), None)
+
+
+def _first_non_finite(model: nn.Module) -> str:
+    """A parameter before a gradient, because it explains it."""
+    if (name := non_finite_parameter(model)) is not None:
+        return f"parameter {name}"
+    name = _non_finite_gradient(model)
+    return "loss" if name is None else f"gradient of {name}"
 
 
 def _describe(model: nn.Module, batch: Batch, loss: float) -> str:
-    where = first_non_finite(model) or "loss"
+    where = _first_non_finite(model)
     samples = ", ".join(map(str, batch.ids_B[:16].tolist())) + (", ..." if len(batch.ids_B) > 16 else "")
     return (
         f"step {batch.step + 1} is not finite (loss {loss:g}, {where}); no update was applied and the last checkpoint "

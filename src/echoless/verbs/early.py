@@ -10,13 +10,14 @@ from pathlib import Path
 
 from echoless.config.options.fields import AnyPath
 from echoless.errors import ConfigError, DataError, RunError
+from echoless.storage.atomic import can_write
 
 _PATTERN = frozenset("*?[]{}:")  # of shards, of a remote address, of `shapes:100`
 
 
 def alone() -> bool:
     """Among several processes, only those that have met can refuse in one voice: they check later."""
-    return int(os.environ.get("WORLD_SIZE", "1")) == 1
+    return os.environ.get("WORLD_SIZE", "1") == "1"
 
 
 def require_data(*paths: AnyPath | None) -> None:
@@ -28,6 +29,22 @@ def require_data(*paths: AnyPath | None) -> None:
                 f"data {path!r} does not exist; allowed: a folder of images, .parquet, .tar, .npz, or "
                 "shapes[:COUNT][@SPLIT]"
             )
+
+
+def require_encoder(run: AnyPath) -> None:
+    """Refuse a run or a model folder that is not there."""
+    named = str(run).startswith(("timm:", "local-dir:"))
+    if alone() and not named and not Path(run).exists():
+        raise RunError(f"{run} does not exist; give a run, a folder of an encoder, a transformers folder, or timm:NAME")
+
+
+def require_folder(out: AnyPath) -> None:
+    """Refuse to write a folder in the place of a file, or where nothing can be written."""
+    out = Path(out)
+    if out.exists() and not out.is_dir():
+        raise RunError(f"--out is {out}, which is a file; give a folder")
+    if not can_write(out):
+        raise RunError(f"{out} cannot be written: permission denied")
 
 
 def require_test_of(given: AnyPath | None, test: AnyPath | None, name: str = "test_labels") -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from echoless.config.options import EmbedOptions
-from echoless.verbs.early import require_data
+from echoless.verbs.early import require_data, require_encoder
 from echoless.verbs.signature import signature_of
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 @signature_of(EmbedOptions)
 def embed(options: EmbedOptions) -> int:
     """Returns the number of vectors."""
+    require_encoder(options.run)
     require_data(options.data)
 
     from echoless.evaluation import embed as embedding

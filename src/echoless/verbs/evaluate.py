@@ -1,180 +1,26 @@
-"""How does `evaluate` go from a run to a table of numbers with protocols?"""
+"""What does `evaluate` do? Refuse what cannot be measured, then measure.
+
+The second half, which needs torch, is in `evaluating.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
-from torch import Tensor
-
-from echoless.config.metrics import Metric, Metrics
+from echoless.config.metrics import Metrics
 from echoless.config.options import EvaluateOptions
-from echoless.config.options.fields import AnyPath, filled
-from echoless.data import Images, default_cache_dir
-from echoless.data.overlap import overlap_warning
-from echoless.data.provenance import describe_labels, describe_sets
-from echoless.data.reading import align_classes, attach_masks, read_images
-from echoless.errors import RunError
-from echoless.evaluation import noise_grid as grid
-from echoless.evaluation.classify import check_labels, fold_count
-from echoless.evaluation.context import Evaluation, FeatureSource
-from echoless.evaluation.encoder import Encoder, raw_pixels
-from echoless.evaluation.extract import check_channels
-from echoless.evaluation.frozen import load
-from echoless.evaluation.layer_scan import check_layers, scan, scan_features
-from echoless.evaluation.layer_scan import wanted as scan_wanted
-from echoless.evaluation.rank_against_accuracy import correlate_runs, open_others
-from echoless.evaluation.registry import MEASUREMENTS
-from echoless.evaluation.snapshots import check_snapshots, measure_snapshots
-from echoless.reports.datasheet import show_data
-from echoless.runs import RunFolder
-from echoless.runtime import choose_device
-from echoless.verbs.early import require_data, require_test_of
+from echoless.verbs.early import require_data, require_encoder, require_test_of
 from echoless.verbs.signature import signature_of
-
-Say = Callable[[str], None]
 
 
 @signature_of(EvaluateOptions)
-def evaluate(options: EvaluateOptions, say: Say = print) -> Metrics:
+def evaluate(options: EvaluateOptions, say: Callable[[str], None] = print) -> Metrics:
     """Returns every number with its protocol; they are also added to RUN/results.json."""
     require_test_of(options.test_labels, options.test)
     require_test_of(options.test_masks, options.test, name="test_masks")
+    require_encoder(options.run)
     require_data(options.train, options.test)
-    evaluation = _prepare(options, say)
-    measured = _allowed(evaluation)
-    _check(evaluation, measured)
-    metrics = Metrics()
-    for found in _parts(evaluation, measured, open_others(evaluation, measured)):
-        part = evaluation.with_sets(found)
-        metrics += part
-        if evaluation.run is not None:  # part by part, so that little is lost when the rest is interrupted
-            RunFolder(evaluation.run).add_results([metric.to_json() for metric in part])
-    if evaluation.run is not None:
-        _show_own_images(RunFolder(evaluation.run), evaluation)
-    return metrics
 
+    from echoless.verbs.evaluating import run_evaluation
 
-def _parts(evaluation: Evaluation, measured: Sequence[str], others: Sequence[Evaluation]) -> Iterator[list[Metric]]:
-    """The grid that chooses a level of noise, every source, then layers, then snapshots, then other runs."""
-    if grid.wanted(evaluation):
-        evaluation, searched = grid.search(evaluation, measured)
-        yield searched
-    layers = scan_features(evaluation) if scan_wanted(evaluation) else None
-    for source in _sources(evaluation):
-        wanted = [name for name in measured if source.name == "trained" or MEASUREMENTS[name].baselines]
-        yield [metric for name in wanted for metric in MEASUREMENTS[name].measure(source)]
-    if layers is not None:
-        yield scan(evaluation, measured, *layers)
-    if evaluation.options.snapshots:
-        over_training = measure_snapshots(evaluation, measured)
-        yield over_training
-        if others:
-            yield correlate_runs(evaluation, over_training, others, measured)
-
-
-def _show_own_images(run: RunFolder, evaluation: Evaluation) -> None:
-    """For the report of a run that was trained before runs kept a few of their images."""
-    config = run.read_config() if (run.path / "config.json").exists() else {}
-    if config.get("data", {}).get("fingerprint") == evaluation.train.fingerprint:
-        show_data(run, evaluation.train, evaluation.encoder.image_size)
-
-
-def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
-    source = str(options.run)
-    latent = str(options.latent) if options.latent else None
-    encoder = load(source, device=str(choose_device(options.device)), latent=latent)
-    if encoder.checkpoint is not None:
-        say(f"the run has not ended: evaluating {encoder.name}")
-    channels = encoder.converted_channels
-    run = Path(source) if (Path(source) / "checkpoints").is_dir() else None
-    known = options if options.train else _with_data_of(Path(source), options)
-    data, classes = str(known.train), str(known.classes) if known.classes else None
-    how: dict[str, Any] = {
-        "channels": channels,
-        "tiles": known.tiles,
-        "reduction": encoder.reduction,
-        "classes": classes,
-    }
-    open_train = partial(_open, data, known.labels, encoder, **how)
-    train = open_train()
-    test = None
-    if options.test:
-        test = _open(str(options.test), options.test_labels, encoder, **how, require_labels=False)
-    _attach_masks(train, options.masks, options)
-    _attach_masks(test, options.test_masks, options)
-    if test is not None:
-        align_classes(train, test)
-        if warning := overlap_warning(train, test):
-            say(warning)
-    cache = (run or default_cache_dir()) / "features" if options.cache else None
-    sets = describe_sets(train, test, (data, str(options.test)))
-    named = describe_labels(train, test)
-    originals = partial(open_train, reduction=None)
-    return Evaluation(encoder, train, test, options, run, cache, say, sets, named, originals)
-
-
-def _with_data_of(run: Path, options: EvaluateOptions) -> EvaluateOptions:
-    """With the images that a run was trained on, their labels, classes and tiles, where nothing else is given."""
-    try:
-        data = RunFolder(run).read_config()["data"]
-        known = {name: data.get(name) for name in ("labels", "classes", "tiles")}
-        return filled(replace(options, train=str(data["path"])), known)
-    except Exception:
-        raise RunError(f"{run} does not say which images it was trained on; give --train") from None
-
-
-def _open(data: str, labels: AnyPath | None, encoder: Encoder, **how: Any) -> Images:
-    images = read_images(data, str(labels) if labels else None, **how)
-    check_channels(encoder, images)
-    return images
-
-
-def _attach_masks(images: Images | None, masks: AnyPath | None, options: EvaluateOptions) -> None:
-    if images is not None and masks is not None:
-        meaning = str(options.mask_classes) if options.mask_classes else None
-        attach_masks(images, str(masks), meaning, options.mask_ignore)
-
-
-def _allowed(evaluation: Evaluation) -> tuple[str, ...]:
-    """The metrics that the data allows; says which need labels."""
-    names = evaluation.options.metrics
-    dropped = [name for name in names if MEASUREMENTS[name].needs_labels and not evaluation.labelled]
-    if dropped:
-        which, give = ("--train", "--labels") if evaluation.train.labels is None else ("--test", "--test-labels")
-        evaluation.say(
-            f"{which} has no labels, which {' and '.join(dropped)} need: measuring the others (or give {give} FILE.csv)"
-        )
-    return tuple(name for name in names if name not in dropped)
-
-
-def _check(evaluation: Evaluation, measured: Sequence[str]) -> None:
-    """Everything that can be refused is refused here, before any feature is computed."""
-    check_layers(evaluation)
-    grid.check_noise(evaluation)
-    if evaluation.options.snapshots:
-        check_snapshots(evaluation)
-    if any(MEASUREMENTS[name].needs_labels for name in measured):
-        check_labels(
-            _usable_labels(evaluation.train), _usable_labels(evaluation.test_or_train), evaluation.train.class_names
-        )
-        if evaluation.test is None:
-            fold_count(_usable_labels(evaluation.train))
-    for name in measured:
-        MEASUREMENTS[name].check(evaluation)
-
-
-def _usable_labels(images: Images) -> Tensor:
-    assert images.labels is not None
-    return images.labels[[index for index in range(len(images)) if index not in images.excluded]]
-
-
-def _sources(evaluation: Evaluation) -> Iterator[FeatureSource]:
-    yield FeatureSource(evaluation, "trained", evaluation.encoder)
-    if evaluation.options.baselines:
-        yield FeatureSource(evaluation, "raw pixels", raw_pixels(evaluation.encoder))
-        if evaluation.encoder.untrained is not None:
-            yield FeatureSource(evaluation, "untrained", evaluation.encoder.untrained())
+    return run_evaluation(options, say)

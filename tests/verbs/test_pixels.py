@@ -1,0 +1,95 @@
+"""The size at which images are kept, and tiles, from the options to config.json, the log and the columns of a table.
+
+Run alone: pytest tests/verbs/test_pixels.py
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+import echoless
+from echoless.config import DataConfig, RunConfig, from_dict
+from echoless.config.facts import DataFacts
+from echoless.data.reading import training_reduction
+from echoless.data.resizing import Fit
+from echoless.recipes.table import RECIPES
+from echoless.verbs.pretraining import settled_side
+
+TINY = {"recipe": "shapes", "image_size": (16,), "patch_size": 8, "width": 32, "depth": 2, "batch_size": 4}
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("photos")
+    for number in range(6):
+        coarse = np.random.default_rng(number).integers(0, 256, (6, 8, 3), dtype=np.uint8)
+        Image.fromarray(coarse).resize((200, 150), Image.Resampling.BICUBIC).save(folder / f"{number}.jpg")
+    return folder
+
+
+def recorded(run: Path) -> DataConfig:
+    return from_dict(RunConfig, json.loads((run / "config.json").read_text())).data
+
+
+def test_a_run_records_at_what_size_it_kept_its_images(photos, tmp_path):
+    """By default three times the input for this recipe; what is given counts, and --resume keeps it."""
+    echoless.pretrain(photos, out=tmp_path / "a", max_steps=2, **TINY)
+    data = recorded(tmp_path / "a")
+    assert (data.interpolation, data.cache_side, data.tiles) == ("bicubic", 48, None)
+    log = (tmp_path / "a" / "log.txt").read_text()
+    assert "6 images of about 150 x 200, kept at about 48 x 64, 3 channel(s), 8 bit; random crops of 20 to 100 %" in log
+    echoless.pretrain(photos, out=tmp_path / "b", max_steps=2, cache_side="original", checkpoint_every=1, **TINY)
+    assert recorded(tmp_path / "b").cache_side == "original"
+    assert "6 images of about 150 x 200, 3 channel(s)" in (tmp_path / "b" / "log.txt").read_text()
+    echoless.pretrain(photos, out=tmp_path / "b", max_steps=3, resume=True)
+    assert recorded(tmp_path / "b").cache_side == "original"
+
+
+def test_a_resumed_run_of_tiles_is_the_uninterrupted_one(photos, tmp_path):
+    """The order of tiles, their crops and the record of them; evaluate finds the same tiles without being told."""
+    tiny = TINY | {"image_size": (32,)}
+    echoless.pretrain(photos, out=tmp_path / "once", max_steps=4, tiles=64, **tiny)
+    echoless.pretrain(photos, out=tmp_path / "twice", max_steps=4, tiles=64, checkpoint_every=2, **tiny)
+    for folder in ("checkpoints/step-00000004", "encoder"):
+        shutil.rmtree(tmp_path / "twice" / folder)
+    echoless.pretrain(photos, out=tmp_path / "twice", resume=True)
+    weights = [(tmp_path / run / "encoder" / "model.safetensors").read_bytes() for run in ("once", "twice")]
+    assert weights[0] == weights[1] and recorded(tmp_path / "twice").tiles == 64
+    assert "72 tiles of 64 x 64 from 6 images of about 150 x 200" in (tmp_path / "once" / "log.txt").read_text()
+    metrics = echoless.evaluate(tmp_path / "once", metrics=("rank",), baselines=False, device="cpu")
+    assert {metric.n for metric in metrics} == {72}
+
+
+def test_tiles_are_embedded_with_their_corners(photos, tmp_path):
+    echoless.pretrain(photos, out=tmp_path / "run", max_steps=1, **TINY)
+    assert echoless.embed(tmp_path / "run", photos, out=tmp_path / "f.parquet", tiles=100, device="cpu") == 24
+    table = pq.read_table(tmp_path / "f.parquet")
+    assert table.column_names == ["path", "x", "y", "feature"]
+    first = [(row["path"], row["x"], row["y"]) for row in table.slice(0, 4).to_pylist()]
+    assert first == [("0.jpg", 0, 0), ("0.jpg", 100, 0), ("0.jpg", 0, 50), ("0.jpg", 100, 50)]
+    echoless.embed(tmp_path / "run", photos, out=tmp_path / "f.npy", tiles=100, device="cpu")
+    assert (tmp_path / "f.paths.txt").read_text().splitlines()[1] == "0.jpg,100,0"
+
+
+def test_each_recipe_states_what_it_keeps():
+    """Original files where the papers crop from them; the input size where there is no crop; else three times it."""
+    facts = DataFacts(3, 375, 500, 1000, classes=10)
+    kept = {name: settled_side(recipe(facts)).cache_side for name, recipe in RECIPES.items()}
+    for name in ("mae-base", "mae-large", "infonce-small", "dino-small", "vit-supervised", "resnet-supervised"):
+        assert kept[name] == "original", name
+    assert kept["auto"] == 3 * 128 and kept["sit-tiny"] == max(RECIPES["sit-tiny"](facts).model.image_size)
+    assert all(side is not None for side in kept.values())
+
+
+def test_how_files_are_reduced():
+    assert training_reduction(DataConfig(), (224, 224)) == Fit("short", (256, 256), "bilinear"), "earlier versions"
+    assert training_reduction(DataConfig(cache_side="original"), (224, 224)) is None
+    assert training_reduction(DataConfig(cache_side=384), (128, 128)) == Fit("cover", (384, 384))
+    assert training_reduction(DataConfig(cache_side=256, crop_scale=None), (256, 256)) == Fit("adm", (256, 256))
