@@ -18,6 +18,7 @@ from echoless.sweeps.papers.scale import Scale
 
 EXTRACTOR = f"{BESIDE}extractor"
 PROBES = ("linear", "knn", "rank")
+PROBE_NOTE = "probe: at the layer and noise level chosen by cross-validation on the training set"
 FID, IS = Quantity(metric="frechet"), Quantity(metric="inception-score")
 SAMPLES = (FID, Quantity(metric="precision"), Quantity(metric="recall"))
 
@@ -138,7 +139,7 @@ def diffusion(inputs: Inputs, scale: Scale) -> Experiment:
         ),
         published=PUBLISHED,
         readings=(final_loss,),
-        notes=(*notes_on_samples(inputs, size), "heat maps of the probe: OUT/NAME/figures/grid.png"),
+        notes=(*notes_on_samples(inputs, size), PROBE_NOTE, "heat maps of the probe: OUT/NAME/figures/grid.png"),
     )
 
 
@@ -151,7 +152,6 @@ def notes_on_samples(inputs: Inputs, size: DiffusionScale) -> tuple[str, ...]:
         "loss: mean over the last tenth of training; comparable between networks of one kind only",
         f"Frechet distance, precision, recall: {size.samples} samples against {against.get(given, given)}, in the "
         f"features of {inputs.extractor or 'a network of this sweep'}{trained}; comparable for equal extractors only",
-        "probe: at the layer and noise level chosen by cross-validation on the training set",
         "samples: OUT/NAME/samples/grid.png",
     )
 

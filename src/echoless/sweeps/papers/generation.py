@@ -11,7 +11,17 @@ from dataclasses import replace
 from echoless.errors import ConfigError
 from echoless.sweeps.commands import Inputs
 from echoless.sweeps.experiment import Experiment, Published, Quantity
-from echoless.sweeps.papers.diffusion import FID, IS, SAMPLES, notes_on_samples, size_for, trial, with_test
+from echoless.sweeps.papers.diffusion import (
+    FID,
+    IS,
+    PROBE_NOTE,
+    PROBES,
+    SAMPLES,
+    notes_on_samples,
+    size_for,
+    trial,
+    with_test,
+)
 from echoless.sweeps.papers.readings import LOSS, final_loss
 from echoless.sweeps.papers.scale import Build, Scale
 
@@ -53,7 +63,7 @@ def table4(inputs: Inputs, scale: Scale) -> Experiment:
             seed,
             shown={"task": _CONDITIONAL if conditional else _UNCONDITIONAL},
             conditional=conditional,
-            probes=() if conditional else ("linear", "knn", "rank"),
+            probes=() if conditional else PROBES,
         )
         for seed in range(inputs.seeds)
         for conditional in ((False,) if published_alone else (False, True))
@@ -69,6 +79,7 @@ def table4(inputs: Inputs, scale: Scale) -> Experiment:
         readings=(final_loss,),
         notes=(
             *notes_on_samples(inputs, size),
+            PROBE_NOTE,
             "The paper's rows: CIFAR-100 on pixels with U-ViT-small, unconditional; ImageNet-100 on latents (--latent) "
             "with U-ViT-Mid, without and with classes. It probes models without classes only.",
             "Its FIDs (Inception, 50,000 samples) for alpha_min 1, 0.8, 0.7, 0.6: CIFAR-100 14.34, 11.65, 8.99, 11.71; "
