@@ -63,8 +63,9 @@ def test_samples_inside_a_run_are_named_by_their_place_in_it(run, samples, tmp_p
     inside = tmp_path / "run"
     shutil.copytree(run, inside)
     shutil.copytree(samples, inside / "samples")
-    found, _ = evaluate(inside, metrics=("frechet",), samples=str(inside / "samples"), **QUIET)
-    assert found.protocol["samples"] == "RUN/samples"
+    detour = f"{inside}/../{inside.name}"
+    found, _ = evaluate(inside, metrics=("frechet",), samples=str(inside / "samples"), extractor=detour, **QUIET)
+    assert (found.protocol["samples"], found.protocol["extractor"]) == ("RUN/samples", str(inside))
 
 
 def test_an_npz_file_of_samples_gives_the_same_number(run, samples):

@@ -6,6 +6,7 @@ is the extractor itself: two sets of images are compared with no run at all.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -139,7 +140,8 @@ class SampleComparison:
         options = self.evaluation.options
         return {
             "features": "trained",
-            "extractor": options.extractor or self.extractor.name,
+            # Without the detour over the run that a sweep makes: numbers of its runs must be comparable.
+            "extractor": os.path.normpath(options.extractor) if options.extractor else self.extractor.name,
             "extractor_fingerprint": self.extractor.fingerprint[:16],
             "layer": self.view.layer,
             "samples": self._samples,
@@ -241,7 +243,7 @@ def _drawn(place: Path) -> dict[str, Any]:
     """How `sample` drew them, where it did."""
     said = (place if place.is_dir() else place.parent) / "samples.json"
     known = read_json_object(said) if said.is_file() else {}
-    return {name: known[name] for name in ("sampler", "clip", "step") if name in known}
+    return {name: known[name] for name in ("sampler", "steps", "guidance", "clip", "step") if name in known}
 
 
 def _place(evaluation: Evaluation) -> Path:
