@@ -182,13 +182,13 @@ def compare_embedding(_: Features, rounds: int) -> dict[str, Any]:
 
 
 def drawn_jpegs(folder: Path, count: int) -> list[Path]:
-    """Drawn shapes, enlarged to 224 x 224: neither side has to resize them."""
+    """Drawn shapes, enlarged to 256 x 256: both sides cut 224 x 224 from the centre, and neither has to resize."""
     folder.mkdir()
     drawn, files = open_images(f"shapes:{count}", cache="off"), []
     for index in range(count):
         files.append(folder / f"{index:06d}.jpg")
         pixels = drawn.get([index]).pixels[0].transpose(1, 2, 0)
-        Image.fromarray(pixels).resize((224, 224), Image.Resampling.BICUBIC).save(files[-1], quality=90)
+        Image.fromarray(pixels).resize((256, 256), Image.Resampling.BICUBIC).save(files[-1], quality=90)
     return files
 
 

@@ -27,6 +27,10 @@ class RunError(EcholessError):
     """A run folder or checkpoint cannot be used or written."""
 
 
+class Busy(RunError):
+    """Another process holds the folder."""
+
+
 class AlphaMismatch(RunError):
     """Weights trained under one set of shortcuts were about to be used under another."""
 

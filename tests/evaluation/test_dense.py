@@ -17,6 +17,7 @@ from echoless.errors import ConfigError, DataError
 from echoless.evaluation.dense import raw_patches, segprobe, tokencut
 from echoless.evaluation.encoder import raw_pixels
 from echoless.evaluation.frozen import load
+from echoless.runs.open import load_body
 from echoless.verbs.evaluate import evaluate
 
 
@@ -65,6 +66,25 @@ def test_every_dense_number_has_its_protocol_interval_and_baselines(run):
     for metric in metrics:
         assert metric.n == 40 and metric.interval[0] <= metric.value <= metric.interval[1], metric
         assert {"layer", "seed"} <= metric.protocol.keys()
+
+
+def test_tokencut_compares_the_keys_of_the_last_attention_or_the_blocks_outputs(run):
+    """The keys are computed here from the weights: the second third of qkv on the normalised input of the block."""
+    wanted = {"train": "shapes:40", "images": 20, "metrics": ("tokencut",), "baselines": False}
+    by = {how: evaluate(run, **wanted, tokencut=how)[0].protocol for how in ("keys", "outputs")}
+    assert by["keys"]["tokens"] == "keys" and by["keys"]["layer"].endswith("/key")
+    assert by["outputs"]["tokens"] == "outputs" and by["outputs"]["layer"].endswith("/+mlp")
+    assert by["keys"]["component"] == by["outputs"]["component"] == "seed"
+    encoder, model = load(run), load_body(run).model
+    batch = torch.rand(2, encoder.channels, *encoder.image_size, generator=torch.Generator().manual_seed(0))
+    last = len(model.blocks) - 1
+    layers = [f"block{last:02d}/key", f"block{last - 1:02d}/+mlp"]
+    tokens = encoder.tokens(batch, layers)
+    block = model.blocks[last]
+    with torch.no_grad():
+        keys = block.attn.qkv(block.norm1(tokens[layers[1]])).chunk(3, dim=-1)[1]
+    torch.testing.assert_close(tokens[layers[0]], keys, rtol=1e-5, atol=1e-6)
+    assert not [name for name in encoder.features(batch) if name.endswith("/key")], "only where it is asked for"
 
 
 def test_raw_patches_are_the_pixels_of_each_patch(run, images):

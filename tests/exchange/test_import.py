@@ -231,7 +231,9 @@ def authors_state() -> dict[str, Tensor]:
     return state
 
 
-def authors_predictions(state: dict[str, Tensor], batch: Tensor, noise: Tensor, alpha_min: float) -> Tensor:
+def authors_predictions(
+    state: dict[str, Tensor], batch: Tensor, noise: Tensor, alpha_min: float, decoder_depth: int = 3
+) -> Tensor:
     """The hidden patches, in the order of the noise."""
 
     def linear(x: Tensor, name: str) -> Tensor:
@@ -261,7 +263,7 @@ def authors_predictions(state: dict[str, Tensor], batch: Tensor, noise: Tensor, 
             taps.append(x)
     y = torch.cat([state["decoder_cls_token"], state["decoder_pos_embed"][:, 1:]], dim=1).expand(len(batch), -1, -1)
     y = linear(y, "decoder_embed")
-    for i in range(3):
+    for i in range(decoder_depth):
         if taps:
             y = y + authors_skip(state, f"skip.{i}", linear, taps.pop(), y, keep)
         y = block(y, f"decoder_blocks.{i}", 2)
@@ -295,16 +297,19 @@ def test_a_checkpoint_of_the_authors_predicts_what_its_description_says(tmp_path
     torch.testing.assert_close(plain(images(), masking), expected, rtol=1e-3, atol=1e-4)
 
 
-def test_an_authors_decoder_that_ours_cannot_be_is_dropped_and_said_so(tmp_path):
-    """Like their large model: more skips than decoder blocks."""
-    state = authors_state()
-    state = {
-        name: tensor for name, tensor in state.items() if not name.startswith(("decoder_blocks.1", "decoder_blocks.2"))
-    }
+@torch.no_grad()
+def test_an_authors_decoder_with_fewer_blocks_than_skips_reads_the_deepest(tmp_path):
+    """Like their large model: skips that no decoder block reads are dropped, and the predictions are the same."""
+    unused = ("decoder_blocks.1", "decoder_blocks.2")
+    state = {name: tensor for name, tensor in authors_state().items() if not name.startswith(unused)}
     torch.save({"model": state}, tmp_path / "large.pth")
     report = import_checkpoint(tmp_path / "large.pth", tmp_path / "out", heads=3, decoder_heads=2, alpha_min=0.7)
-    assert not report.has_decoder and "the decoder" in report.dropped[0]
-    assert open_encoder(tmp_path / "out").config.depth == DEPTH
+    assert report.has_decoder and report.dropped == (f"{DEPTH // 2 - 1} skips that no decoder block reads",)
+    model = model_of(tmp_path / "out")
+    assert model.decoder.taps == (DEPTH - 1,)
+    noise = torch.rand(3, SIDE**2, generator=torch.Generator().manual_seed(1))
+    expected = authors_predictions(state, images(), noise, 0.7, decoder_depth=1)
+    torch.testing.assert_close(model(images(), masking_from_noise(noise, 0.75)), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_decoder_with_positions_of_its_own_is_dropped_and_said_so(tmp_path):

@@ -93,6 +93,12 @@ def test_taps_are_every_second_block_and_never_more_than_the_decoder_reads(depth
     assert tap_blocks(depth, decoder_depth) == taps
 
 
+@pytest.mark.parametrize(("depth", "last"), [(12, 1), (18, 3), (24, 9)])
+def test_taps_of_the_authors_are_the_deepest_of_every_second_block(depth, last):
+    """Their code for an 8-block decoder: (11, ..., 1), (17, 15, ..., 3) and (23, 21, ..., 9)."""
+    assert tap_blocks(depth, 8, "authors") == tuple(range(depth - 1, last - 1, -2))
+
+
 @pytest.mark.parametrize("decoder", ["long_skips", "plain"])
 def test_fading_adds_no_parameter(decoder):
     counts = {a: count_parameters(small_mae(12, 4, alpha_min=a, decoder=decoder)) for a in (1.0, 0.6)}

@@ -12,6 +12,7 @@ import torch
 from echoless.config import DINOConfig, DistillationConfig, ShortcutConfig, ViTConfig
 from echoless.models import DINO
 from echoless.objectives import DINOObjective, distillation_loss, teacher_targets
+from echoless.objectives.drop_path import drop_path_factors
 
 
 def small(variant: str = "faded", prototypes: int = 12, patch: int = 2) -> DINO:
@@ -69,6 +70,23 @@ def test_the_objective_shows_the_teacher_the_large_views_and_the_student_all():
         targets = [((score - model.centre) / 0.04).softmax(dim=-1) for score in model.teacher(large)]
         scores = [model.student([view])[0] for view in (*large, *local)]
     assert loss.item() == pytest.approx(distillation_loss(targets, scores, 0.1).item(), rel=1e-5)
+
+
+def test_the_student_alone_drops_paths_each_view_its_own():
+    """The loss with drop path is that of the student's scores with the drawn factors; the teacher has none."""
+    model, (first, draws) = small(), batch()
+    branches = 2 * len(model.student.encoder.blocks)
+    objective = DINOObjective(DistillationConfig(drop_path=0.5, local_views=2), steps=100, branches=branches)
+    draws |= objective.draw(4, 0, 50)
+    assert draws["keep"].shape == (4, 4, branches)
+    loss = objective.loss(model, first, None, draws)
+    views = [first, *(draws[f"view0{number}"] for number in (1, 2, 3))]
+    with torch.no_grad():
+        targets = [((score - model.centre) / 0.04).softmax(dim=-1) for score in model.teacher(views[:2])]
+        factors = [drop_path_factors(draws["keep"][:, number], 0.5) for number in range(4)]
+        scores = [model.student([view], [factor])[0] for view, factor in zip(views, factors)]
+    assert loss.item() == pytest.approx(distillation_loss(targets, scores, 0.1).item(), rel=1e-5)
+    assert any((factor == 0).any() for factor in factors)
 
 
 def test_the_centre_is_the_moving_mean_however_the_batch_is_cut():

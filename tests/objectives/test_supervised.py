@@ -12,6 +12,7 @@ from echoless.config import ShortcutConfig, ViTConfig
 from echoless.config.supervised import ClassifierConfig, SupervisedConfig
 from echoless.errors import ConfigError
 from echoless.models.classifier import Classifier
+from echoless.objectives.drop_path import drop_path_factors
 from echoless.objectives.supervised import SupervisedObjective, erase, mix
 from echoless.shortcuts import effective_alpha
 
@@ -88,9 +89,26 @@ def test_what_is_erased_becomes_noise_for_each_pixel_and_depends_on_the_sample_a
     assert torch.equal(erase(images[part], uniform[part], seeds[part], 1.0), erased[part]), "however a batch is cut"
 
 
+def test_noise_is_erased_in_before_images_are_mixed():
+    """As in timm: the loss is that of the erased images, mixed; the other order leaves the noise of one whole."""
+    objective = SupervisedObjective(replace(PLAIN, erase=1.0, mixup=0.8), 4, 6)
+    images, labels = torch.full((4, 3, 16, 16), 9.0), torch.arange(4)
+    draws, seen = objective.draw(4, 0, 0), []
+
+    def model(images, drop_path):
+        seen.append(images)
+        return torch.zeros(4, 4)
+
+    objective.loss(model, images, labels, draws)
+    erased = erase(images, draws["uniform"], draws["noise_seed"], 1.0)
+    weight = float(draws["mix"][0, 0])
+    assert 0 < weight < 1 and not draws["mix"][0, 1]
+    torch.testing.assert_close(seen[0], weight * erased + (1 - weight) * erased.flip(0))
+
+
 def test_drop_path_drops_whole_branches_and_keeps_the_mean():
     objective = SupervisedObjective(replace(PLAIN, drop_path=0.4), 4, 6)
-    keep = objective._drop_path(objective.draw(50_000, 0, 0)["keep"])
+    keep = drop_path_factors(objective.draw(50_000, 0, 0)["keep"], 0.4)
     torch.testing.assert_close(keep.mean(dim=0), torch.ones(6), rtol=0, atol=0.02)
     dropped = (keep == 0).float().mean(dim=0)
     torch.testing.assert_close(dropped, torch.tensor([0, 0, 0.2, 0.2, 0.4, 0.4]), rtol=0, atol=0.01)

@@ -34,7 +34,7 @@ def pause_in(phase: str, marker: Path) -> None:
         "data": (Loader, "batch"),
         "forward": (step_module.LossModule, "forward"),
         "backward": (step_module.nn.utils, "clip_grad_norm_"),
-        "update": (step_module, "set_learning_rate"),
+        "update": (step_module, "set_rates"),
         "save": (checkpoint_module, "write_tensors"),
         "health": (health_module, "rank_paper"),
         "start": (loop_module, "_probe"),

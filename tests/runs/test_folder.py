@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 import torch
 
-from echoless.errors import RunError
+from echoless.errors import Busy, RunError
 from echoless.runs import RunFolder, load_weights, open_run
+from echoless.runtime import StopRequest
+from echoless.training.launch import _open_when_free
 
 SHORTCUTS = {"variant": "faded", "alphas": [1.0, 0.6]}
 
@@ -27,6 +30,19 @@ def a_run(path: Path) -> None:
             run.save_snapshot(step, {"w": torch.ones(2)}, {}, SHORTCUTS)
         run.save_encoder({"w": torch.ones(2)}, {}, SHORTCUTS)
         run.add_results([{"metric": "knn", "value": 0.4, "n": 10, "protocol": {"k": 5}}])
+
+
+def test_a_folder_in_use_is_refused_or_waited_for(tmp_path):
+    """`--wait`: opened as soon as the other process lets go of it; a signal ends the wait."""
+    other = open_run(tmp_path / "run")
+    with pytest.raises(Busy, match="is being trained by another process"):
+        _open_when_free(tmp_path / "run", True, False, None)
+    stopped = StopRequest()
+    stopped.requested = "SIGTERM"
+    with pytest.raises(Busy):
+        _open_when_free(tmp_path / "run", True, False, stopped)
+    threading.Timer(0.2, other.close).start()
+    _open_when_free(tmp_path / "run", True, False, StopRequest()).close()
 
 
 def test_a_run_folder_is_complete_and_reads_back(tmp_path):

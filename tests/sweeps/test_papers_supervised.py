@@ -10,6 +10,7 @@ from echoless.config.facts import DataFacts
 from echoless.config.options import PretrainOptions, SweepOptions
 from echoless.errors import ConfigError
 from echoless.recipes.resolve import resolve
+from echoless.sweeps.commands import option_of
 from echoless.sweeps.run import plan
 
 FACTS = DataFacts(3, 32, 32, 1000, classes=10)
@@ -44,7 +45,9 @@ def test_fig7_is_resnets_of_8_to_16_blocks_by_alpha_min():
     assert {(body.blocks, body.shortcuts.alpha_min) for body in bodies} == {
         (blocks, alpha_min) for blocks in (8, 12, 16) for alpha_min in (1.0, 0.7, 0.5)
     }
-    assert all("--snapshots" in trial.commands[1] for trial in experiment.trials)
+    for scale in ("tiny", "cpu", "paper"):
+        for trial in laid_out("fig7", scale).trials:  # 7b is over training, at every scale
+            assert "--snapshots" in trial.commands[1] and int(option_of(trial.commands[0], "snapshots")[0]) >= 4
 
 
 @pytest.mark.parametrize("name", ["skipless", "fig7"])

@@ -87,7 +87,7 @@ def test_two_jobs_run_side_by_side_and_a_stop_begins_no_third(tmp_path, monkeypa
     """Each trial waits until another runs; the second pair asks for a stop."""
     both = threading.Barrier(2)
 
-    def meet(trial, out, stop, tick, threads):
+    def meet(trial, out, stop, tick, threads, starting):
         both.wait(timeout=60)
         if trial.name in "cd":
             stop.requested = "SIGTERM"
@@ -103,7 +103,7 @@ def test_two_jobs_run_side_by_side_and_a_stop_begins_no_third(tmp_path, monkeypa
 def test_a_folder_that_trials_share_is_filled_by_one_of_them_at_a_time(tmp_path, monkeypatch):
     inside: list[Path] = []
 
-    def fill(words, log, stop, tick, threads):
+    def fill(words, log, stop, tick, threads, starting):
         inside.append(log)
         assert len(inside) == 1
         time.sleep(0.05)
@@ -120,7 +120,7 @@ def test_a_folder_that_trials_share_is_filled_by_one_of_them_at_a_time(tmp_path,
 def test_an_error_in_one_job_ends_the_others(tmp_path, monkeypatch):
     stop = StopRequest()
 
-    def work(trial, out, stop, tick, threads):
+    def work(trial, out, stop, tick, threads, starting):
         if trial.name == "a":
             raise UntrustedFile("a.json is not a ledger")
         wait_for(lambda: stop.requested)
@@ -145,7 +145,7 @@ def test_a_finished_command_is_not_run_again_and_a_changed_one_is(tmp_path):
 def test_a_run_that_is_not_finite_is_an_answer_where_the_question_is_stability(tmp_path, monkeypatch):
     (tmp_path / "logs").mkdir()
     monkeypatch.setattr(
-        "echoless.sweeps.trials.run_command", lambda words, log, stop, tick, threads: log.write_text("x\nwhy") and 3
+        "echoless.sweeps.trials.run_command", lambda words, log, stop, tick, **_: log.write_text("x\nwhy") and 3
     )
     for may_diverge, state in ((True, "done"), (False, "failed")):
         (trial,) = experiment(("pretrain",), ("evaluate",), names=(f"t{state}",), may_diverge=may_diverge).trials
@@ -313,6 +313,7 @@ def test_what_was_measured_on_another_run_does_not_count(tmp_path):
     (trial,) = experiment(("pretrain", "--seed", "0"), ("evaluate",), names=("a",)).trials
     for words in trial.commands:
         Ledger(tmp_path, trial).finish(words, 1.0)
-    assert len(Ledger(tmp_path, trial).finished) == 2
+    finished(tmp_path, "a")
+    assert len(Ledger(tmp_path, trial).finished) == 2 and is_done(tmp_path, trial)
     (other,) = experiment(("pretrain", "--seed", "1"), ("evaluate",), names=("a",)).trials
-    assert Ledger(tmp_path, other).finished == []
+    assert Ledger(tmp_path, other).finished == [] and not is_done(tmp_path, other)

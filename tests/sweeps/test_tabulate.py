@@ -14,7 +14,7 @@ from echoless.errors import DataError
 from echoless.measures import mean_interval
 from echoless.storage import write_json
 from echoless.sweeps.experiment import Experiment, Published, Quantity, Trial
-from echoless.sweeps.tabulate import collect, rows, summary, table, write_csv
+from echoless.sweeps.tabulate import SettingRow, _paired, collect, rows, summary, table, write_csv
 
 KNN = Quantity(metric="knn")
 RANK = Quantity(metric="rank_paper")
@@ -30,6 +30,39 @@ def trials(alphas=(1.0, 0.6), seeds=3):
 
 def metric(name, value, **protocol):
     return Metric(metric=name, value=value, n=100, protocol={"features": "trained", **protocol})
+
+
+def test_the_correlation_over_runs_is_scipys_at_every_step(tmp_path):
+    """Two steps; six runs each, of two seeds. The table and the CSV have it."""
+    plan = Experiment(
+        name="e",
+        title="T",
+        trials=trials((1.0, 0.8, 0.6), seeds=2),
+        quantities=(KNN, RANK),
+        by=("step",),
+        correlate=("rank_paper", "knn"),
+    )
+    generator = np.random.default_rng(0)
+    values = {(t.name, step): generator.random(2) for t in plan.trials for step in (10, 20)}
+    found = {
+        t.name: [metric(n, values[t.name, s][i], step=s) for s in (10, 20) for i, n in enumerate(("rank_paper", "knn"))]
+        for t in plan.trials
+    }
+    text = table(plan, found)
+    assert "Pearson's correlation of" in text
+    write_csv(tmp_path / "sweep.csv", plan, found)
+    with (tmp_path / "sweep.csv").open(newline="") as file:
+        rows_of = [row for row in csv.DictReader(file) if row["metric"] == "pearson"]
+    assert [json.loads(row["protocol"])["step"] for row in rows_of] == [10, 20]
+    for row, step in zip(rows_of, (10, 20)):
+        points = np.array([values[t.name, step] for t in plan.trials])
+        expected = stats.pearsonr(points[:, 0], points[:, 1])
+        interval = expected.confidence_interval(0.95)
+        assert float(row["value"]) == pytest.approx(expected.statistic) and int(row["n"]) == 6
+        assert (float(row["low"]), float(row["high"])) == pytest.approx((interval.low, interval.high))
+        assert f"{expected.statistic:+.2f}" in text
+    two = {name: metrics for name, metrics in found.items() if name in ("a1.0-s0", "a0.8-s0")}
+    assert "Pearson" not in table(plan, two), "two points always lie on a line"
 
 
 @pytest.mark.parametrize("values", [[0.1, 0.2], [0.41, 0.42, 0.40], list(np.linspace(0, 1, 20) ** 2)])
@@ -166,3 +199,9 @@ def test_numbers_of_a_step_or_of_a_scan_stay_out_of_a_table_that_does_not_ask_fo
     found = [metric("knn", 0.5), metric("knn", 0.9, step=10), metric("knn", 0.8, scan="layers")]
     (row,) = rows(plan, {plan.trials[0].name: found})
     assert list(row.values.values()) == [{0: 0.5}]
+
+
+def test_a_seed_that_only_one_of_two_rows_has_is_in_no_difference():
+    ours = SettingRow({}, {"knn": {0: 0.5, 1: 0.7, 2: 0.9}}, {})
+    theirs = SettingRow({}, {"knn": {2: 0.4, 1: 0.3, 3: 0.0}}, {})
+    assert _paired(ours, theirs, "knn") == pytest.approx([0.7 - 0.3, 0.9 - 0.4])

@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "reliability"))
 from tiny import tiny_config, tiny_images, tiny_run
 
 import echoless.verbs.pretraining as pretraining
+from echoless.config import RuntimeConfig
 from echoless.config.options import PretrainOptions
 from echoless.data import Batch, Loader
 from echoless.errors import ConfigError, RunError
@@ -33,6 +34,16 @@ from echoless.verbs.pretrain import pretrain
 @pytest.fixture(scope="module")
 def images():
     return tiny_images()
+
+
+def test_snapshots_can_be_counted(images, tmp_path):
+    """Three over a run of ten steps: every third step; both ways to say it are refused together."""
+    tiny_run(tmp_path / "run", images, tiny_config(images, steps=10), snapshots=3)
+    assert [folder.name for folder in RunFolder(tmp_path / "run").snapshot_folders()] == [
+        f"step-{step:08d}" for step in (3, 6, 9)
+    ]
+    with pytest.raises(ConfigError, match="snapshots is 3; allowed: either snapshots or snapshot_every, not both"):
+        RuntimeConfig(snapshots=3, snapshot_every=2)
 
 
 def test_snapshots_are_encoders_at_their_step_and_are_never_pruned(images, tmp_path):

@@ -23,6 +23,7 @@ from echoless.objectives import MaskedObjective
 from echoless.randomness import generator_for
 from echoless.runtime import Team
 from echoless.training import learning_rate, make_optimizer, make_trainee, take_step
+from echoless.training.optim import clip_gradients, set_rates, weight_decay
 
 ALONE = Team(0, 1, torch.device("cpu"))
 
@@ -50,6 +51,59 @@ def batches(images, config, count: int):
         workers=0,
     )
     return [loader.batch(step) for step in range(count)]
+
+
+def test_the_cosine_ends_at_the_smallest_rate():
+    """He et al. 2022 fine-tune from 2e-3 at batch 1024 to 1e-6."""
+    config = OptimConfig(base_lr=5e-4, warmup=0.0, min_lr=1e-6)
+    rate = [learning_rate(step, steps=1000, batch_size=1024, config=config) for step in (0, 500, 1000)]
+    assert rate == pytest.approx([2e-3, (2e-3 + 1e-6) / 2, 1e-6], rel=1e-12)
+    low = replace(config, base_lr=1e-9)
+    assert learning_rate(900, steps=1000, batch_size=256, config=low) == pytest.approx(1e-9), "never above the peak"
+
+
+def test_weight_decay_follows_dinos_cosine_and_is_constant_otherwise():
+    config = OptimConfig(weight_decay=0.04, weight_decay_end=0.4)
+    found = [weight_decay(step, steps=100, config=config) for step in (0, 25, 50, 100)]
+    expected = [0.4 + (0.04 - 0.4) * (1 + math.cos(math.pi * step / 100)) / 2 for step in (0, 25, 50, 100)]
+    assert found == pytest.approx(expected, rel=1e-12) and (found[0], found[-1]) == pytest.approx((0.04, 0.4))
+    assert weight_decay(50, steps=100, config=OptimConfig(weight_decay=0.04)) == 0.04
+
+
+@pytest.mark.parametrize(
+    ("which", "tokens", "biases"), [("matrices", 0.0, 0.0), ("authors", 0.3, 0.0), ("all", 0.3, 0.3)]
+)
+def test_weight_decay_applies_to_the_parameters_that_are_named(which, tokens, biases):
+    """Tokens and learned alphas are decayed by the authors, like matrices; U-ViT decays every parameter."""
+    images = tiny_images(4)
+    config = tiny_config(images, steps=2).model
+    encoder = replace(config.encoder, shortcuts=replace(config.encoder.shortcuts, variant="learnable"))
+    model = MAE(replace(config, encoder=encoder), generator_for(0, "init", 0))
+    optimizer = make_optimizer(model, OptimConfig(weight_decay=0.3, weight_decay_on=which))
+    decay = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
+    named = {name: decay[id(parameter)] for name, parameter in model.named_parameters()}
+    assert len(named) == len(decay)
+    assert {named["encoder.cls_token"], named["decoder.skips.0.mask_token"]} == {tokens}
+    assert named["encoder.blocks.0.attn_shortcut.alpha"] == tokens
+    assert named["encoder.blocks.0.norm1.weight"] == named["encoder.patch_embed.bias"] == biases
+    assert named["encoder.patch_embed.weight"] == 0.3
+
+
+def test_a_changing_weight_decay_reaches_the_groups_that_have_any():
+    model = torch.nn.Linear(2, 2)
+    optimizer = make_optimizer(model, OptimConfig(weight_decay=0.0, weight_decay_end=0.4))
+    set_rates(optimizer, 1.0, 0.2)
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.2, 0.0]
+
+
+def test_gradients_are_clipped_together_or_each_on_its_own():
+    for how, expected in (("global", [0.6, 0.8]), ("parameter", [1.0, 1.0])):
+        model = torch.nn.ParameterList([torch.nn.Parameter(torch.zeros(1)) for _ in range(2)])
+        for parameter, gradient in zip(model, (3.0, 4.0)):
+            parameter.grad = torch.tensor([gradient])
+        norm = clip_gradients(model, OptimConfig(clip=1.0, clip_by=how))
+        assert float(norm) == pytest.approx(5.0)
+        assert [float(p.grad) for p in model] == pytest.approx(expected, rel=1e-4)
 
 
 def test_the_learning_rate_is_a_warm_up_and_half_a_cosine():

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "reliability"))
@@ -15,10 +18,17 @@ from tiny import tiny_config, tiny_images, tiny_run
 
 from echoless.cli.main import main
 from echoless.config import OptimConfig, from_dict
+from echoless.config.options import FinetuneOptions
 from echoless.config.training import RunConfig
-from echoless.errors import DataError
-from echoless.training.optim import layer_groups, set_learning_rate
+from echoless.data import open_images
+from echoless.errors import ConfigError, DataError
+from echoless.models.classifier import Classifier
+from echoless.recipes.finetuning import finetuning
+from echoless.runs.open import load_body
+from echoless.training.optim import layer_groups, set_rates
+from echoless.training.warmstart import warm_start
 from echoless.verbs.finetune import finetune
+from echoless.verbs.finetuning import configure, read_source
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +103,65 @@ def test_rates_fall_by_the_decay_from_layer_to_layer(run):
     import torch
 
     optimizer = torch.optim.AdamW(groups, lr=1.0)
-    set_learning_rate(optimizer, 2.0)
+    set_rates(optimizer, 2.0, 0.05)
     assert {group["lr"] for group in optimizer.param_groups} == {2.0 * 0.5**i for i in range(8)}
+
+
+@pytest.mark.parametrize(
+    ("depth", "epochs", "base_lr", "layer_decay", "drop_path"),
+    [(12, 100, 5e-4, 0.65, 0.1), (24, 50, 1e-3, 0.75, 0.2), (32, 50, 1e-3, 0.75, 0.3)],
+)
+def test_the_settings_are_those_of_he_et_al_by_depth(depth, epochs, base_lr, layer_decay, drop_path):
+    """Table 9 of arXiv:2111.06377 and the commands of its code, for ViT-B, L and H."""
+    config = finetuning(depth, 1_281_167, rand_augment=True)
+    optim, objective = config.optim, config.objective
+    assert (optim.base_lr, optim.layer_decay, objective.drop_path) == (base_lr, layer_decay, drop_path)
+    assert config.batch_size == 1024 and config.steps == math.ceil(epochs * 1_281_167 / 1024)
+    assert optim.warmup * epochs == pytest.approx(5) and optim.min_lr == 1e-6 and optim.betas == (0.9, 0.999)
+    assert (optim.weight_decay, optim.weight_decay_on, optim.clip) == (0.05, "matrices", None)
+    assert (objective.mixup, objective.cutmix, objective.label_smoothing, objective.erase) == (0.8, 1.0, 0.1, 0.25)
+    assert objective.rand_augment == 9.0 and config.model.pooling == "patch_mean"
+
+
+@pytest.fixture(scope="module")
+def normed(tmp_path_factory) -> Path:
+    """A run of the plain autoencoder, whose encoder ends in a norm that training has moved."""
+    images = tiny_images(8)
+    config, out = tiny_config(images, steps=2), tmp_path_factory.mktemp("normed") / "run"
+    encoder = replace(config.model.encoder, final_norm=True)
+    tiny_run(out, images, replace(config, model=replace(config.model, decoder="plain", encoder=encoder)))
+    return out
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("pooling", ["patch_mean", "cls"])
+def test_a_classifier_has_one_norm_and_a_class_token_keeps_the_pretrained_one(normed, pooling, tmp_path):
+    """He et al. 2022: the mean of the patches has a new norm after it, a class token the one of pretraining."""
+    options = FinetuneOptions(normed, train="shapes:16", test="shapes:16", out=tmp_path, pooling=pooling)
+    config = configure(options, read_source(normed), open_images("shapes:16"), None)
+    assert not config.model.encoder.final_norm
+    model = Classifier(config.model)
+    warm_start(model, normed)
+    pretrained = load_body(normed).model
+    moved = not pretrained.norm.weight.equal(torch.ones_like(pretrained.norm.weight))
+    assert moved and model.norm.weight.equal(pretrained.norm.weight) == (pooling == "cls")
+    batch = torch.rand(2, 3, *config.model.image_size, generator=torch.Generator().manual_seed(0))
+    tokens = pretrained.features(batch)
+    expected = tokens["norm"][:, 0] if pooling == "cls" else model.norm(tokens[tokens.last_block][:, 1:].mean(dim=1))
+    torch.testing.assert_close(model(batch), model.head(expected))
+
+
+def test_rand_augment_is_on_where_the_pixels_allow_it_and_refused_elsewhere(run, tmp_path):
+    deep = {"images": np.zeros((16, 32, 32, 3), np.uint16), "labels": np.arange(16) % 2}
+    np.savez(tmp_path / "deep.npz", **deep)
+    for train, given, expected in (("shapes:16", None, 9.0), ("shapes:16", 0.0, None), ("shapes:16", 4.0, 4.0)):
+        options = FinetuneOptions(run, train=train, test=train, out=tmp_path, rand_augment=given)
+        assert configure(options, read_source(run), open_images(train), None).objective.rand_augment == expected
+    images = open_images(tmp_path / "deep.npz")
+    options = FinetuneOptions(run, train="deep", test="deep", out=tmp_path)
+    assert configure(options, read_source(run), images, None).objective.rand_augment is None
+    with pytest.raises(ConfigError, match=r"rand_augment is 9.0; allowed: 0 \(off\) with 16-bit images"):
+        configure(replace(options, rand_augment=9.0), read_source(run), images, None)
 
 
 def test_bad_input_is_refused_in_one_sentence(run, tmp_path, capsys):

@@ -526,7 +526,7 @@ _SWEEPS = (
         "return finished and (trial.may_diverge or ",
         "return finished or (trial.may_diverge or ",
         "a trial is done when all of its commands are",
-        "sweeps/test_sweep.py::test_a_run_that_is_not_finite_is_an_answer_where_the_question_is_stability",
+        "sweeps/test_sweep.py::test_what_was_measured_on_another_run_does_not_count",
     ),
     Named(
         "sweeps/trials.py",
@@ -561,7 +561,7 @@ _SWEEPS = (
         "[value - theirs[seed] for seed, value in ours.items() if seed in theirs]",
         "[value - other for value, other in zip(ours.values(), theirs.values())]",
         "differences are paired by seed",
-        "sweeps/test_tabulate.py::test_differences_are_paired_by_seed_and_agree_with_scipy",
+        "sweeps/test_tabulate.py::test_a_seed_that_only_one_of_two_rows_has_is_in_no_difference",
     ),
 )
 

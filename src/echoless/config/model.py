@@ -13,6 +13,7 @@ Schedule = Literal["linear", "cosine", "constant"]
 Per = Literal["sublayer", "block"]
 Fade = Literal["both", "attention", "mlp"]
 Decoder = Literal["long_skips", "plain"]
+Taps = Literal["spread", "authors"]
 InitScheme = Literal["default", "skipless"]
 # A config file may ask for anything; these keep a small file from asking for hours of building.
 DEEPEST, WIDEST = 4096, 2**17
@@ -112,9 +113,11 @@ class MAEConfig(AroundEncoder[ViTConfig]):
     decoder_width: int = 512
     decoder_depth: int = 8
     decoder_heads: int = 16
+    taps: Taps = "spread"  # encoder blocks that feed the long skips, where the decoder has too few blocks for all
 
     def __post_init__(self) -> None:
         require_one_of("decoder", self.decoder, get_args(Decoder))
+        require_one_of("taps", self.taps, get_args(Taps))
         require_whole("decoder_width", self.decoder_width, 1, WIDEST)
         require_whole("decoder_depth", self.decoder_depth, 1, DEEPEST)
         require_whole("decoder_heads", self.decoder_heads, 1)

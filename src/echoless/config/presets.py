@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from echoless.config.checks import require, require_one_of
-from echoless.config.model import Decoder, Fade, MAEConfig, Per, Schedule, ShortcutConfig, Variant, ViTConfig
+from echoless.config.model import Decoder, Fade, MAEConfig, Per, Schedule, ShortcutConfig, Taps, Variant, ViTConfig
 
 
 class ViTSize(NamedTuple):
@@ -44,6 +44,7 @@ def mae_preset(
     patch_size: int | None = None,
     channels: int = 3,
     decoder: Decoder = "long_skips",
+    taps: Taps = "spread",
     zero_init: bool | None = None,
     norm_eps: float = 1e-6,
     variant: Variant = "faded",
@@ -73,6 +74,7 @@ def mae_preset(
     return MAEConfig(
         encoder=encoder,
         decoder=decoder,
+        taps=taps,
         decoder_width=size.decoder_width,
         decoder_depth=size.decoder_depth,
         decoder_heads=size.decoder_heads,

@@ -85,6 +85,7 @@ class DistillationConfig:
     local_views: int = 8
     local_scale: Scale = (0.05, 0.4)  # share of the area
     local_side: float = 0.43  # of the image's side, rounded to whole patches
+    drop_path: float = 0.0  # of the student: probability of dropping a branch, rising linearly with depth to this
 
     def __post_init__(self) -> None:
         for temperature in (self.student_temperature, *self.teacher_temperature):
@@ -95,6 +96,7 @@ class DistillationConfig:
         low, high = self.local_scale
         require(0 < low <= high <= 1, "local_scale", self.local_scale, "two numbers, 0 < low <= high <= 1")
         require_number("local_side", self.local_side, 0, 1, ends="(]")
+        require_number("drop_path", self.drop_path, 0, 1, ends="[)")
 
     def views(self, encoder: ViTConfig, scale: Scale, flip: float) -> tuple[ViewConfig, ...]:
         """Two large ones, then the small ones."""

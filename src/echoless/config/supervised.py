@@ -41,7 +41,8 @@ class SupervisedConfig:
     label_smoothing: float = 0.1
     mixup: float = 0.8  # parameter of the Beta distribution of the mixing weight
     cutmix: float = 1.0
-    erase: float = 0.25  # probability that a rectangle of an image is replaced by noise per pixel
+    erase: float = 0.25  # probability that a rectangle of an image is replaced by noise per pixel, before mixing
+    rand_augment: float | None = None  # magnitude, 0 to 10, as timm's rand-mM-mstd0.5-inc1; None: none
     drop_path: float = 0.1  # probability of dropping a branch, rising linearly with depth to this
 
     def __post_init__(self) -> None:
@@ -50,3 +51,5 @@ class SupervisedConfig:
         require_number("cutmix", self.cutmix, 0, 100)
         require_number("erase", self.erase, 0, 1)
         require_number("drop_path", self.drop_path, 0, 1, ends="[)")
+        if self.rand_augment is not None:
+            require_number("rand_augment", self.rand_augment, 0, 10)

@@ -26,6 +26,8 @@ OBJECTIVE_CONFIGS: dict[str, type[Any]] = {config.kind: config for config in get
 Precision = Literal["fp32", "bf16"]
 Optimizer = Literal["adamw", "soap", "muon"]
 Decay = Literal["cosine", "constant", "wsd"]
+WeightDecayOn = Literal["matrices", "authors", "all"]
+ClipBy = Literal["global", "parameter"]
 Interpolation = Literal["bilinear", "bicubic"]
 CacheSide = int | Literal["original"]
 
@@ -89,10 +91,16 @@ class OptimConfig:
     name: Optimizer = "adamw"
     base_lr: float = 1.5e-4
     betas: tuple[float, float] = (0.9, 0.95)
-    weight_decay: float = 0.05  # on matrices only
+    weight_decay: float = 0.05
+    weight_decay_end: float | None = None  # reached by half a cosine over the run (DINO); None: constant
+    # "matrices": no biases, norms, tokens or learned alphas. "authors": tokens and learned alphas too, as in the code
+    # of He et al. 2022 and of arXiv:2404.10947, where they have several axes. "all": every parameter, as in U-ViT's.
+    weight_decay_on: WeightDecayOn = "matrices"
     warmup: float = 0.05  # share of the run
     decay: Decay = "cosine"
-    clip: float | None = 1.0  # largest norm of the whole gradient
+    min_lr: float = 0.0  # at the end of the decay; not scaled by the batch size
+    clip: float | None = 1.0  # largest norm of the gradient
+    clip_by: ClipBy = "global"  # of the whole gradient, or of every parameter's own (DINO)
     layer_decay: float | None = None  # learning rate of a layer relative to the next deeper one (fine-tuning)
     ema: float | None = None  # decay of an exponential moving average of the weights
 
@@ -102,8 +110,13 @@ class OptimConfig:
         for beta in self.betas:
             require_number("betas", beta, 0, 1, ends="[)")
         require_number("weight_decay", self.weight_decay, 0, 1e3)
+        if self.weight_decay_end is not None:
+            require_number("weight_decay_end", self.weight_decay_end, 0, 1e3)
+        require_one_of("weight_decay_on", self.weight_decay_on, get_args(WeightDecayOn))
         require_number("warmup", self.warmup, 0, 1)
         require_one_of("decay", self.decay, get_args(Decay))
+        require_number("min_lr", self.min_lr, 0, 1e3)
+        require_one_of("clip_by", self.clip_by, get_args(ClipBy))
         if self.clip is not None:
             require_number("clip", self.clip, 0, 1e9, ends="(]")
         if self.layer_decay is not None:
@@ -157,6 +170,7 @@ class RuntimeConfig:
     device: str = "auto"
     checkpoint_every: int | None = None  # steps; default: every 5 % of the run, at most 1000
     snapshot_every: int | None = None  # steps between encoder-only snapshots that are kept; default: none
+    snapshots: int | None = None  # or their number over the run
     log_every: int | None = None  # steps between lines of metrics.jsonl; default: about 500 lines a run
     keep: int = 2
     strict: bool = False  # refuse to resume where a guarantee would be lost
@@ -164,7 +178,9 @@ class RuntimeConfig:
 
     def __post_init__(self) -> None:
         require_whole("workers", self.workers, 0, 64)
-        for name in ("checkpoint_every", "snapshot_every", "log_every"):
+        for name in ("checkpoint_every", "snapshot_every", "snapshots", "log_every"):
             if getattr(self, name) is not None:
                 require_whole(name, getattr(self, name), 1)
         require_whole("keep", self.keep, 2)
+        both = self.snapshots is not None and self.snapshot_every is not None
+        require(not both, "snapshots", self.snapshots, "either snapshots or snapshot_every, not both")

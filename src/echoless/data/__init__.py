@@ -3,8 +3,8 @@
 The order to read it in: `opening` (what DATA may be), `sources` and its kinds (`parquet`, `shards`, `arrays`),
 `encoded` and `tiling` (whole images or tiles, by number), `decode` (bytes to pixels), `cache` (pixels that stay) with
 `eviction` (and how long), `order` (which samples a step sees), `augment`, `resizing` and `resample` (pixels to model
-input, large and small), `views` (several of one image), `loader` (batches ahead of time), `latents` (of an autoencoder,
-cached), `synthetic` (the built-in set).
+input, large and small), `rand_augment` (for classifiers), `views` (several of one image), `loader` (batches ahead of
+time), `latents` (of an autoencoder, cached), `synthetic` (the built-in set).
 """
 
 from echoless.data.augment import AugmentConfig, augment, resize_and_crop

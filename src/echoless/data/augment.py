@@ -33,6 +33,7 @@ class AugmentConfig:
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     flip: float = 0.5
     interpolation: Filter = "bilinear"
+    rand_augment: float | None = None  # magnitude of data/rand_augment.py, 0 to 10; None: none
 
     def __post_init__(self) -> None:
         if self.scale is not None and not 0 < self.scale[0] <= self.scale[1] <= 1:

@@ -22,6 +22,7 @@ from echoless.data.augment import AugmentConfig, augment, draw, resize_and_crop
 from echoless.data.cache import in_parallel
 from echoless.data.images import Images
 from echoless.data.order import batch_indices, rank_slice
+from echoless.data.rand_augment import draw_operations, rand_augment
 from echoless.data.resample import Array
 from echoless.data.resizing import BY_SIZE, Framing
 from echoless.data.views import draw_views, make_view
@@ -108,12 +109,28 @@ class Loader:
             ]
         if self.augment is None:
             return lambda pixels, kept_B: [_evaluation_input(self.images, pixels, self.size, BY_SIZE, **scaling)]
-        config, uniform_BN = self.augment, draw(self.batch_size, generator_for(self.seed, "augment", step))[self._slice]
+        config, generator = self.augment, generator_for(self.seed, "augment", step)
+        uniform_BN = draw(self.batch_size, generator)[self._slice]
+        if config.rand_augment is not None:
+            operations_B8 = draw_operations(self.batch_size, generator)[self._slice]
+            return lambda pixels, kept_B: [self._changed(pixels, uniform_BN[kept_B], operations_B8[kept_B], config)]
         return lambda pixels, kept_B: [
             augment(pixels, uniform_BN[kept_B], size=self.size, config=config, **scaling)
             if len(pixels)
             else _nothing(self.images, self.size)
         ]
+
+    def _changed(
+        self, pixels: Array | list[Array], uniform_BN: Array, operations_B8: Array, config: AugmentConfig
+    ) -> Tensor:
+        """Cropped, then changed by RandAugment, which works on 8 bits, then normalised."""
+        if not len(pixels):
+            return _nothing(self.images, self.size)
+        plain = {"mean": (0.0,) * len(self.mean), "std": (1.0,) * len(self.mean)}
+        levels = (255 * augment(pixels, uniform_BN, size=self.size, config=config, **plain)).round().clamp(0, 255)
+        changed = rand_augment(levels.byte().numpy(), operations_B8, config.rand_augment or 0.0, self.mean)
+        mean_C11, std_C11 = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
+        return (torch.from_numpy(changed).float() / 255 - mean_C11) / std_C11
 
     def batches(self, first_step: int, last_step: int) -> Iterator[Batch]:
         """The batches of steps first_step .. last_step - 1, prepared ahead by `workers` threads (0: when asked for)."""

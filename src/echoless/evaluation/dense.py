@@ -40,21 +40,33 @@ from echoless.runs.open import fingerprint_of
 FOUND = 0.5  # box overlap above which an object counts as found (CorLoc)
 
 
-def check_tokencut(evaluation: Evaluation) -> None:
-    check_masks(evaluation.encoder, evaluation.test_or_train)
-
-
 def check_segprobe(evaluation: Evaluation) -> None:
     for images in (evaluation.train, evaluation.test_or_train):
         check_class_maps(evaluation.encoder, images)
 
 
+def check_tokencut(evaluation: Evaluation) -> None:
+    check_masks(evaluation.encoder, evaluation.test_or_train)
+    if evaluation.options.tokencut == "keys" and not evaluation.encoder.has_keys:
+        raise ConfigError(f"{evaluation.encoder.name} gives no keys of its attention; give --tokencut outputs")
+
+
 def measure_tokencut(source: FeatureSource) -> list[Metric]:
     encoder, layer = _patches(source)
     options, images = source.evaluation.options, source.evaluation.test_or_train
-    return list(
-        tokencut(encoder, images, layer=layer, count=options.images, seed=options.seed, **source.dense_protocol)
-    )
+    protocol = {**source.dense_protocol, "tokens": "pixels"}
+    if source.name != "raw pixels":
+        layer = key_layer(encoder, layer) if options.tokencut == "keys" else layer
+        protocol["tokens"] = options.tokencut
+    return list(tokencut(encoder, images, layer=layer, count=options.images, seed=options.seed, **protocol))
+
+
+def key_layer(encoder: Encoder, layer: str) -> str:
+    """The keys of the block that gives this layer; of the last one, for what comes after it."""
+    block = layer.split("/")[0]
+    if not block.startswith("block"):
+        block = [name for name in encoder.layers if name.startswith("block")][-1].split("/")[0]
+    return f"{block}/key"
 
 
 def measure_segprobe(source: FeatureSource) -> list[Metric]:
@@ -82,10 +94,11 @@ def tokencut(
     truth_IHW = _masks(images, ids)
     assert encoder.grid is not None
     _, (tokens_IPD,) = patch_tokens(encoder, images, ids, [layer])
-    found_IHW = upsample_labels(discover_objects(tokens_IPD, encoder.grid), *truth_IHW.shape[1:]).bool()
+    objects_Ihw = discover_objects(tokens_IPD, encoder.grid, component="seed")
+    found_IHW = upsample_labels(objects_Ihw, *truth_IHW.shape[1:]).bool()
     right_I = box_iou(bounding_boxes(found_IHW), bounding_boxes(truth_IHW)) > FOUND
     overlap_I = mask_iou(found_IHW, truth_IHW)
-    protocol = {**protocol, "layer": layer, "tau": TAU, "component": "largest", "seed": seed}
+    protocol = {**protocol, "layer": layer, "tau": TAU, "component": "seed", "seed": seed}
     protocol |= draw_protocol(images, count)
     located = accuracy_interval(right_I, generator=generator_for(seed, "probe", 1_000_000))
     mean = bootstrap_interval(

@@ -53,8 +53,10 @@ def draw_into(options: SampleOptions) -> int:
                 settings = _settled(settings, generator)
                 if team.leads:
                     _check(out, options)
-                    stack.callback(_lock(out).remove)
-                    _prepare(out, {"model": generator.fingerprint, **to_dict(settings)}, options)
+                    lock = _lock(out)
+                    stack.callback(lock.remove)
+                    protocol = {"model": generator.fingerprint, **to_dict(settings)}
+                    _prepare(out, protocol, options, locked=lock.held)
                     _note_step(out, generator)
             if (out / "samples.npz").exists():
                 return settings.n
@@ -129,7 +131,7 @@ def _lock(out: Path) -> FileLock:
     return FileLock(out / LOCK, busy=f"{out} is being filled by another process; wait for it, or give another --out")
 
 
-def _prepare(out: Path, protocol: dict[str, Any], options: SampleOptions) -> None:
+def _prepare(out: Path, protocol: dict[str, Any], options: SampleOptions, *, locked: bool) -> None:
     """`protocol`: all that decides the pixels, which must be equal to continue."""
     filled = _check(out, options)  # again, now that nobody else can change the answer
     if filled and options.resume:
@@ -138,7 +140,7 @@ def _prepare(out: Path, protocol: dict[str, Any], options: SampleOptions) -> Non
             if before.get(name) != value:
                 raise RunError(f"{name} was {before.get(name)!r} and is {value!r}; --resume cannot change it")
         for folder in (out, out / "parts"):
-            clear_leftovers(folder, locked=True)
+            clear_leftovers(folder, locked=locked)
     elif filled:
         # The record goes last: a folder in which the deletion was interrupted is still known as samples.
         for path in sorted(out.iterdir(), key=lambda path: path.name == "samples.json"):

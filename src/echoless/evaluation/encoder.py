@@ -56,6 +56,7 @@ class Encoder:
     has_class_token: bool = True
     extra_tokens: int | None = None  # tokens before those of the patches; None: the class token, where there is one
     grid: tuple[int, int] | None = None  # rows and columns of patch tokens
+    has_keys: bool = False  # whether `tokens` also gives the keys of a block's attention, as `block03/key`
     untrained: Callable[[], Encoder] | None = None
     checkpoint: int | None = None  # the step it was taken at, where the run has not ended
     converted_channels: int | None = None  # what its run converted images to; None: they came as they are
@@ -176,6 +177,7 @@ def from_body(body: TrainedBody, device: str = "cpu") -> Encoder:
         default_pooling="cls" if isinstance(body.objective, InfoNCEConfig | DistillationConfig) else "mean",
         has_class_token=config.has_class_token,
         grid=config.grid,
+        has_keys=config.kind == "vit",
         untrained=untrained,
         checkpoint=body.step if body.is_checkpoint else None,
     )

@@ -6,6 +6,7 @@ alpha_min over all of them; a skip from every second block, deepest first, into 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -47,23 +48,24 @@ def from_authors(foreign: Foreign, options: ImportOptions) -> Imported:
     shortcuts = ShortcutConfig(alpha_min=_alpha_min(foreign, options))
     taken = Taken(foreign.tensors, "the state of a faded masked autoencoder of the paper's authors")
     config, state = _encoder(taken, options, shortcuts=shortcuts, zero_init=True)
-    mae = _decoder_config(taken, config, "long_skips", options)
+    mae = replace(_decoder_config(taken, config, "long_skips", options), taps="authors")
     decoder = _decoder(taken, taken.pair("decoder_embed", "embed"))
     decoder["cls_token"] = taken("decoder_cls_token").flatten()
-    every_second = tuple(range(config.depth - 1, -1, -2))
-    for index in range(count_blocks(taken.state, "skip")):
+    read = len(tap_blocks(config.depth, mae.decoder_depth, mae.taps))
+    for index in range(read):
         decoder[f"skips.{index}.mask_token"] = taken(f"skip.{index}.mask_token").flatten()
         decoder |= taken.pair(f"skip.{index}.fc.0", f"skips.{index}.fc1")
         decoder |= taken.pair(f"skip.{index}.fc.2", f"skips.{index}.fc2")
+    # Their large model has a skip for every second block, and too few decoder blocks to read them all.
+    unread = [index for index in range(read, count_blocks(taken.state, "skip")) if taken.drop(f"skip.{index}.")]
     taken.refuse_the_rest()
-    fits = tap_blocks(config.depth, mae.decoder_depth) == every_second
     return Imported(
         encoder=config,
         encoder_state=state,
-        mae=mae if fits else None,
-        decoder_state=decoder if fits else {},
+        mae=mae,
+        decoder_state=decoder,
         objective=_objective(foreign),
-        dropped=() if fits else ("the decoder (it has more skips than blocks)",),
+        dropped=(f"{len(unread)} skips that no decoder block reads",) if unread else (),
     )
 
 

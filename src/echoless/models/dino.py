@@ -46,13 +46,18 @@ class Branch(nn.Module):
         self.encoder = ViT(config.encoder, generator)
         self.head = Head(config, generator)
 
-    def forward(self, views: list[Tensor]) -> list[Tensor]:
-        """The scores of each view; views of one size go through the encoder together."""
+    def forward(self, views: list[Tensor], drop_path: list[Tensor] | None = None) -> list[Tensor]:
+        """The scores of each view; views of one size go through the encoder together.
+
+        drop_path: for each view the factor of every branch (B, S).
+        """
         sizes = list(dict.fromkeys(view.shape[-2:] for view in views))
         tokens: list[Tensor] = []
         for size in sizes:
-            same = [view for view in views if view.shape[-2:] == size]
-            tokens += self.encoder(torch.cat(same))[:, 0].chunk(len(same))
+            same = [index for index, view in enumerate(views) if view.shape[-2:] == size]
+            factors_BS = None if drop_path is None else torch.cat([drop_path[index] for index in same])
+            images_BCHW = torch.cat([views[index] for index in same])
+            tokens += self.encoder(images_BCHW, drop_path_BS=factors_BS)[:, 0].chunk(len(same))
         return list(self.head(torch.cat(tokens)).chunk(len(views)))
 
 

@@ -2,7 +2,8 @@
 
 Names, in the order of the stream: `embed`, then for block 03 `block03/attn` (the branch), `block03/+attn` (the stream
 after it), `block03/mlp`, `block03/+mlp`, and `norm` where the model ends in one; `block09/+skip` is the stream
-after a long skip came in. Token 0 is the class token where there is one.
+after a long skip came in. Token 0 is the class token where there is one. `block03/key`, the keys of its attention over
+all heads, is recorded only where it is asked for by name.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Features(Mapping[str, Tensor]):
 
     def note(self, name: str, value: Tensor) -> None:
         """Record an intermediate that was asked for."""
-        if self._only is None or name in self._only:
+        if not name.endswith("/key") if self._only is None else name in self._only:
             self._values[name] = value
 
     def __getitem__(self, name: str) -> Tensor:

@@ -77,10 +77,12 @@ class Attention(nn.Module):
         self.qkv = linear(width, 3 * width, bias=qkv_bias)
         self.proj = linear(width, width)
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
+    def forward(self, x_BTD: Tensor, note: Note = ignore, name: str = "block") -> Tensor:
         B, T, D = x_BTD.shape
         # Cut before the heads are: backward then joins three gradients in one copy.
-        q, k, v = (part.view(B, T, self.heads, -1).transpose(1, 2) for part in self.qkv(x_BTD).chunk(3, dim=-1))
+        parts_BTD = self.qkv(x_BTD).chunk(3, dim=-1)
+        note(f"{name}/key", parts_BTD[1])
+        q, k, v = (part.view(B, T, self.heads, -1).transpose(1, 2) for part in parts_BTD)
         mixed = F.scaled_dot_product_attention(q, k, v)
         return self.proj(mixed.transpose(1, 2).reshape(B, T, D))
 
@@ -121,7 +123,7 @@ class Block(nn.Module):
     def forward(
         self, x_BTD: Tensor, note: Note = ignore, name: str = "block", drop_path_B2: Tensor | None = None
     ) -> Tensor:
-        branch = drop_path(self.attn(self.norm1(x_BTD)), drop_path_B2, 0)
+        branch = drop_path(self.attn(self.norm1(x_BTD), note, name), drop_path_B2, 0)
         note(f"{name}/attn", branch)
         x_BTD = self.attn_shortcut(x_BTD, branch)
         note(f"{name}/+attn", x_BTD)

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from echoless.config import MAEConfig, ShortcutConfig
+from echoless.config.model import Taps
 from echoless.models.body import EncoderModel
 from echoless.models.layers import build_blocks, initialise, linear, patchify, sincos_positions, unpatchify
 from echoless.models.vit import ViT
@@ -73,14 +74,14 @@ class _BlockOutputs:
             self.values.append(value)
 
 
-def tap_blocks(depth: int, decoder_depth: int) -> tuple[int, ...]:
+def tap_blocks(depth: int, decoder_depth: int, taps: Taps = "spread") -> tuple[int, ...]:
     """The encoder blocks that feed a long skip, deepest first, one per decoder block with a skip.
 
-    Every second block, as in the paper; further apart if the decoder has too few blocks for all skips. The last block
-    is always included.
+    Every second block, as in the paper. If the decoder has too few blocks for all skips, "spread" takes them further
+    apart, and "authors" (their code) leaves out the shallowest. The last block is always included.
     """
-    stride = max(2, math.ceil(depth / decoder_depth))
-    return tuple(range(depth - 1, -1, -stride))
+    stride = 2 if taps == "authors" else max(2, math.ceil(depth / decoder_depth))
+    return tuple(range(depth - 1, -1, -stride))[:decoder_depth]
 
 
 class LongSkip(nn.Module):
@@ -133,7 +134,7 @@ class LongSkipDecoder(_Decoder):
     def __init__(self, config: MAEConfig, generator: torch.Generator | None) -> None:
         super().__init__(config)
         width = config.decoder_width
-        self.taps = tap_blocks(config.encoder.depth, config.decoder_depth)
+        self.taps = tap_blocks(config.encoder.depth, config.decoder_depth, config.taps)
         self.cls_token = nn.Parameter(torch.empty(width))
         self.embed = linear(width, width)
         self.skips = nn.ModuleList(LongSkip(width, config.encoder.width) for _ in self.taps)

@@ -11,8 +11,10 @@ from torch import Tensor, nn
 
 from echoless.config.selfsupervised import DistillationConfig
 from echoless.models.dino import DINO
+from echoless.objectives.drop_path import drop_path_factors
 from echoless.objectives.infonce import rising_momentum
 from echoless.objectives.objective import Draws
+from echoless.randomness import generator_for
 
 LARGE_VIEWS = 2  # those that the teacher sees
 
@@ -39,11 +41,16 @@ def distillation_loss(targets: list[Tensor], students: list[Tensor], temperature
 class DINOObjective:
     """Temperatures, momenta and the freezing of the last layer are functions of the step."""
 
-    def __init__(self, config: DistillationConfig, steps: int) -> None:
-        self.config, self.steps = config, steps
+    def __init__(self, config: DistillationConfig, steps: int, branches: int = 0) -> None:
+        """branches: of the encoder, for drop path."""
+        self.config, self.steps, self.branches = config, steps, branches
 
     def draw(self, batch_size: int, seed: int, step: int) -> Draws:
-        return {"teacher_temperature": torch.full((batch_size, 1), self.teacher_temperature(step))}
+        draws = {"teacher_temperature": torch.full((batch_size, 1), self.teacher_temperature(step))}
+        if self.config.drop_path > 0:
+            generator, views = generator_for(seed, "dropout", step), LARGE_VIEWS + self.config.local_views
+            draws["keep"] = torch.rand(batch_size, views, self.branches, generator=generator)
+        return draws
 
     def loss(self, model: nn.Module, images_BCHW: Tensor, labels_B: Tensor | None, draws: Draws) -> Tensor:
         assert isinstance(model, DINO)
@@ -52,7 +59,15 @@ class DINOObjective:
             scores = model.teacher(views[:LARGE_VIEWS])
             targets = [teacher_targets(each, model.centre, draws["teacher_temperature"]) for each in scores]
         model.notice(scores)
-        return distillation_loss(targets, model.student(views), self.config.student_temperature)
+        students = model.student(views, self._drop_path(draws))
+        return distillation_loss(targets, students, self.config.student_temperature)
+
+    def _drop_path(self, draws: Draws) -> list[Tensor] | None:
+        """The factors (B, S) of every view."""
+        if "keep" not in draws:
+            return None
+        factors = [drop_path_factors(uniform_BS, self.config.drop_path) for uniform_BS in draws["keep"].unbind(dim=1)]
+        return [factor for factor in factors if factor is not None]
 
     def before_update(self, model: nn.Module, step: int) -> None:
         """Freezes the last layer during the first steps, as in DINO, to stabilise training."""

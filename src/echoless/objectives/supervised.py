@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from echoless.config.supervised import SupervisedConfig
 from echoless.errors import ConfigError
+from echoless.objectives.drop_path import drop_path_factors
 from echoless.objectives.objective import Draws
 from echoless.randomness import generator_for
 
@@ -39,9 +40,10 @@ class SupervisedObjective:
         if labels_B is None:
             raise ConfigError("supervised training needs labels; give a labelled set, or --labels FILE.csv")
         targets = F.one_hot(labels_B, self.classes).float()
-        images, targets = mix(images_BCHW, targets, draws["mix"], draws["uniform"])
-        images = erase(images, draws["uniform"], draws["noise_seed"], self.config.erase)
-        logits = model(images, self._drop_path(draws["keep"])).float()
+        # In this order: of a mixed image, the noise of both is mixed too (He et al. 2022, and timm).
+        images = erase(images_BCHW, draws["uniform"], draws["noise_seed"], self.config.erase)
+        images, targets = mix(images, targets, draws["mix"], draws["uniform"])
+        logits = model(images, drop_path_factors(draws["keep"], self.config.drop_path)).float()
         smoothed = targets * (1 - self.config.label_smoothing) + self.config.label_smoothing / self.classes
         return F.cross_entropy(logits, smoothed)
 
@@ -55,13 +57,6 @@ class SupervisedObjective:
             return 1.0
         gammas = torch._standard_gamma(torch.full((2,), alpha, dtype=torch.float64), generator=generator)
         return float(gammas[0] / gammas.sum().clamp(min=1e-300))
-
-    def _drop_path(self, uniform_BS: Tensor) -> Tensor | None:
-        if self.config.drop_path == 0:
-            return None
-        blocks = torch.arange(self.branches, device=uniform_BS.device) // 2
-        rates = self.config.drop_path * blocks / max(self.branches // 2 - 1, 1)
-        return (uniform_BS >= rates) / (1 - rates)
 
 
 def mix(images_BCHW: Tensor, targets_BC: Tensor, mix_B2: Tensor, uniform_B8: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from echoless.config import DataConfig, MaskedConfig, OptimConfig, RunConfig, mae_preset
 from echoless.config.facts import DataFacts, Recipe, natural_size, steps_for
+from echoless.config.presets import SIZES
 
 
-def _paper(name: str, size: str, facts: DataFacts, alpha_min: float) -> RunConfig:
+def _paper(name: str, size: str, facts: DataFacts, alpha_min: float | Literal["auto"]) -> RunConfig:
     """Appendix A.1 of arXiv:2404.10947: 800 epochs, 40 of them warm-up, batch 1024, peak learning rate 6e-4."""
     image_size, patch = natural_size(replace(facts, accelerated=True))
+    if not facts.small:
+        patch = SIZES[size].patch_size
     return RunConfig(
         recipe=name,
-        model=mae_preset(size, image_size=image_size, patch_size=patch, channels=facts.channels, alpha_min=alpha_min),
+        model=mae_preset(
+            size,
+            image_size=image_size,
+            patch_size=patch,
+            channels=facts.channels,
+            alpha_min=alpha_min,
+            taps="authors",
+        ),
         objective=MaskedConfig(mask_ratio=0.75, normalize_pixels=True),
         data=DataConfig(cache_side="original"),  # crops are cut from the file's own pixels (He et al. 2022)
-        optim=OptimConfig(base_lr=1.5e-4, betas=(0.9, 0.95), weight_decay=0.05, warmup=40 / 800, clip=None),
+        optim=OptimConfig(
+            base_lr=1.5e-4,
+            betas=(0.9, 0.95),
+            weight_decay=0.05,
+            weight_decay_on="authors",
+            warmup=40 / 800,
+            clip=None,
+        ),
         batch_size=1024,
         steps=steps_for(800, facts.count, 1024),
     )
@@ -57,6 +75,16 @@ def mae_large(facts: DataFacts) -> RunConfig:
     Cost: 800 epochs on several GPUs. The paper reports 86.0 % linear probing on ImageNet-100; not reproduced here.
     """
     return _paper("mae-large", "large", facts, alpha_min=0.7)
+
+
+def mae_huge(facts: DataFacts) -> RunConfig:
+    """The paper's settings with the ViT-H/14 of He et al. 2022, an encoder of 1280 x 32 that the paper does not have.
+
+    torchrun --nproc-per-node 8 -m echoless pretrain DATA --out RUN --recipe mae-huge
+    Cost: 800 epochs on several GPUs. alpha_min is chosen from the depth, so that the effective alpha is in the paper's
+    best range.
+    """
+    return _paper("mae-huge", "huge", facts, alpha_min="auto")
 
 
 def _soap(lr: float) -> OptimConfig:
@@ -153,6 +181,7 @@ MASKED: dict[str, Recipe] = {
     "mae-small": mae_small,
     "mae-base": mae_base,
     "mae-large": mae_large,
+    "mae-huge": mae_huge,
     "cifar10": cifar10,
     "shapes": shapes,
     "demo": demo,

@@ -14,16 +14,18 @@ from echoless.errors import ConfigError
 from echoless.recipes.table import RECIPES
 
 _SHORTCUT_OPTIONS = ("alpha_min", "variant", "schedule", "per", "fade")
-_OPTIM_OPTIONS = ("base_lr", "weight_decay", "warmup", "decay", "clip", "ema")
+_OPTIM_OPTIONS = (
+    *("base_lr", "weight_decay", "weight_decay_on", "weight_decay_end", "warmup", "decay", "min_lr", "clip", "ema"),
+)
 # Those that not every recipe has: an option is allowed where the recipe's config has a field of its name.
 _BODY_OPTIONS = (
     *("patch_size", "depth", "width", "zero_init", "long_skips"),
     *("init_scheme", "init_constants", "third_stage"),
 )
-_MODEL_OPTIONS = ("decoder", "decoder_depth")
+_MODEL_OPTIONS = ("decoder", "decoder_depth", "taps")
 _OBJECTIVE_OPTIONS = (
     *("mask_ratio", "normalize_pixels", "label_dropout"),
-    *("label_smoothing", "mixup", "cutmix", "erase", "drop_path"),
+    *("label_smoothing", "mixup", "cutmix", "erase", "rand_augment", "drop_path"),
 )
 
 
@@ -106,7 +108,10 @@ def _widened(body: Any, width: int | None) -> Any:
 
 
 def _objective(config: RunConfig, options: PretrainOptions) -> Any:
-    objective: Any = replace(config.objective, **given(options, *_OBJECTIVE_OPTIONS))
+    settings = given(options, *_OBJECTIVE_OPTIONS)
+    if settings.get("rand_augment") == 0:
+        settings["rand_augment"] = None
+    objective: Any = replace(config.objective, **settings)
     if options.variant == "none" and getattr(objective, "drop_path", 0.0) > 0:
         allowed = "0 with variant none, because a dropped branch would leave no signal"
         require(options.drop_path is None, "drop_path", options.drop_path, allowed)

@@ -43,8 +43,15 @@ def vit_supervised(facts: DataFacts) -> RunConfig:
     return RunConfig(
         recipe="vit-supervised",
         model=_vit(facts, width=768, depth=12, heads=12),
-        objective=SupervisedConfig(label_smoothing=0.1, mixup=0.8, cutmix=1.0, erase=0.25, drop_path=0.0),
-        optim=OptimConfig(base_lr=2.5e-4, betas=(0.9, 0.95), weight_decay=0.3, warmup=5 / 300, clip=1.0),
+        objective=SupervisedConfig(
+            label_smoothing=0.1,
+            mixup=0.8,
+            cutmix=1.0,
+            erase=0.25,
+            rand_augment=9.0 if facts.channels in (1, 3) else None,
+            drop_path=0.0,
+        ),
+        optim=OptimConfig(base_lr=2.5e-4, betas=(0.9, 0.95), weight_decay=0.3, warmup=5 / 300, min_lr=1e-5, clip=1.0),
         data=PUBLISHED,
         batch_size=1024,
         steps=steps_for(300, facts.count, 1024),

@@ -12,7 +12,7 @@ import os
 import weakref
 from pathlib import Path
 
-from echoless.errors import RunError
+from echoless.errors import Busy, RunError
 from echoless.storage.atomic import explained
 
 _NO_LOCKS_HERE = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
@@ -78,7 +78,9 @@ class FileLock:
         except OSError as error:
             self.release()
             if error.errno not in _NO_LOCKS_HERE:
-                raise RunError(busy or f"{self._path} cannot be locked: {error.strerror}") from None
+                if busy is None:
+                    raise RunError(f"{self._path} cannot be locked: {error.strerror}") from None
+                raise Busy(busy) from None
             return True
         try:
             return os.path.samestat(os.fstat(self._descriptor), self._path.stat())

@@ -36,8 +36,8 @@ class Inputs:
     masks: str | None = None
     test_masks: str | None = None
     mask_classes: str | None = None
-    latent: str | None = None
-    extractor: str | None = None
+    latent: str | None = None  # autoencoder of diffusion models
+    extractor: str | None = None  # network whose features compare samples with images
     reference: str | None = None
 
     @property
@@ -75,6 +75,30 @@ def command(verb: str, *positional: str, **options: Any) -> Words:
     return tuple(words)
 
 
+def option_of(words: Words, name: str) -> Words | None:
+    """The values given for an option, `("10",)` for max_steps; empty for a flag, None where it is not given."""
+    span = _span(words, name)
+    return None if span is None else words[span.start + 1 : span.stop]
+
+
+def with_options(words: Words, **options: Any) -> Words:
+    """The command with these options, in the place of those of the same name or at the end; None removes one."""
+    for name, value in options.items():
+        span, spelt = _span(words, name), command("", **{name: value})[1:]
+        words = (*words, *spelt) if span is None else (*words[: span.start], *spelt, *words[span.stop :])
+    return words
+
+
+def _span(words: Words, name: str) -> slice | None:
+    """Where an option and its values are. No value begins with two dashes."""
+    flags = [index for index, word in enumerate(words) if word.startswith("--")]
+    spellings = {f"--{name.replace('_', '-')}", f"--no-{name.replace('_', '-')}"}
+    for index, end in zip(flags, [*flags[1:], len(words)]):
+        if words[index] in spellings:
+            return slice(index, end)
+    return None
+
+
 def evaluate_command(inputs: Inputs, metrics: Sequence[str], **more: Any) -> Words:
     """`echoless evaluate` of the trial's run, without baselines: they would be the same for many runs."""
     data = {"train": inputs.data, "test": inputs.test, "labels": inputs.labels, "test_labels": inputs.test_labels}
@@ -85,4 +109,6 @@ def evaluate_command(inputs: Inputs, metrics: Sequence[str], **more: Any) -> Wor
 
 def in_folder(word: str, run: Path) -> str:
     """The argument with the placeholder replaced by the folder `run`."""
+    if word.startswith(BESIDE):
+        return str(run.parent / word.removeprefix(BESIDE))
     return f"{run}{word.removeprefix(RUN)}" if word.startswith(RUN) else word

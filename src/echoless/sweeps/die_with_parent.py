@@ -1,6 +1,7 @@
-"""How do the commands of a killed sweep end? On Linux the kernel kills them with their parent.
+"""How do the commands of a killed sweep end? On Linux the kernel ends them with their parent.
 
-`python -m echoless.sweeps.die_with_parent PARENT WORDS...` is `echoless WORDS...`, tied to the process PARENT.
+`python -m echoless.sweeps.die_with_parent PARENT WORDS...` is `echoless WORDS...`, tied to the process PARENT; 0 is
+whichever process started it. `PARENT --launch PROGRAM ARGUMENTS...` is the program, tied to PARENT.
 Without this, a killed sweep would leave a run that goes on training, and the same command could not continue it.
 """
 
@@ -15,17 +16,25 @@ import sys
 _PR_SET_PDEATHSIG = 1
 
 
-def end_with(parent: int) -> None:
-    """SIGKILL when the parent dies: whatever a run has saved is whole at any instant."""
+def end_with(parent: int, how: signal.Signals = signal.SIGKILL) -> None:
+    """A signal when the parent dies. SIGKILL is safe for a run: whatever it has saved is whole at any instant."""
     import ctypes
 
     with contextlib.suppress(OSError, AttributeError):  # no such call outside Linux
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(how))
     if os.getppid() != parent:  # it died before the kernel knew
         os._exit(1)
 
 
-if __name__ == "__main__":
-    end_with(int(sys.argv[1]))
-    sys.argv[:2] = ["echoless"]
+def main(parent: int, words: list[str]) -> None:
+    if words[:1] == ["--launch"]:
+        # A launcher ends its own processes, which it can do after SIGTERM only. The tie outlasts the exec.
+        end_with(parent, signal.SIGTERM)
+        os.execvp(words[1], words[1:])
+    end_with(parent or os.getppid())
+    sys.argv[:] = ["echoless", *words]
     runpy.run_module("echoless", run_name="__main__")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])

@@ -11,6 +11,7 @@ from echoless.runs import RunFolder
 from echoless.runs.about import session_count, speed_of
 from echoless.runtime import StopRequest, duration
 from echoless.sweeps.experiment import Trial
+from echoless.sweeps.starting import Starting
 from echoless.sweeps.trials import Ledger, is_done, run_command
 
 
@@ -43,6 +44,7 @@ def estimate_from_first_steps(
     say: Callable[[str], None],
     jobs: int = 1,
     threads: int | None = None,
+    starting: Starting | None = None,
 ) -> TimeEstimate | None:
     """Start the largest trial and stop it once its speed is known. Nothing is lost: it is resumed later."""
     largest = max(trials, key=lambda trial: trial.cost)
@@ -59,7 +61,13 @@ def estimate_from_first_steps(
 
     training = largest.commands_in(out)[0]
     run_command(
-        training, ledger.log, stop, lambda _: None, until=lambda: images_per_second() is not None, threads=threads
+        training,
+        ledger.log,
+        stop,
+        lambda _: None,
+        until=lambda: images_per_second() is not None,
+        threads=threads,
+        starting=starting,
     )
     speed = images_per_second()
     if not speed:

@@ -88,6 +88,7 @@ class Experiment:
     published: tuple[Published, ...] = ()
     by: tuple[str, ...] = ()  # keys of a protocol that become columns too, such as "step"
     contrast: tuple[str, ...] = ("alpha_min", "effective")  # columns in which a row differs from its baseline
+    correlate: tuple[str, str] | None = None  # two metrics whose correlation over runs is shown
     readings: tuple[Reading, ...] = ()
     conclusions: tuple[Conclusion, ...] = ()
     notes: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ from pathlib import Path
 from echoless.runtime import StopRequest
 from echoless.runtime.machine import usable_cores
 from echoless.sweeps.experiment import Trial
+from echoless.sweeps.starting import Starting
 from echoless.sweeps.trials import Outcome, run_trial
 
 _LOOK_SECONDS = 0.5
@@ -20,6 +21,7 @@ def run_trials(
     jobs: int,
     stop: StopRequest,
     watch: Callable[[Mapping[str, str]], None],
+    starting: Starting | None = None,
 ) -> Iterator[tuple[Trial, Outcome]]:
     """`jobs` trials at a time; how each ended, in the order in which they do.
 
@@ -33,7 +35,8 @@ def run_trials(
         if stop.requested:
             return Outcome("stopped")
         try:
-            return run_trial(trial, out, stop, lambda said: last_words.update({trial.name: said}), threads)
+            tick = lambda said: last_words.update({trial.name: said})  # noqa: E731
+            return run_trial(trial, out, stop, tick, threads, starting)
         finally:
             last_words.pop(trial.name, None)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from echoless.sweeps.experiment import Experiment, Trial
 from echoless.sweeps.grid import grid
 from echoless.sweeps.local import run_trials, threads_each
 from echoless.sweeps.papers import paper
+from echoless.sweeps.starting import Starting, fills_shared_folder
 from echoless.sweeps.tabulate import aligned, collect, table, write_csv
 from echoless.sweeps.trials import Ledger, Outcome, is_done, require_same_training
 
@@ -46,18 +46,18 @@ class SweepResult:
 
 def run_sweep(options: SweepOptions, say: Say) -> SweepResult:
     out = Path(options.out)
-    experiment = plan(options)
+    experiment, starting = plan(options), Starting.of(options)
     if not options.print:
         _require_networks(options)
     sets = None if options.print else _read_data_once(options)
     lock = prepare_folder(experiment, out, sets)
     try:
         if options.print:
-            for line in command_lines(experiment, out):
+            for line in command_lines(experiment, out, starting):
                 say(line)
             return SweepResult(experiment)
         with StopRequest() as stop:
-            return carry_out(experiment, out, stop, say, options.jobs)
+            return carry_out(experiment, out, stop, say, options.jobs, starting)
     finally:
         lock.release()
 
@@ -109,12 +109,15 @@ def prepare_folder(experiment: Experiment, out: Path, sets: Sets | None = None) 
         if out.is_dir() and any(out.iterdir()) and not (out / PLAN).is_file():
             raise RunError(f"{out} is not empty and holds no sweep; give --out a new folder")
         (out / "logs").mkdir(parents=True, exist_ok=True)
-    if (out / PLAN).is_file() and (name := read_json_object(out / PLAN).get("name")) != experiment.name:
-        raise RunError(f"{out} holds another sweep, {name!r} instead of {experiment.name!r}; give another --out")
     lock = FileLock(out / ".lock", busy=f"{out} is being filled by another sweep; wait for it, or give another --out")
     try:
+        recorded = read_json_object(out / PLAN) if (out / PLAN).is_file() else None
+        if recorded is not None and (name := recorded.get("name")) != experiment.name:
+            raise RunError(f"{out} holds another sweep, {name!r} instead of {experiment.name!r}; give another --out")
         for trial in experiment.trials:
             require_same_training(out, trial)
+        if recorded is not None and sets is None:
+            _require_same_plan(experiment, recorded, out)
         _require_same_sets(out, sets or {})
         for folder in (out, out / "logs"):
             clear_leftovers(folder)
@@ -124,6 +127,21 @@ def prepare_folder(experiment: Experiment, out: Path, sets: Sets | None = None) 
         lock.release()
         raise
     return lock
+
+
+def _require_same_plan(experiment: Experiment, recorded: Mapping[str, Any], out: Path) -> None:
+    """Refuses to print commands for runs that are planned with others.
+
+    Printed commands leave no trace of having begun, so the plan is all that says which runs the folder is for.
+    """
+    planned = {trial["name"]: trial["commands"] for trial in recorded.get("trials", ())}
+    for trial in experiment.trials:
+        commands = [list(words) for words in trial.commands]
+        if planned.get(trial.name, commands) != commands:
+            raise RunError(
+                f"{out / PLAN} plans {trial.name} with other settings; nothing was printed or changed; give the same "
+                "settings, or another --out"
+            )
 
 
 def _require_same_sets(out: Path, sets: Sets) -> None:
@@ -150,24 +168,35 @@ def plan_as_json(experiment: Experiment) -> dict[str, Any]:
     return {**texts, "trials": trials, "published": figures}
 
 
-def command_lines(experiment: Experiment, out: Path) -> list[str]:
-    """One line for each trial, to be run anywhere that sees OUT and DATA."""
+def command_lines(experiment: Experiment, out: Path, starting: Starting) -> list[str]:
+    """One line for each trial, to be run anywhere that sees OUT and DATA, in any order and at the same time."""
     return [
-        " && ".join(shlex.join(["echoless", *words]) for words in trial.commands_in(out)) for trial in experiment.trials
+        " && ".join(
+            starting.line(placed, shared=fills_shared_folder(words))
+            for words, placed in zip(trial.commands, trial.commands_in(out))
+        )
+        for trial in experiment.trials
     ]
 
 
-def carry_out(experiment: Experiment, out: Path, stop: StopRequest, say: Say, jobs: int = 1) -> SweepResult:
+def carry_out(
+    experiment: Experiment,
+    out: Path,
+    stop: StopRequest,
+    say: Say,
+    jobs: int = 1,
+    starting: Starting | None = None,
+) -> SweepResult:
     done = [trial for trial in experiment.trials if is_done(out, trial)]
     left = [trial for trial in experiment.trials if trial not in done]
     estimate = estimate_from_finished(done, out, jobs)
     say(overview(experiment, done, estimate))
     if left and estimate is None and not stop.requested:
-        estimate = estimate_from_first_steps(left, out, stop, say, jobs, threads_each(jobs))
+        estimate = estimate_from_first_steps(left, out, stop, say, jobs, threads_each(jobs), starting)
     if left and not stop.requested:
         how_long = f"about {estimate.of(left)} ({estimate.origin})" if estimate else "the time is not known yet"
         say(f"{len(done)} of {len(experiment.trials)} runs are done; {len(left)} to go: {how_long}\n")
-    result = _run_all(experiment, left, out, jobs, stop, say)
+    result = _run_all(experiment, left, out, jobs, stop, say, starting)
     if result.stopped:
         say(f"stopped by {stop.requested}; everything is saved, the same command continues")
         return result
@@ -189,7 +218,13 @@ def overview(experiment: Experiment, done: Sequence[Trial], estimate: TimeEstima
 
 
 def _run_all(
-    experiment: Experiment, left: Sequence[Trial], out: Path, jobs: int, stop: StopRequest, say: Say
+    experiment: Experiment,
+    left: Sequence[Trial],
+    out: Path,
+    jobs: int,
+    stop: StopRequest,
+    say: Say,
+    starting: Starting | None,
 ) -> SweepResult:
     """Runs the trials that are left; a failure does not stop the others."""
     total, to_go = len(experiment.trials), list(left)
@@ -201,7 +236,7 @@ def _run_all(
         def watch(last_words: Mapping[str, str]) -> None:
             progress.show(total - len(to_go), "; ".join(f"{name}: {said}" for name, said in last_words.items()))
 
-        for trial, outcome in run_trials(left, out, jobs, stop, watch):
+        for trial, outcome in run_trials(left, out, jobs, stop, watch, starting):
             if outcome.state == "stopped":
                 stopped = True
                 continue

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from echoless.config.metrics import Metric
+from echoless.config.metrics import Metric, info_of
 from echoless.measures import mean_interval
 from echoless.runs.results import read_results
 from echoless.storage import write_bytes
+from echoless.sweeps.correlate import correlation_table, correlations
 from echoless.sweeps.experiment import Experiment, Quantity, Trial
 
 Columns = tuple[tuple[str, Any], ...]
@@ -107,6 +108,9 @@ def table(experiment: Experiment, found: Mapping[str, Sequence[Metric]]) -> str:
     parts = [experiment.title, "", aligned(lines), "", seeds_note(found_rows)]
     if differences := _differences(experiment, found_rows, names):
         parts += ["", "differences, paired by seed", "", aligned(differences), ""]
+    if experiment.correlate and (correlated := correlations(experiment, found_rows)):
+        pair = " and ".join(info_of(metric).heading for metric in experiment.correlate)
+        parts += ["", f"Pearson's correlation of {pair}, over runs", "", aligned(correlation_table(correlated)), ""]
     return "\n".join([*parts, *experiment.notes])
 
 
@@ -192,7 +196,10 @@ def aligned(lines: Sequence[Sequence[str]]) -> str:
 
 
 def write_csv(path: Path, experiment: Experiment, found: Mapping[str, Sequence[Metric]]) -> None:
-    """One row for each trial and number: its settings, the value, its interval over images, its protocol as JSON."""
+    """One row for each trial and number: its settings, the value, its interval over images, its protocol as JSON.
+
+    Correlations over runs come last, without a trial.
+    """
     settings = list(dict.fromkeys(key for trial in experiment.trials for key in trial.settings))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -203,4 +210,7 @@ def write_csv(path: Path, experiment: Experiment, found: Mapping[str, Sequence[M
             protocol = json.dumps(metric.protocol, sort_keys=True)
             chosen = [trial.settings.get(key, "") for key in settings]
             writer.writerow([trial.name, *chosen, metric.metric, metric.value, low, high, metric.n, protocol])
+    for each in correlations(experiment, rows(experiment, found)):
+        protocol = json.dumps({**each.columns, "between": " and ".join(experiment.correlate or ())}, sort_keys=True)
+        writer.writerow(["", *("" for _ in settings), "pearson", each.value, *each.interval, each.n, protocol])
     write_bytes(path, text.getvalue().encode())

@@ -11,21 +11,20 @@ import os
 import shlex
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 from echoless.errors import ConfigError, NonFiniteError, UntrustedFile
 from echoless.runtime import StopRequest
 from echoless.storage import read_json_object, write_json
-from echoless.sweeps.commands import BESIDE, Words
+from echoless.sweeps.commands import Words
 from echoless.sweeps.experiment import Trial
+from echoless.sweeps.starting import Starting, fills_shared_folder
 
 State = Literal["done", "failed", "stopped"]
 _shared_folder = threading.Lock()  # a folder that trials share is filled by one of them; the others find it done
@@ -120,15 +119,20 @@ def _options(words: Words) -> list[str]:
 
 
 def run_trial(
-    trial: Trial, out: Path, stop: StopRequest, tick: Callable[[str], None], threads: int | None = None
+    trial: Trial,
+    out: Path,
+    stop: StopRequest,
+    tick: Callable[[str], None],
+    threads: int | None = None,
+    starting: Starting | None = None,
 ) -> Outcome:
     """Runs the commands that are not finished, in order. `tick` is given the last line of their output."""
     ledger = Ledger(out, trial)
     for words, placed in list(zip(trial.commands, trial.commands_in(out)))[len(ledger.finished) :]:
         ledger.begin(words)
         started = time.monotonic()
-        with _shared_folder if _fills_shared_folder(words) else nullcontext():
-            code = run_command(placed, ledger.log, stop, tick, threads=threads)
+        with _shared_folder if fills_shared_folder(words) else nullcontext():
+            code = run_command(placed, ledger.log, stop, tick, threads=threads, starting=starting)
         if stop.requested:
             return Outcome("stopped", f"stopped by {stop.requested}")
         if code == NonFiniteError.exit_code and trial.may_diverge:
@@ -141,10 +145,6 @@ def run_trial(
     return Outcome("done")
 
 
-def _fills_shared_folder(words: Words) -> bool:
-    return any(option == "--out" and value.startswith(BESIDE) for option, value in pairwise(words))
-
-
 def run_command(
     words: Words,
     log: Path,
@@ -152,13 +152,15 @@ def run_command(
     tick: Callable[[str], None],
     until: Callable[[], bool] | None = None,
     threads: int | None = None,
+    starting: Starting | None = None,
 ) -> int:
     """Runs `echoless WORDS` with its output in the log; a stop, by a signal or by `until`, is sent on as SIGTERM."""
+    starting = starting or Starting()
     with log.open("ab") as sink:
-        sink.write(f"\n$ {shlex.join(['echoless', *words])}\n".encode(errors="replace"))
+        sink.write(f"\n$ {shlex.join(['echoless', *starting.complete(words)])}\n".encode(errors="replace"))
         sink.flush()
         child = subprocess.Popen(
-            [sys.executable, "-m", "echoless.sweeps.die_with_parent", str(os.getpid()), *words],
+            starting.arguments(words),
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=sink,

@@ -6,6 +6,7 @@ Shared by every verb that trains.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from torch import nn
 
 from echoless.config import RunConfig, RuntimeConfig
 from echoless.data import Images, Latents
-from echoless.errors import RunError
+from echoless.errors import Busy, RunError
 from echoless.randomness import generator_for
 from echoless.runs import RunFolder, check_run, find_latest_valid, open_run
 from echoless.runs.open import load_body
@@ -26,6 +27,8 @@ from echoless.training.loop import Session, begin, train
 from echoless.training.step import make_trainee
 from echoless.training.task import build_task
 from echoless.training.warmstart import warm_start
+
+_WAIT_SECONDS = 1.0
 
 
 @dataclass(kw_only=True)
@@ -45,7 +48,7 @@ class Workplace:
 
 
 @contextmanager
-def workplace(out: Path, device: str, *, resume: bool, overwrite: bool) -> Iterator[Workplace]:
+def workplace(out: Path, device: str, *, resume: bool, overwrite: bool, wait: bool = False) -> Iterator[Workplace]:
     """Join the other processes, listen for signals, and hold the run folder until the end."""
     team = join_team(device)
     place = None
@@ -54,12 +57,23 @@ def workplace(out: Path, device: str, *, resume: bool, overwrite: bool) -> Itera
             with team.together():
                 place = Workplace(out=out, run=None, stop=stop, team=team)
                 if team.leads:
-                    place.run = _open_folder(out, resume, overwrite)
+                    place.run = _open_when_free(out, resume, overwrite, stop if wait else None)
             yield place
     finally:
         if place is not None and place.run is not None:
             place.run.close()
         leave_team()
+
+
+def _open_when_free(out: Path, resume: bool, overwrite: bool, waiting: StopRequest | None) -> RunFolder | None:
+    """`_open_folder`; with `waiting`, again and again until the folder is free or a signal ends the wait."""
+    while True:
+        try:
+            return _open_folder(out, resume, overwrite)
+        except Busy:
+            if waiting is None or waiting.requested:
+                raise
+            time.sleep(_WAIT_SECONDS)
 
 
 def _open_folder(out: Path, resume: bool, overwrite: bool) -> RunFolder | None:

@@ -48,7 +48,8 @@ class Session:
     def every(self, name: str) -> int:
         """A period in steps, given or derived from the length of the run."""
         steps = self.config.steps
-        derived = {"checkpoint_every": min(1000, steps // 20), "log_every": steps // 500, "snapshot_every": steps + 1}
+        snapshots = steps // self.runtime.snapshots if self.runtime.snapshots else steps + 1
+        derived = {"checkpoint_every": min(1000, steps // 20), "log_every": steps // 500, "snapshot_every": snapshots}
         return getattr(self.runtime, name) or max(1, derived[name])
 
     def say(self, text: str) -> None:
@@ -181,7 +182,10 @@ def _loader(session: Session) -> Loader | LatentLoader:
         mean=config.data.mean,
         std=config.data.std,
         augment=AugmentConfig(
-            scale=config.data.crop_scale, flip=config.data.flip, interpolation=config.data.interpolation
+            scale=config.data.crop_scale,
+            flip=config.data.flip,
+            interpolation=config.data.interpolation,
+            rand_augment=getattr(config.objective, "rand_augment", None),
         ),
         views=config.views,
         workers=session.runtime.workers,

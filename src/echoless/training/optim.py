@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from echoless.config import OptimConfig
 from echoless.errors import ConfigError
@@ -21,7 +21,7 @@ COOLDOWN = 0.2  # share of a run with `--decay wsd` in which the learning rate f
 def learning_rate(step: int, *, steps: int, batch_size: int, config: OptimConfig) -> float:
     """For the update that turns `step` into `step + 1`: a linear warm-up from 0, then what `config.decay` says.
 
-    cosine: half a cosine to 0. constant: the peak to the end. wsd: the peak, then linearly to 0.
+    cosine: half a cosine to min_lr. constant: the peak to the end. wsd: the peak, then linearly to min_lr.
     """
     peak = config.base_lr * batch_size / 256
     warmup = config.warmup * steps
@@ -30,18 +30,38 @@ def learning_rate(step: int, *, steps: int, batch_size: int, config: OptimConfig
     if config.decay == "constant":
         return peak
     if config.decay == "wsd":
-        return peak * min(1.0, (steps - step) / max(COOLDOWN * steps, 1))
-    progress = (step - warmup) / max(steps - warmup, 1)
-    return peak * (1 + math.cos(math.pi * progress)) / 2
+        share = min(1.0, (steps - step) / max(COOLDOWN * steps, 1))
+    else:
+        share = _half_cosine((step - warmup) / max(steps - warmup, 1))
+    last = min(config.min_lr, peak)
+    return last + (peak - last) * share
+
+
+# "Implementation details", arXiv:2104.14294: weight decay follows a cosine from 0.04 to 0.4.
+def weight_decay(step: int, *, steps: int, config: OptimConfig) -> float:
+    """For the update that turns `step` into `step + 1`."""
+    if config.weight_decay_end is None:
+        return config.weight_decay
+    last = config.weight_decay_end
+    return last + (config.weight_decay - last) * _half_cosine(step / steps)
+
+
+def _half_cosine(progress: float) -> float:
+    """From 1 to 0."""
+    return (1 + math.cos(math.pi * progress)) / 2
 
 
 def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
-    """Weight decay on matrices only: biases, norms, tokens and learned alphas are vectors or scalars."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    """Weight decay on the parameters that `config.weight_decay_on` names; matrices are the first group."""
+    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    vectors = [(is_decayed(name, p, config), p) for name, p in trained if p.ndim < 2]
     groups = [
-        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": config.weight_decay},
-        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
+        _group([p for _, p in trained if p.ndim >= 2], True, config),
+        _group([p for decayed, p in vectors if not decayed], False, config),
+        _group([p for decayed, p in vectors if decayed], True, config),
     ]
+    if not groups[-1]["params"]:
+        del groups[-1]
     if config.layer_decay is not None:
         groups = layer_groups(model, config)
     if config.name == "adamw":
@@ -49,6 +69,20 @@ def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimiz
     if config.name == "soap":
         return SOAP(groups, lr=config.base_lr, betas=config.betas)
     return _muon(groups, config)
+
+
+def is_decayed(name: str, parameter: Tensor, config: OptimConfig) -> bool:
+    """Whether weight decay applies to this parameter."""
+    if parameter.ndim >= 2 or config.weight_decay_on == "all":
+        return True
+    # Vectors and scalars here; the authors store a token as (1, 1, D) and decay whatever has more than one axis.
+    last = name.split(".")[-1]
+    return config.weight_decay_on == "authors" and (last.endswith("_token") or last == "alpha")
+
+
+def _group(parameters: list[nn.Parameter], decayed: bool, config: OptimConfig) -> dict[str, Any]:
+    group = {"params": parameters, "weight_decay": config.weight_decay if decayed else 0.0}
+    return group if config.weight_decay_end is None else group | {"decayed": decayed}
 
 
 # Section A.2 of arXiv:2106.08254: the learning rate of layer i is lr * decay^(last - i).
@@ -63,13 +97,9 @@ def layer_groups(model: nn.Module, config: OptimConfig) -> list[dict[str, Any]]:
     last = max(layers.values())
     groups: dict[tuple[int, bool], dict[str, Any]] = {}
     for name, parameter in named:
-        layer, matrix = layers[name], parameter.ndim >= 2
-        fresh = {
-            "params": [],
-            "weight_decay": config.weight_decay if matrix else 0.0,
-            "lr_scale": config.layer_decay ** (last - layer),
-        }
-        groups.setdefault((layer, matrix), fresh)["params"].append(parameter)
+        layer, decayed = layers[name], is_decayed(name, parameter, config)
+        fresh = _group([], decayed, config) | {"lr_scale": config.layer_decay ** (last - layer)}
+        groups.setdefault((layer, decayed), fresh)["params"].append(parameter)
     return list(groups.values())
 
 
@@ -84,6 +114,19 @@ def _muon(groups: list[dict[str, Any]], config: OptimConfig) -> torch.optim.Opti
     return pytorch_optimizer.Muon(groups, lr=config.base_lr, adamw_betas=config.betas, use_adjusted_lr=True)
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+def set_rates(optimizer: torch.optim.Optimizer, lr: float, decay: float) -> None:
+    """The learning rate of every group, and the weight decay of those in which it changes."""
     for group in optimizer.param_groups:
         group["lr"] = lr * group.get("lr_scale", 1.0)
+        if group.get("decayed", False):
+            group["weight_decay"] = decay
+
+
+def clip_gradients(model: nn.Module, config: OptimConfig) -> Tensor:
+    """Scale gradients down to the norm `config.clip`, together or each on its own. Returns the norm before."""
+    together = config.clip if config.clip is not None and config.clip_by == "global" else math.inf
+    norm = nn.utils.clip_grad_norm_(model.parameters(), together)
+    if config.clip is not None and config.clip_by == "parameter":
+        for parameter in model.parameters():
+            nn.utils.clip_grad_norm_(parameter, config.clip)
+    return norm

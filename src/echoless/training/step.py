@@ -14,7 +14,7 @@ from echoless.data import Batch
 from echoless.errors import NonFiniteError
 from echoless.objectives import Draws, LossModule, Objective, Teaching, take
 from echoless.runtime import Team
-from echoless.training.optim import learning_rate, make_optimizer, set_learning_rate
+from echoless.training.optim import clip_gradients, learning_rate, make_optimizer, set_rates, weight_decay
 
 
 @dataclass
@@ -55,7 +55,7 @@ def take_step(trainee: Trainee, batch: Batch, stop_requested: bool = False) -> S
     """One update, or `NonFiniteError` and no update at all."""
     config, team = trainee.config, trainee.team
     lr = learning_rate(batch.step, steps=config.steps, batch_size=config.batch_size, config=config.optim)
-    set_learning_rate(trainee.optimizer, lr)
+    set_rates(trainee.optimizer, lr, weight_decay(batch.step, steps=config.steps, config=config.optim))
     trainee.optimizer.zero_grad(set_to_none=True)
     draws = trainee.objective.draw(config.batch_size, config.seed, batch.step)
 
@@ -64,7 +64,7 @@ def take_step(trainee: Trainee, batch: Batch, stop_requested: bool = False) -> S
     loss = _backward(trainee, present, draws, weight=float(present is batch))
     if isinstance(trainee.objective, Teaching):
         trainee.objective.before_update(trainee.model, batch.step)
-    norm = nn.utils.clip_grad_norm_(trainee.model.parameters(), config.optim.clip or float("inf"))
+    norm = clip_gradients(trainee.model, config.optim)
     # One exchange carries both verdicts, so that all processes update, or all stop, at the same step.
     broken, stop = team.maximum(float(not (loss.isfinite() and norm.isfinite())), float(stop_requested))
     loss = team.mean(loss)

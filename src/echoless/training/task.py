@@ -37,9 +37,7 @@ def _masked(objective: MaskedConfig, model: MAEConfig, steps: int) -> Objective:
 
 
 def _supervised(objective: SupervisedConfig, model: ClassifierConfig, steps: int) -> Objective:
-    alone = not model.encoder.shortcuts.carry
-    allowed = "0 with variant none, because nothing is left of the stream where a branch is dropped"
-    require(not alone or objective.drop_path == 0, "drop_path", objective.drop_path, allowed)
+    _require_shortcuts_to_drop(objective, model)
     return SupervisedObjective(objective, model.classes, model.encoder.branches)
 
 
@@ -52,7 +50,16 @@ def _infonce(objective: InfoNCEConfig, model: MoCoConfig, steps: int) -> Objecti
 
 
 def _distillation(objective: DistillationConfig, model: DINOConfig, steps: int) -> Objective:
-    return DINOObjective(objective, steps)
+    _require_shortcuts_to_drop(objective, model)
+    return DINOObjective(objective, steps, model.encoder.branches)
+
+
+def _require_shortcuts_to_drop(
+    objective: SupervisedConfig | DistillationConfig, model: ClassifierConfig | DINOConfig
+) -> None:
+    alone = not model.encoder.shortcuts.carry
+    allowed = "0 with variant none, because nothing is left of the stream where a branch is dropped"
+    require(not alone or objective.drop_path == 0, "drop_path", objective.drop_path, allowed)
 
 
 # (kind of model, kind of objective) -> the objective, given both configs and the length of the run, which decides the

@@ -7,6 +7,7 @@ rescaled, so the part of it that reads the encoder is divided by the same factor
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import Tensor
 from echoless.config import ViTConfig
 from echoless.errors import EcholessError, RunError
 from echoless.models import MAE, ViT
+from echoless.models.classifier import Classifier
 from echoless.models.layers import resample_positions
 from echoless.runs import require_same_shortcuts
 from echoless.runs.open import SOURCES, TrainedBody, load_body, load_model
@@ -47,9 +49,27 @@ def require_source(source: Path) -> None:
 def _from_body(model: Any, source: Path) -> str:
     kind = model.body.config.kind
     trained = load_body(source, kinds=(kind,), use="for --init of this run")
+    if isinstance(model, Classifier):
+        trained = _hand_over_norm(trained, model)
     said = STARTS.get(kind, _start_unmoved)(model.body, trained)
     model.share_encoder()
     return said
+
+
+@torch.no_grad()
+def _hand_over_norm(trained: TrainedBody, model: Classifier) -> TrainedBody:
+    """The encoder without its final norm, where the classifier has one of its own (He et al. 2022).
+
+    A class token was normalised by it in pretraining, so the classifier's starts from it; a mean of patches was not.
+    """
+    if not getattr(trained.config, "final_norm", False) or getattr(model.encoder.config, "final_norm", False):
+        return trained
+    if model.config.pooling == "cls":
+        model.norm.load_state_dict(trained.model.norm.state_dict())
+    encoder = ViT(replace(trained.config, final_norm=False))
+    kept = {name: value for name, value in trained.model.state_dict().items() if not name.startswith("norm.")}
+    encoder.load_state_dict(kept)
+    return replace(trained, config=encoder.config, model=encoder)
 
 
 def _from_run(model: MAE, source: Path) -> str:

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from echoless.config import DataConfig, OptimConfig, RunConfig, RuntimeConfig, ViTConfig
+from echoless.config import DataConfig, RunConfig, RuntimeConfig, ViTConfig
 from echoless.config.checks import require, require_number
 from echoless.config.facts import steps_for
 from echoless.config.metrics import Metric
 from echoless.config.options import FinetuneOptions, as_command
 from echoless.config.options.fields import AnyPath, given
 from echoless.config.options.remembered import Remembered
-from echoless.config.supervised import ClassifierConfig, SupervisedConfig
+from echoless.config.supervised import ClassifierConfig
 from echoless.data import Images
+from echoless.data.rand_augment import allows_rand_augment, require_rand_augment
 from echoless.data.reading import natural_filter, read_images, require_channels, training_reduction
 from echoless.data.resizing import BY_SIZE, Fit
+from echoless.recipes.finetuning import finetuning
 from echoless.reports.datasheet import show_data
 from echoless.runs.open import load_body
 from echoless.training.launch import Launch, launch, workplace
 from echoless.training.validation import judge_on, require_labels
 from echoless.verbs.record import Record
 
-EPOCHS = 100
-OPTIM = ("base_lr", "layer_decay", "weight_decay", "warmup")
+OPTIM = ("base_lr", "layer_decay", "weight_decay", "warmup", "min_lr")
 OBJECTIVE = ("label_smoothing", "mixup", "cutmix", "erase", "drop_path")
 RUN = ("accumulate", "seed", "precision", "compile")
 RUNTIME = ("workers", "device", "checkpoint_every")
@@ -95,7 +97,8 @@ def read_source(path: Path) -> Source:
 
 def configure(options: FinetuneOptions, source: Source, images: Images, record: RunConfig | None) -> RunConfig:
     """The config of the run to be resumed, else that of He et al. 2022, changed where the user gave a value."""
-    base = _published(images) if record is None else record
+    published = finetuning(source.encoder.depth, images.usable, rand_augment=allows_rand_augment(images))
+    base = published if record is None else record
     assert images.labels is not None and isinstance(base.model, ClassifierConfig)
     data = DataConfig(
         path=str(options.train),
@@ -110,35 +113,36 @@ def configure(options: FinetuneOptions, source: Source, images: Images, record: 
         interpolation=natural_filter(images) if record is None else record.data.interpolation,
         cache_side="original" if record is None else record.data.cache_side,
     )
+    # One norm: the head's own, after the pooling. Runs of earlier versions kept the encoder's too.
+    kept = record is not None and getattr(base.model.encoder, "final_norm", False)
+    encoder = replace(source.encoder, final_norm=kept)
     classes = max(2, int(images.labels.max()) + 1)
     config = replace(
         base,
-        model=replace(base.model, encoder=source.encoder, classes=classes, **given(options, "pooling")),
-        objective=replace(base.objective, **given(options, *OBJECTIVE)),  # type: ignore[type-var]
+        model=replace(base.model, encoder=encoder, classes=classes, **given(options, "pooling")),
+        objective=replace(base.objective, **_objective(options)),  # type: ignore[type-var]
         data=data,
         optim=replace(base.optim, **given(options, *OPTIM)),
         **given(options, *RUN, "batch_size"),
     )
-    return replace(config, steps=_steps(options, config, images, record))
+    require_rand_augment(getattr(config.objective, "rand_augment", None), images)
+    return replace(config, steps=_steps(options, config, images, base))
 
 
-def _published(images: Images) -> RunConfig:
-    return RunConfig(
-        recipe="finetune",
-        model=ClassifierConfig(),
-        objective=SupervisedConfig(),
-        optim=OptimConfig(base_lr=5e-4, betas=(0.9, 0.999), weight_decay=0.05, layer_decay=0.65, clip=None),
-        batch_size=min(1024, max(8, images.usable // 8)),
-    )
+def _objective(options: FinetuneOptions) -> dict[str, Any]:
+    settings = given(options, *OBJECTIVE)
+    if options.rand_augment is not None:
+        settings["rand_augment"] = options.rand_augment or None
+    return settings
 
 
-def _steps(options: FinetuneOptions, config: RunConfig, images: Images, record: RunConfig | None) -> int:
+def _steps(options: FinetuneOptions, config: RunConfig, images: Images, base: RunConfig) -> int:
     both = options.epochs is not None and options.max_steps is not None
     require(not both, "epochs", options.epochs, "either epochs or max_steps, not both")
     if options.max_steps is not None:
         return options.max_steps
     if options.epochs is not None:
         require_number("epochs", options.epochs, 0, 1e7, ends="(]")
-    elif record is not None:  # another batch size sees as many images
-        return max(1, round(record.steps * record.batch_size / config.batch_size))
-    return steps_for(options.epochs or EPOCHS, images.usable, config.batch_size)
+        return steps_for(options.epochs, images.usable, config.batch_size)
+    # Another batch size sees as many images.
+    return max(1, round(base.steps * base.batch_size / config.batch_size))

@@ -18,6 +18,7 @@ from echoless.config.options.remembered import Remembered
 from echoless.config.supervised import SupervisedConfig
 from echoless.config.training import Precision
 from echoless.data import Images, Latents, measure_statistics, open_images
+from echoless.data.rand_augment import require_rand_augment
 from echoless.data.reading import natural_filter, read_images, require_channels, training_reduction
 from echoless.data.resizing import BY_SIZE, Fit
 from echoless.data.survey import Survey
@@ -36,7 +37,7 @@ from echoless.verbs.record import Record
 from echoless.verbs.table import REQUEUE
 
 _ROOM_FOR_CROPS = 3
-RUNTIME = ("workers", "device", "checkpoint_every", "snapshot_every", "log_every", "strict", "tensorboard")
+RUNTIME = ("workers", "device", "checkpoint_every", "snapshot_every", "snapshots", "log_every", "strict", "tensorboard")
 
 
 class Stopped(EcholessError):
@@ -52,7 +53,7 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
     runtime = RuntimeConfig(**given(options, *RUNTIME))
     options = _with_channels_of_autoencoder(options)
     _require_ready(options)
-    kept = {"resume": options.resume, "overwrite": options.overwrite}
+    kept = {"resume": options.resume, "overwrite": options.overwrite, "wait": options.wait}
     with workplace(Path(options.out), runtime.device, **kept) as place:
         recorded = record.config if record else None
         images = place.team.leader_first(lambda: _read(options, place, recorded))
@@ -180,6 +181,7 @@ def configure(
     else:
         config = resolve(replace(options, image_size=None), space.facts(facts), data, record)
         config = space.configured(config, images.shape.channels)
+    require_rand_augment(getattr(config.objective, "rand_augment", None), images)
     config = replace(config, model=with_alpha(config.model))
     if record is None:
         config = replace(config, data=settled_side(config))

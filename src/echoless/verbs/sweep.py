@@ -19,7 +19,8 @@ def _print(text: str) -> None:
     print(text, flush=True)
 
 
-OF_A_GRID = ("alpha_min", "over", "recipe", "epochs", "max_steps", "batch_size", "metrics")
+OF_A_GRID = ("alpha_min", "recipe")  # what an experiment of a paper sets itself
+OF_A_PAPER = ("scale", "extractor")
 
 
 @signature_of(SweepOptions)
@@ -36,11 +37,12 @@ def sweep(options: SweepOptions, say: Callable[[str], None] = _print) -> SweepRe
 
 
 def _refuse_ignored(options: SweepOptions) -> None:
-    """An experiment of a paper has settings of its own, and a grid has no scale."""
+    """What would have no effect is refused by name."""
     given = {field.name for field in fields(options) if getattr(options, field.name) != field.default}
     for name in OF_A_GRID:
         if options.paper is not None and name in given:
             value = getattr(options, name)
             raise ConfigError(f"{name} is {value!r}, but the experiment {options.paper} sets its own; leave it out")
-    if options.paper is None and "scale" in given:
-        raise ConfigError(f"scale is {options.scale!r}, but it applies only with --paper; leave it out")
+    for name in OF_A_PAPER:
+        if options.paper is None and name in given:
+            raise ConfigError(f"{name} is {getattr(options, name)!r}, but it applies only with --paper; leave it out")

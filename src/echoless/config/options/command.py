@@ -9,7 +9,7 @@ from typing import Any
 from echoless.config.options.fields import flag, positional
 
 # These say how a run is started, not what it computes, so they are not part of the command that repeats it.
-OF_THE_MOMENT = ("resume", "overwrite", "requeue")
+OF_THE_MOMENT = ("resume", "overwrite", "requeue", "wait")
 
 
 def as_command(verb: str, options: Any) -> str:

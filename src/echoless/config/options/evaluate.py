@@ -80,6 +80,8 @@ class EvaluateOptions:
     """With --snapshots: two or more other runs. Correlates rank with accuracy across all runs, at each snapshot."""
     baselines: bool = True
     """Also measure raw pixels and the same encoder untrained."""
+    tokencut: Literal["keys", "outputs"] = "keys"
+    """What TokenCut compares: the keys of the block's attention (its authors), or the tokens that the block gives."""
     images: int = 200
     """Number of images for spectral and tokencut, and of each set for segprobe."""
     seed: int = 0

@@ -13,9 +13,9 @@ from echoless.config.training import Precision
 class FinetuneOptions:
     """Fine-tune all weights of a pretrained encoder on labelled images.
 
-    The defaults are those of He et al. 2022 for ViT-B: layer-wise learning rates, drop path, mixup and cutmix, label
-    smoothing, random erasing. The accuracy on --test is recorded in metrics.jsonl after every epoch, and at the end in
-    results.json with its interval.
+    The defaults are those of He et al. 2022, by the depth of the encoder: layer-wise learning rates, drop path,
+    RandAugment, mixup and cutmix, label smoothing, random erasing, one norm after the mean of the patches. The accuracy
+    on --test is recorded in metrics.jsonl after every epoch, and at the end in results.json with its interval.
     """
 
     run: AnyPath
@@ -29,7 +29,7 @@ class FinetuneOptions:
     """Run folder to create."""
 
     epochs: float | None = None
-    """Number of epochs over --train (default: 100)."""
+    """Number of epochs over --train (default: 100; 50 from depth 24 on)."""
     max_steps: int | None = None
     """Number of training steps, instead of --epochs."""
     batch_size: int | None = None
@@ -37,15 +37,20 @@ class FinetuneOptions:
     accumulate: int | None = None
     """Gradient accumulation: micro-batches per step and process (default: 1)."""
     base_lr: float | None = None
-    """Learning rate for a batch of 256; scales with the batch size (default: 5e-4)."""
+    """Learning rate for a batch of 256; scales with the batch size (default: 5e-4; 1e-3 from depth 24
+    on)."""
     layer_decay: float | None = None
-    """Layer-wise learning-rate decay: rate of a layer relative to the next deeper one (default: 0.65)."""
+    """Layer-wise learning-rate decay: rate of a layer relative to the next deeper one (default: 0.65; 0.75
+    from depth 24 on)."""
     weight_decay: float | None = None
     """Weight decay, on matrices only (default: 0.05)."""
     warmup: float | None = None
-    """Fraction of the run with learning-rate warm-up (default: 0.05)."""
+    """Fraction of the run with learning-rate warm-up (default: 5 epochs: 0.05; 0.1 from depth 24 on)."""
+    min_lr: float | None = None
+    """Learning rate at the end of the cosine (default: 1e-6)."""
     drop_path: float | None = None
-    """Drop-path rate of the last block; decreases linearly to 0 at the first (default: 0.1)."""
+    """Drop-path rate of the last block; decreases linearly to 0 at the first (default: 0.1; 0.2 from depth 24 on,
+    0.3 from 32)."""
     mixup: float | None = None
     """Beta parameter of mixup; 0 turns it off (default: 0.8)."""
     cutmix: float | None = None
@@ -54,6 +59,9 @@ class FinetuneOptions:
     """Label smoothing (default: 0.1)."""
     erase: float | None = None
     """Probability of random erasing (default: 0.25)."""
+    rand_augment: float | None = None
+    """Magnitude of RandAugment, up to 10; 0 turns it off (default: 9, or 0 where images are not of 8 bits with one
+    channel or three)."""
     pooling: Literal["patch_mean", "cls"] | None = None
     """Input of the linear head: mean over patch tokens, or class token (default: patch_mean)."""
     labels: AnyPath | None = None

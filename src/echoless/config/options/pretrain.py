@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
-from echoless.config.model import Decoder, Fade, InitScheme, Per, Schedule, Variant
+from echoless.config.model import Decoder, Fade, InitScheme, Per, Schedule, Taps, Variant
 from echoless.config.options.fields import AnyPath
-from echoless.config.training import CacheSide, Decay, Optimizer, Precision
+from echoless.config.training import CacheSide, Decay, Optimizer, Precision, WeightDecayOn
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,9 @@ class PretrainOptions:
     """Decoder type: long_skips (the paper) or plain (He et al. 2022)."""
     decoder_depth: int | None = None
     """Number of decoder blocks."""
+    taps: Taps | None = None
+    """Encoder blocks that feed the long skips if the decoder has too few blocks for every second one: spread evenly
+    (default), or the deepest (authors: as in the code of arXiv:2404.10947; depth 18 and 24 differ)."""
     mask_ratio: float | None = None
     """Fraction of patches that is masked."""
     normalize_pixels: bool | None = None
@@ -98,6 +101,8 @@ class PretrainOptions:
     """Beta parameter of cutmix; 0 turns it off."""
     erase: float | None = None
     """Probability of random erasing (a rectangle is replaced by noise)."""
+    rand_augment: float | None = None
+    """Magnitude of RandAugment, up to 10, as in timm's rand-m9-mstd0.5-inc1; 0 turns it off."""
     drop_path: float | None = None
     """Drop-path rate of the last block; not available with --variant none."""
 
@@ -106,11 +111,18 @@ class PretrainOptions:
     base_lr: float | None = None
     """Learning rate for a batch of 256; scales with the batch size."""
     weight_decay: float | None = None
-    """Weight decay, on matrices only."""
+    """Weight decay."""
+    weight_decay_on: WeightDecayOn | None = None
+    """Parameters with weight decay: matrices, authors (tokens and learned alphas too), or all (default: from the
+    recipe)."""
+    weight_decay_end: float | None = None
+    """Weight decay at the end of the run, reached by a cosine (default: constant, but in dino-small)."""
+    min_lr: float | None = None
+    """Learning rate at the end of the decay (default: 0, but in dino-small)."""
     warmup: float | None = None
     """Fraction of the run with learning-rate warm-up."""
     decay: Decay | None = None
-    """Learning rate after the warm-up: cosine to zero, constant, or wsd (constant, then linear to zero)."""
+    """Learning rate after the warm-up: cosine to --min-lr, constant, or wsd (constant, then linear to --min-lr)."""
     clip: float | None = None
     """Gradient clipping: largest gradient norm."""
     ema: float | None = None
@@ -132,12 +144,16 @@ class PretrainOptions:
     """Steps between checkpoints (default: 5 % of the run, at most 1000)."""
     snapshot_every: int | None = None
     """Steps between encoder-only snapshots, which are kept for evaluation over training."""
+    snapshots: int | None = None
+    """Number of encoder-only snapshots, evenly spaced over the run, instead of --snapshot-every."""
     log_every: int | None = None
     """Steps between lines of metrics.jsonl (default: about 500 lines a run)."""
     resume: bool = False
     """Continue the run in --out exactly where it stopped. Settings that are not given keep their recorded values."""
     overwrite: bool = False
     """Replace the run in --out."""
+    wait: bool = False
+    """If another process is training in --out, wait until it ends instead of refusing."""
     strict: bool = False
     """With --resume: refuse if bitwise equality is lost (other threads, torch version, world size, settings)."""
     requeue: bool = False

@@ -19,6 +19,7 @@ class Remembered:
     workers: int | None = None
     checkpoint_every: int | None = None
     snapshot_every: int | None = None
+    snapshots: int | None = None
     log_every: int | None = None
     tensorboard: bool | None = None
     cache: Literal["auto", "on", "off"] | None = None

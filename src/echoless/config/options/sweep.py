@@ -22,8 +22,8 @@ class SweepOptions:
     _: KW_ONLY
     out: AnyPath
     """Output folder, with one sub-folder per run."""
-    alpha_min: tuple[float, ...] = (1.0, 0.9, 0.8, 0.7, 0.6)
-    """Values of alpha_min to try; 1 is a standard residual network."""
+    alpha_min: tuple[float, ...] | None = None
+    """Values of alpha_min to try; 1 is a standard residual network (default: 1.0 0.9 0.8 0.7 0.6)."""
     seeds: int = 3
     """Number of seeds per setting: 0, 1, ..."""
     over: tuple[str, ...] = ()
@@ -34,14 +34,24 @@ class SweepOptions:
     scale: Literal["tiny", "cpu", "paper"] = "tiny"
     """Scale of --paper: tiny (minutes on two cores), cpu (hours on a few), paper (as published)."""
 
-    recipe: str = "auto"
-    """Recipe that the runs start from; `echoless recipes` lists them."""
+    recipe: str | None = None
+    """Recipe that the runs start from (default: auto); `echoless recipes` lists them. Not with --paper."""
     epochs: float | None = None
-    """Number of epochs of each run (default: from the recipe)."""
+    """Number of epochs of each run (default: from the recipe, or the scale of --paper)."""
     max_steps: int | None = None
     """Number of training steps of each run, instead of --epochs."""
     batch_size: int | None = None
     """Images per step."""
+    accumulate: int | None = None
+    """Gradient accumulation in every training, fine-tuning included: micro-batches per step and process."""
+    workers: int | None = None
+    """Threads that prepare batches ahead, in every training."""
+    latent: AnyPath | None = None
+    """Folder of the autoencoder, for diffusion models in latent space."""
+    extractor: str | None = None
+    """With --paper: feature extractor for samples, as in `evaluate` (default: a network trained on DATA)."""
+    launcher: str | None = None
+    """Program that starts every training, such as "torchrun --nproc-per-node 8"; `-m echoless ...` is appended."""
 
     test: AnyPath | None = None
     """Images to test on (default: five-fold cross-validation on DATA)."""
@@ -57,22 +67,18 @@ class SweepOptions:
     """Folder of label maps (PNG) for --test."""
     mask_classes: AnyPath | None = None
     """What the grey levels of the label maps mean: a file of VALUE NAME lines, or coco-stuff-27."""
-    latent: AnyPath | None = None
-    """Of diffusion experiments of the papers: train on the latents of this autoencoder (see `pretrain --latent`)."""
-    extractor: str | None = None
-    """Of diffusion experiments: the network that compares samples with images, such as inception:FILE, for published
-    FIDs (default: one that the sweep trains; needed at scale paper)."""
     reference: str | None = None
     """Of diffusion experiments: what samples are compared with: train, test, or an .npz file of statistics."""
-    metrics: tuple[str, ...] = ("knn", "linear", "rank")
-    """What to measure in each run: any of `evaluate --metrics` that needs no samples."""
+    metrics: tuple[str, ...] | None = None
+    """What to measure in each run, as in `evaluate`; only an experiment that draws samples can measure them (default:
+    knn linear rank, or what the experiment of --paper has)."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     jobs: int = 1
     """Number of runs at a time; they share the cores. On a CPU, small networks train faster that way."""
     print: bool = False
-    """Print the commands, one line per run, instead of running them (for a cluster). Afterwards, the same command
-    without --print collects the results."""
+    """Print the commands, one line per run, instead of running them (for a cluster). The lines may run in any order and
+    at the same time. Afterwards, the same command without --print collects the results."""
 
     def __post_init__(self) -> None:
-        require_measurements(self.metrics, of_samples=False)
+        require_measurements(self.metrics or (), of_samples=self.paper is not None)

@@ -13,6 +13,7 @@ from echoless.sweeps.papers.scale import SCALES, Build
 from echoless.sweeps.papers.scaling import SCALING
 from echoless.sweeps.papers.selfsupervised import SELF_SUPERVISED
 from echoless.sweeps.papers.stability import STABILITY
+from echoless.sweeps.papers.steering import steered
 from echoless.sweeps.papers.supervised import SUPERVISED
 
 # The value of --paper -> function(inputs, scale) -> Experiment; the first line of its docstring says what it is.
@@ -22,7 +23,7 @@ PAPERS: dict[str, Build] = (
 
 
 def paper(name: str, data: str, options: SweepOptions) -> Experiment:
-    """The experiment of that name, at the given scale."""
+    """The experiment of that name, at the given scale, changed where the user gave a value."""
     require_one_of("paper", name, tuple(PAPERS))
     require_one_of("scale", options.scale, tuple(SCALES))
-    return PAPERS[name](Inputs.of(data, options), SCALES[options.scale])
+    return steered(PAPERS[name](Inputs.of(data, options), SCALES[options.scale]), options)

@@ -17,7 +17,7 @@ class Scale:
     name: str
     training: Mapping[str, Any]  # options of `pretrain`
     widths: Mapping[int, int]  # of the paper -> here
-    snapshot_every: int  # steps between snapshots, for experiments over training
+    snapshots: int  # over the run, for experiments over training
     log_every: int  # steps between lines of metrics.jsonl, for experiments on the first steps
     imagenet100_probe: str = "quick"  # what stands for the linear probe of Tables 2 and 3
     imagenet1k_probe: str = "quick"  # and of Table 1
@@ -32,7 +32,7 @@ SCALES = {
         name="tiny",
         training={"recipe": "demo", "optimizer": "soap", "max_steps": 200, "batch_size": 64},
         widths={384: 32, 768: 64, 1024: 96},
-        snapshot_every=40,
+        snapshots=5,
         log_every=1,
         finetuning={"max_steps": 100, "batch_size": 64},
     ),
@@ -40,16 +40,16 @@ SCALES = {
         name="cpu",
         training={"recipe": "cifar10", "optimizer": "soap", "max_steps": 4000},
         widths={384: 64, 768: 128, 1024: 192},
-        snapshot_every=400,
+        snapshots=10,
         log_every=2,
         finetuning={"max_steps": 2000, "batch_size": 128},
     ),
-    # Snapshots every 50 epochs of ImageNet-100, whose 800 epochs are 98,976 steps of 1024 images.
+    # 800 epochs with a snapshot every 50.
     "paper": Scale(
         name="paper",
         training={"recipe": "mae-base"},
         widths={384: 384, 768: 768, 1024: 1024},
-        snapshot_every=6186,
+        snapshots=16,
         log_every=10,
         imagenet100_probe="imagenet100",
         imagenet1k_probe="mae",

@@ -1,0 +1,164 @@
+"""`sweep --paper` can be steered: every option reaches the commands it is for, or is refused by its name."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+
+import pytest
+
+from echoless.config.options import SweepOptions
+from echoless.errors import ConfigError, RunError
+from echoless.sweeps.commands import option_of, with_options
+from echoless.sweeps.papers import PAPERS, paper
+from echoless.sweeps.run import command_lines, plan, run_sweep
+from echoless.sweeps.starting import Starting
+from echoless.verbs.sweep import sweep
+
+
+def steered(name: str, **options):
+    given = {"paper": name, "seeds": 1, "test": "TEST"} | options
+    return paper(name, "DATA", SweepOptions("DATA", out="OUT", **given))
+
+
+def trainings(experiment, name):
+    return {option_of(trial.commands[0], name) for trial in experiment.trials}
+
+
+def test_an_option_of_a_command_is_replaced_in_its_place_added_or_removed():
+    words = ("pretrain", "DATA", "--out", "RUN", "--init-constants", "1", "2", "3", "--no-zero-init", "--resume")
+    assert with_options(words, init_constants=(4, 5, 6))[4:8] == ("--init-constants", "4", "5", "6")
+    assert with_options(words, zero_init=True)[8] == "--zero-init" and len(with_options(words, out=None)) == 8
+    assert with_options(words, seed=1)[-2:] == ("--seed", "1")
+    assert option_of(words, "resume") == () and option_of(words, "seed") is None
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_length_and_batch_size_reach_every_training_of_every_experiment(name):
+    experiment = steered(name, epochs=3.5, batch_size=32)
+    assert trainings(experiment, "epochs") == {("3.5",)} and trainings(experiment, "batch_size") == {("32",)}
+    assert trainings(experiment, "max_steps") == {None}, "the scale's own length is replaced"
+    assert "Changed on request: epochs 3.5; batch_size 32." in experiment.notes
+    assert trainings(steered(name, max_steps=7), "max_steps") == {("7",)}
+
+
+def test_over_fixes_one_value_and_varies_several():
+    fixed = steered("table1", over=("depth=4",))
+    assert trainings(fixed, "depth") == {("4",)} and len(fixed.trials) == 3
+    varied = steered("table3b", over=("depth=4,6", "mask_ratio=0.5"))
+    assert len(varied.trials) == 12 and trainings(varied, "depth") == {("4",), ("6",)}
+    assert {trial.settings["depth"] for trial in varied.trials} == {4, 6}
+    assert all("mask_ratio" not in trial.settings for trial in varied.trials), "what is fixed is no column"
+
+
+def test_metrics_replace_the_measured_columns_and_leave_the_others():
+    experiment = steered("table1", metrics=("knn", "rank"))
+    measured = [words for words in experiment.trials[0].commands if words[0] == "evaluate"]
+    assert [option_of(words, "metrics") for words in measured] == [("knn", "rank")]
+    assert [column.metric for column in experiment.quantities] == ["finetune", "knn", "rank_paper"]
+
+
+def test_an_autoencoder_and_an_extractor_reach_the_diffusion_models():
+    """With an extractor of the user's, none is trained."""
+    experiment = steered("table4", latent="VAE", extractor="inception:FILE")
+    assert trainings(experiment, "latent") == {("VAE",)}
+    commands = [words for trial in experiment.trials for words in trial.commands]
+    assert {option_of(words, "extractor") for words in commands if words[0] == "evaluate"} == {("inception:FILE",)}
+    assert len([words for words in commands if words[0] == "pretrain"]) == len(experiment.trials)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("table1", {"latent": "vae"}, "latent is not an option of recipe demo"),
+        ("table2", {"extractor": "timm:x"}, "extractor is 'timm:x', but the experiment table2 compares no samples"),
+        ("table2", {"over": ("depth=6",)}, "over is 'depth', but the rows of table2 differ in it"),
+        (
+            "skipless",
+            {"metrics": ("knn",)},
+            "metrics is 'knn', but skipless is measured by its training alone",
+        ),
+        ("table2", {"metrics": ("frechet",)}, "metrics is 'frechet', but the experiment table2 draws no samples"),
+        ("infonce", {"accumulate": 2}, "accumulate is 2; allowed: 1 with infonce"),
+        ("table1", {"epochs": 1.0, "max_steps": 3}, "either epochs or max_steps"),
+        ("table1", {"epochs": -1.0}, "epochs is -1.0"),
+        ("table1", {"over": ("mask_ratio=7",)}, "mask_ratio is 7"),
+        ("table1", {"over": ("alpha_min=0.5",)}, "over is 'alpha_min=0.5'"),
+        ("table1", {"workers": -1}, "workers is -1"),
+    ],
+)
+def test_what_an_experiment_cannot_use_is_refused_by_name(name, options, says):
+    with pytest.raises(ConfigError) as refused:
+        steered(name, **options)
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize("option", [{"alpha_min": (0.5,)}, {"recipe": "demo"}])
+def test_what_an_experiment_sets_itself_is_refused_by_name(option, tmp_path):
+    with pytest.raises(ConfigError, match=f"{next(iter(option))} is .* but the experiment table1 sets its own"):
+        sweep("shapes:8", out=tmp_path / "s", paper="table1", test="shapes:8@test", print=True, **option)
+    with pytest.raises(ConfigError, match="extractor is 'x', but it applies only with --paper"):
+        sweep("shapes:8", out=tmp_path / "s", extractor="x", print=True)
+
+
+def test_how_trainings_are_started_is_no_part_of_a_trial():
+    """So another launcher, or more micro-batches after the memory was full, continue the sweep."""
+    options = {"accumulate": 4, "workers": 6, "launcher": "torchrun --nproc-per-node 8"}
+    assert steered("table1", **options) == steered("table1")
+    starting = Starting.of(SweepOptions("DATA", out="OUT", print=True, **options))
+    train, measure, tune = map(starting.line, steered("table1").trials[0].commands)
+    for line, verb in ((train, "pretrain"), (tune, "finetune")):
+        words = shlex.split(line)
+        assert words[:6] == ["torchrun", "--nproc-per-node", "8", "-m", "echoless", verb]
+        assert option_of(tuple(words), "accumulate") == ("4",) and option_of(tuple(words), "workers") == ("6",)
+    assert measure.startswith("echoless evaluate ") and "--workers" not in measure
+
+
+@pytest.mark.parametrize("launcher", ["", "  ", "torchrun 'unclosed", "no-such-program-here -n 8"])
+def test_a_launcher_that_cannot_start_anything_is_refused(launcher):
+    with pytest.raises(ConfigError, match="launcher is "):
+        Starting.of(SweepOptions("DATA", out="OUT", launcher=launcher))
+
+
+def test_a_launcher_starts_the_run_and_ends_with_the_sweep(tmp_path):
+    """A launcher of one process: Python itself takes `-m`."""
+    said: list[str] = []
+    options = {"recipe": "demo", "batch_size": 8, "over": ("patch_size=16",), "metrics": ("rank",), "seeds": 1}
+    options |= {"alpha_min": (0.6,), "max_steps": 4, "launcher": f"{sys.executable} -X dev", "accumulate": 2}
+    assert not run_sweep(SweepOptions("shapes:16", out=tmp_path / "s", **options), said.append).failed
+    assert "--accumulate 2" in (tmp_path / "s" / "logs" / "alpha_min-0.6_seed-0.txt").read_text()
+
+
+def printed(out, **options) -> list[str]:
+    said: list[str] = []
+    run_sweep(SweepOptions("DATA", out=out, print=True, **options), said.append)
+    return said
+
+
+def test_printing_another_plan_leaves_the_recorded_one(tmp_path):
+    """Another scale has the same rows under the same names, and is refused; more seeds are only printed."""
+    first = {"paper": "table3b", "seeds": 1}
+    printed(tmp_path / "s", **first)
+    before = (tmp_path / "s" / "sweep.json").read_bytes()
+    assert len(printed(tmp_path / "s", **first)) == 6 and len(printed(tmp_path / "s", paper="table3b", seeds=2)) == 12
+    for other in ({"scale": "cpu"}, {"max_steps": 5}):
+        with pytest.raises(RunError, match="with other settings; nothing was printed or changed"):
+            printed(tmp_path / "s", **first, **other)
+    assert (tmp_path / "s" / "sweep.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_printed_lines_share_no_folder_but_those_they_wait_for(name, tmp_path):
+    """Side by side, no two lines write into one folder, or all that do wait for each other."""
+    options = SweepOptions("DATA", out=tmp_path, paper=name, seeds=2, test="TEST", print=True)
+    writers: dict[str, set[int]] = {}
+    waits: dict[str, set[bool]] = {}
+    for number, line in enumerate(command_lines(plan(options), tmp_path, Starting())):
+        for command in line.split(" && "):
+            words = tuple(shlex.split(command))
+            for out in option_of(words, "out") or ():
+                writers.setdefault(out, set()).add(number)
+                waits.setdefault(out, set()).add("--wait" in words)
+    shared = {out for out, lines in writers.items() if len(lines) > 1}
+    assert all(waits[out] == {True} for out in shared)
+    assert all(waits[out] == {False} for out in set(writers) - shared)
