@@ -155,8 +155,8 @@ def class_maps(images: Images, ids: list[int], encoder: Encoder) -> Tensor | Non
     own size: background 0, class c as c + 1.
     """
     if images.label_maps is not None:
-        maps, size, framing = images.label_maps, encoder.image_size, dense_framing(encoder)
-        return torch.from_numpy(np.stack([maps.view(i, size, _shape(images, i), framing) for i in ids]))
+        view, size, framing = images.label_maps.view, encoder.image_size, dense_framing(encoder)
+        return torch.from_numpy(np.stack([view(i, size, _shape(images, i), framing) for i in ids]))
     if images.labels is None or images.masks(ids[0]) is None:
         return None
     maps = []
