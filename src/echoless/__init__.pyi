@@ -19,6 +19,7 @@ from echoless.shortcuts import alphas as alphas
 from echoless.shortcuts import contributions as contributions
 from echoless.shortcuts import effective_alpha as effective_alpha
 from echoless.shortcuts import fade as fade
+from echoless.shortcuts import fade_saved as fade_saved
 from echoless.shortcuts import fold as fold
 from echoless.shortcuts import init_skipless_ as init_skipless_
 from echoless.shortcuts import residual as residual

@@ -17,6 +17,7 @@ from echoless.config.selfsupervised import DINOConfig, DistillationConfig, InfoN
 from echoless.config.supervised import SupervisedConfig
 from echoless.config.training import RuntimeConfig
 from echoless.config.views import ViewConfig
+from echoless.errors import ConfigError
 
 PUBLISHED = {
     # Table 8 of arXiv:2111.06377 (MAE): AdamW, 1.5e-4 for every 256 images, betas, decay; three quarters are masked.
@@ -75,3 +76,11 @@ def test_defaults_are_the_published_or_documented_ones(kind):
 
 def test_only_networks_that_predict_noise_denoise():
     assert UViTConfig.denoises and SiTConfig.denoises and not ViTConfig.denoises and not ResNetConfig.denoises
+
+
+@pytest.mark.parametrize("name", ["label_smoothing", "drop_path"])
+def test_a_share_of_everything_is_refused(name):
+    """Labels that are smoothed away, or branches that are always dropped, leave nothing to learn."""
+    SupervisedConfig(**{name: 0.999})
+    with pytest.raises(ConfigError, match=f"{name} is 1"):
+        SupervisedConfig(**{name: 1.0})

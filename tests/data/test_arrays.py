@@ -81,7 +81,7 @@ def test_python_objects_are_never_loaded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("array", "reason"),
     [
-        (np.zeros((3, 4, 4, 3), np.float32), "images are float32; allowed: uint8, uint16"),
+        (np.zeros((3, 4, 4, 3), np.int32), "images are int32; allowed: uint8, uint16, or floats from 0 to 1"),
         (np.zeros((3, 4), np.uint8), r"allowed: \(N, H, W\)"),
         (np.zeros((3, 3, 32, 32), np.uint8), "channels first"),
         (np.zeros((0, 4, 4), np.uint8), r"allowed: \(N, H, W\)"),

@@ -9,11 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 import torch
 from PIL import Image
 
 from echoless.data import open_images
+from echoless.data.reading import describe_classes
 from echoless.errors import ConfigError, DataError
 
 Picture = Callable[..., np.ndarray]
@@ -80,8 +83,38 @@ def test_a_label_file_labels_a_flat_folder(header: str, tmp_path: Path, picture:
     images = open_images(tmp_path, labels=file)
     assert images.class_names == ("x", "y") and images.labels.tolist() == [1, 0, 0]
     file.write_text("path,label\n0.png,1\n")
-    with pytest.raises(DataError, match=r"no row for 2 of 3 images, first '1\.png'"):
+    images = open_images(tmp_path, labels=file)
+    assert images.labels.tolist() == [0, -1, -1] and images.class_names == ("1",), "few labels are the normal case"
+    file.write_text("path,label\nphotos/0.png,1\n")
+    with pytest.raises(
+        DataError, match=r"no row for any of the 3 images, first '0\.png'; its first row is for 'photos/"
+    ):
         open_images(tmp_path, labels=file)
+
+
+def test_sub_folders_are_labels_unless_they_are_switched_off(
+    tmp_path: Path, picture: Picture, encoded: Encoded
+) -> None:
+    """The line that a verb prints says how many classes there are, what guessing scores, and how to ignore them."""
+    for i, name in enumerate(("cats/0.png", "dogs/1.png", "dogs/2.png", "dogs/3.png")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(encoded(picture(i)))
+    (line,) = describe_classes(open_images(tmp_path))
+    assert line == (
+        "labels: 2 classes from sub-folders (cats, dogs); always naming the largest is right in 75.0 %; --labels none "
+        "ignores them"
+    )
+    plain = open_images(tmp_path, labels=Path("none"))
+    assert plain.labels is None and describe_classes(plain) == []
+
+
+def test_a_table_of_labels_may_be_parquet(tmp_path: Path, picture: Picture, encoded: Encoded) -> None:
+    for i in range(2):
+        (tmp_path / f"{i}.png").write_bytes(encoded(picture(i)))
+    table = pyarrow.table({"path": ["1.png", "0.png"], "label": ["x", None]})
+    pyarrow.parquet.write_table(table, tmp_path / "labels.parquet.keep")
+    file = (tmp_path / "labels.parquet.keep").rename(tmp_path.parent / f"{tmp_path.name}.parquet")
+    assert open_images(tmp_path, labels=file).labels.tolist() == [-1, 0]
 
 
 def test_small_grey_pngs(tmp_path: Path, picture: Picture, encoded: Encoded, cache: str) -> None:

@@ -84,10 +84,8 @@ def test_npy_and_half_precision(run, tmp_path):
 def test_bad_targets_are_refused_before_any_work(run, tmp_path):
     encoder = load(run)
     images = open_images("shapes:10")
-    with pytest.raises(ConfigError, match=r"allowed: a name that ends in .parquet or .npy"):
-        embed(encoder, images, tmp_path / "f.csv", view=VIEW)
-    with pytest.raises(RunError, match=r"the folder .* does not exist"):
-        embed(encoder, images, tmp_path / "no" / "f.npy", view=VIEW)
+    with pytest.raises(ConfigError, match=r"allowed: a name that ends in \.parquet, \.npy or \.csv"):
+        embed(encoder, images, tmp_path / "f.txt", view=VIEW)
     (tmp_path / "f.npy").touch()
     with pytest.raises(RunError, match="exists; give --overwrite"):
         embed(encoder, images, tmp_path / "f.npy", view=VIEW)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +12,9 @@ import torch
 
 from echoless.data import open_images
 from echoless.errors import ConfigError, DataError, RunError
+from echoless.evaluation import augmented
 from echoless.evaluation import encoder as module
+from echoless.evaluation.context import FeatureSource
 from echoless.evaluation.encoder import from_function, raw_pixels
 from echoless.evaluation.extract import CHUNK, View, chunks, extract
 from echoless.evaluation.frozen import load
@@ -206,3 +210,24 @@ def test_what_a_killed_extraction_left_in_the_cache_is_removed_by_the_next(tmp_p
     leftover.mkdir()
     extract(encoder, images, [view], cache=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [home.name]
+
+
+def test_a_number_of_a_run_that_has_not_ended_names_its_checkpoint_and_one_of_a_complete_run_does_not():
+    encoder = from_function(lambda x: x.flatten(1)[:, :4], image_size=(32, 32), channels=3)
+    evaluation = SimpleNamespace(view_of=lambda framing: {}, noise_protocol={})
+    for step, expected in ((None, {}), (40, {"checkpoint": 40})):
+        source = FeatureSource(evaluation, "trained", replace(encoder, checkpoint=step))
+        assert source.protocol == {"features": "trained", **expected}
+
+
+def test_an_epoch_of_the_mae_probe_passes_over_the_training_set_once(monkeypatch):
+    """In as many whole batches as it has, and in one where it is smaller than the published batch."""
+    images, asked = open_images("shapes:20"), []
+    encoder = from_function(lambda x: x.flatten(1)[:, :4], image_size=(32, 32), channels=3, fingerprint="named")
+    test = extract(encoder, images, [View("output")], cache=None)[View("output")]
+    probe = SimpleNamespace(predict=lambda features: test.labels_N)
+    monkeypatch.setattr(augmented, "mae_probe", lambda batches, **settings: asked.append(settings) or probe)
+    for largest in (6, 100):
+        monkeypatch.setattr(augmented, "LARGEST_BATCH", largest)
+        augmented.mae_linear(encoder, images, test, view=View("output"), seed=0)
+    assert [(each["batch_size"], each["steps_per_epoch"]) for each in asked] == [(6, 3), (20, 1)]

@@ -113,3 +113,16 @@ def test_dpm3_is_the_sampler_of_uvit_m_and_l():
         exact("noise", objective.path), start, times, objective.path, fast_orders(50), predicts="noise"
     )
     torch.testing.assert_close(found.flatten(1), expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(("labels", "classes"), [(None, 3), (None, None), (torch.tensor([1, 0]), None)])
+def test_without_labels_or_without_classes_the_model_is_asked_once_and_unguided(labels, classes):
+    objective, asked = denoising_objective(DiffusionConfig(), (3, 1, 1), classes), []
+
+    def model(x, time_B, labels_B):
+        asked.append((len(x), labels_B))
+        return torch.zeros_like(x)
+
+    sampling = Sampling(name="ddim", steps=2, guidance=4.0)
+    draw_samples(model, objective, sampling, SampleNoise(0, range(2), (3, 1, 1)), labels)
+    assert asked and all(count == 2 and given is labels for count, given in asked)

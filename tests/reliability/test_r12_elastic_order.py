@@ -18,7 +18,7 @@ from echoless.config import RuntimeConfig
 from echoless.data import BadSample, Images
 from echoless.objectives import MaskedObjective, take
 from echoless.runtime import Team
-from echoless.training.loop import _loader
+from echoless.training.batches import make_loader
 
 STEPS, BATCH, COUNT = 10, 7, 24  # an odd batch, so that two processes get unequal parts; almost three epochs
 Seen = tuple[int, int, int, str, str]  # step, place in the batch, sample, hash of its pixels, hash of its mask
@@ -45,7 +45,8 @@ def seen_by(images: Images, rank: int, world: int, workers: int, first: int) -> 
         trainee=SimpleNamespace(team=Team(rank, world, torch.device("cpu"))),
     )
     seen = []
-    for batch in _loader(session).batches(first, STEPS):
+    loader = make_loader(session.config, session.images, session.trainee.team, session.runtime.workers)
+    for batch in loader.batches(first, STEPS):
         draws = take(objective.draw(BATCH, config.seed, batch.step), batch.places_B, torch.device("cpu"))
         for i, (place, sample) in enumerate(zip(batch.places_B.tolist(), batch.ids_B.tolist())):
             mask = b"".join(draws[name][i].numpy().tobytes() for name in sorted(draws))

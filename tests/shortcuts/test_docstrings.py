@@ -12,7 +12,16 @@ import echoless
 from echoless import shortcuts
 
 MODULES = [f"echoless.shortcuts.{module.name}" for module in pkgutil.iter_modules(shortcuts.__path__)]
-WITH_EXAMPLES = ("fade", "unfade", "alphas", "alpha_min_for", "contributions", "effective_alpha", "residual")
+WITH_EXAMPLES = (
+    "fade",
+    "fade_saved",
+    "unfade",
+    "alphas",
+    "alpha_min_for",
+    "contributions",
+    "effective_alpha",
+    "residual",
+)
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import copy
 import inspect
+import io
 import json
 import math
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from stacks import A4, WIDTH, Loop, Residual, Stack, Wrapped, mlp
 from torch import Tensor, nn
 
 from echoless.shortcuts import alphas, fade, fade_saved, unfade
+from echoless.shortcuts.travel import BUFFER
 
 
 @pytest.fixture(autouse=True)
@@ -121,8 +124,8 @@ def test_alphas_are_saved_beside_the_weights_and_restored(tmp_path: Path) -> Non
     report = fade(model, 0.4, example=x, within="encoder")
     report.save(file)
     fresh = Transformer()
-    fresh.load_state_dict(model.state_dict())
     again = fade_saved(fresh, file, example=x)
+    fresh.load_state_dict(model.state_dict())
     assert again.alphas == report.alphas
     assert torch.equal(fresh(x), model(x))
     with pytest.raises(ValueError, match="holds alphas for 6 shortcuts"):
@@ -144,6 +147,46 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path, change: dict[str, Any
     file.write_text(json.dumps(record))
     with pytest.raises(ValueError, match=r"alpha is 1\.5"):
         fade_saved(Loop(), file, example=x)
+
+
+def test_weights_cannot_be_loaded_without_their_alphas_or_under_others() -> None:
+    """Loading reported 'all keys matched', and gave another function."""
+    model, x = Transformer(), torch.randn(2, 3, WIDTH)
+    plain = copy.deepcopy(model)
+    fade(model, 0.4, example=x)
+    with pytest.raises(RuntimeError, match=f"Unexpected key.*{BUFFER}"):
+        Transformer().load_state_dict(model.state_dict())
+    with pytest.raises(RuntimeError, match=f"Missing key.*{BUFFER}"):
+        model.load_state_dict(plain.state_dict())
+    other = Transformer()
+    fade(other, 0.6, example=x)
+    with pytest.raises(
+        RuntimeError, match=r"belong to a model faded with 7 alphas, 1, 0\.9, 0\.8, 0\.7, 0\.6, 0\.5, 0\.4"
+    ):
+        other.load_state_dict(model.state_dict(), strict=False)
+
+
+def test_a_state_dict_is_enough_to_restore_a_faded_model_whatever_was_wrapped_around_it_or_its_precision() -> None:
+    model, x = Transformer(), torch.randn(2, 3, WIDTH)
+    report = fade(model, 0.4, example=x, within="encoder")
+    state = {f"module.{name}": tensor for name, tensor in model.half().state_dict().items()}
+    fresh = Transformer()
+    assert fade_saved(fresh, state, example=x).alphas == report.alphas
+    fresh.load_state_dict(model.state_dict())
+    assert torch.equal(fresh(x), model.float()(x))
+    with pytest.raises(ValueError, match="the state dict has 0 entries"):
+        fade_saved(Transformer(), Transformer().state_dict(), example=x)
+
+
+def test_a_pickle_of_a_faded_model_is_refused_with_the_way_to_save_it() -> None:
+    model, x = Transformer(), torch.randn(2, 3, WIDTH)
+    fade(model, 0.4, example=x)
+    with pytest.raises(pickle.PicklingError, match=r"cannot be pickled.*save its state_dict\(\)"):
+        torch.save(model, io.BytesIO())
+    assert torch.equal(copy.deepcopy(model)(x), model(x)), "a copy is no pickle"
+    unfade(model)
+    torch.save(model, io.BytesIO())
+    assert BUFFER not in model.state_dict()
 
 
 def test_distributed_data_parallel_runs_a_faded_model(tmp_path: Path) -> None:

@@ -14,7 +14,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from echoless.shortcuts import fade, unfade
+import echoless
+from echoless.shortcuts import fade, fade_saved, fold, unfade
+from echoless.shortcuts.travel import BUFFER
 
 transformers = pytest.importorskip("transformers")
 diffusers = pytest.importorskip("diffusers")
@@ -107,13 +109,44 @@ def test_gradient_checkpointing_of_transformers_gives_the_same_gradients() -> No
 
 
 def test_a_faded_model_is_saved_and_loaded_by_its_library(tmp_path: Path) -> None:
+    """`from_pretrained` knows nothing of fading: it reports the alphas as unexpected; `fade_saved` restores them."""
     model, x = model_of("ViTModel", VISION).eval(), images()
     plain = model(x)[0]
     fade(model, 0.6, example=x)
     model.save_pretrained(tmp_path)
-    again = transformers.AutoModel.from_pretrained(tmp_path).eval()
+    again, loading = transformers.AutoModel.from_pretrained(tmp_path, output_loading_info=True)
     assert type(again).__name__ == "ViTModel"
-    assert torch.equal(again(x)[0], plain)
+    assert set(loading["unexpected_keys"]) == {BUFFER}
+    assert torch.equal(again.eval()(x)[0], plain)
+    fade_saved(again, tmp_path, example=x)
+    assert torch.equal(again(x)[0], model(x)[0])
+    assert torch.equal(echoless.load(tmp_path).features(x)["hidden03"], hidden(model, x)), "evaluate and embed as well"
+    unfade(again)
+    assert "faded_shortcuts" not in again.config.to_dict()
+
+
+@torch.no_grad()
+def hidden(model: Any, x: Any) -> Tensor:
+    return model(x, output_hidden_states=True).hidden_states[-1]
+
+
+def test_faded_pre_norm_transformers_fold_into_their_own_class() -> None:
+    """The folded model is run by the library's own code; where the mathematics does not allow it, it is refused."""
+    for name, settings, x in (("ViTModel", VISION, images()), ("GPT2Model", TEXT, torch.arange(6)[None])):
+        model = model_of(name, settings).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.05 * torch.randn_like(parameter))
+        fade(model, 0.5, example=x)
+        folded = fold(model, example=x)
+        assert type(folded) is getattr(transformers, name) and BUFFER not in folded.state_dict()
+        torch.testing.assert_close(folded(x)[0], model(x)[0], rtol=1e-4, atol=2e-5)
+    post_norm, ids = model_of("BertModel", TEXT).eval(), torch.arange(6)[None]
+    fade(post_norm, 0.5, example=ids)
+    with pytest.raises(ValueError, match="cannot be folded: its stream is also read without a norm"):
+        fold(post_norm, example=ids)
+    with pytest.raises(ValueError, match="example is missing"):
+        fold(post_norm)
 
 
 def unet() -> tuple[nn.Module, Any]:

@@ -14,7 +14,7 @@ import pytest
 
 from echoless.errors import RunError
 from echoless.storage import clear_leftovers, new_folder, write_bytes
-from echoless.storage.atomic import create_file, discard_folder, new_file, temporary_beside
+from echoless.storage.atomic import can_write, create_file, discard_folder, new_file, temporary_beside
 
 DEAD_PID = 2**22 + 1  # above the largest process id Linux gives out
 
@@ -212,11 +212,12 @@ def test_what_the_system_says_becomes_one_sentence_with_the_path(tmp_path, monke
     assert (tmp_path / "a").read_bytes() == b"old" and names(tmp_path) == ["a"]
 
 
-def test_a_missing_parent_is_named(tmp_path):
+def test_a_missing_parent_of_a_file_is_named_and_that_of_a_folder_is_made(tmp_path):
     with pytest.raises(RunError, match=r"its parent folder .*/no does not exist"):
         write_bytes(tmp_path / "no" / "a", b"1")
-    with pytest.raises(RunError, match=r"its parent folder .*/no does not exist"), new_folder(tmp_path / "no" / "a"):
-        pass
+    with new_folder(tmp_path / "no" / "a") as folder:
+        (folder / "inside").write_bytes(b"1")
+    assert (tmp_path / "no" / "a" / "inside").exists()
     write_bytes(tmp_path / "file", b"1")
     with pytest.raises(RunError, match=r"its parent .*/file is not a folder"):
         write_bytes(tmp_path / "file" / "a", b"1")
@@ -246,3 +247,9 @@ def test_a_new_file_is_never_one_that_exists_nor_what_a_link_points_to(tmp_path)
         with pytest.raises(FileExistsError), create_file(tmp_path / name):
             pass
     assert (tmp_path / "there").read_text() == "precious" and not (tmp_path / "nowhere").exists()
+
+
+def test_a_file_is_no_folder_to_write_into(tmp_path):
+    (tmp_path / "file").touch()
+    assert can_write(tmp_path) and can_write(tmp_path / "new" / "deeper")
+    assert not can_write(tmp_path / "file")

@@ -11,6 +11,8 @@ from echoless.config.options import PretrainOptions, SweepOptions
 from echoless.errors import ConfigError
 from echoless.recipes.resolve import resolve
 from echoless.sweeps.commands import option_of
+from echoless.sweeps.papers.scale import NARROW_START
+from echoless.sweeps.papers.supervised import PUBLISHED_START
 from echoless.sweeps.run import plan
 
 FACTS = DataFacts(3, 32, 32, 1000, classes=10)
@@ -35,6 +37,8 @@ def test_skipless_is_four_networks_by_two_optimisers_with_the_published_figures(
     rates = {(c.optim.name, c.optim.base_lr) for c in configs.values()}
     assert len(rates) == 2, "the four networks of an optimiser have one learning rate"
     assert {c.model.body.depth for c in configs.values()} == {12}
+    starts = {c.model.body.init_constants for c in configs.values() if c.model.body.init_scheme == "skipless"}
+    assert starts == {PUBLISHED_START if scale == "paper" else NARROW_START}, "those of a ViT-B, or of a narrow one"
     values = {(f.settings["shortcuts"], f.settings["optimizer"]): f.value for f in experiment.published}
     assert values["none", "adamw"] == 0.614 and values["none-initialised", "soap"] == 0.808
 

@@ -231,3 +231,8 @@ def test_what_came_after_the_checkpoint_is_gone_before_training_goes_on(images, 
     assert [line["step"] for line in run.read_metrics()] == [1, 2, 3, 4]
     assert not run.encoder.exists() and not (out / "results.json").exists()
     assert (out / "results-step-00000004.json").exists()
+
+
+def test_the_first_the_last_and_every_nth_step_are_logged(images, tmp_path):
+    tiny_run(tmp_path / "run", images, tiny_config(images, steps=7, ema=None), log_every=3)
+    assert [line["step"] for line in RunFolder(tmp_path / "run").read_metrics()] == [1, 3, 6, 7]

@@ -14,6 +14,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "spread = np.array(std)",
     ): "numbers of Python become float64 by themselves",
     (
+        "objectives/paths.py",
+        "def __init__(self, data_time: float = 0.0) -> None:",
+        "def __init__(self, data_time: float = 1.0) -> None:",
+    ): "a base class without a schedule of its own; both classes below it say where the data is",
+    (
         "data/parquet.py",
         "self._kept.move_to_end(group)",
         "pass",

@@ -16,7 +16,7 @@ USAGE = "usage: echoless VERB [arguments]        echoless help VERB explains a v
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 success, 1 some runs of a sweep failed or `doctor` found a problem, 2 bad input, 3 a
-    non-finite value, 75 stopped and to be requeued, 130 interrupted.
+    non-finite value, 75 stopped and to be requeued, 130 stopped by a signal (a training run has saved its work).
     """
     _print_any_name()
     words = list(sys.argv[1:] if arguments is None else arguments)

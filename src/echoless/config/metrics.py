@@ -270,13 +270,17 @@ def interval_text(metric: Metric) -> str:
     return f" [{100 * low:.2f}, {100 * high:.2f}]" if metric.info.is_share else f" [{low:.4g}, {high:.4g}]"
 
 
-def table(metrics: Sequence[Metric]) -> str:
-    """For a terminal of 100 columns: protocol entries that all rows share come first; each row has its own."""
+def table(metrics: Sequence[Metric], best: Sequence[bool] = ()) -> str:
+    """For a terminal of 100 columns: protocol entries that all rows share come first; each row has its own.
+
+    best: which rows get a star.
+    """
     if not metrics:
         return "nothing was measured"
     shared = shared_protocols(metrics)
     above = [f"{name}: {describe(protocol)}" for name, protocol in shared.items() if protocol]
-    cells = [(m.metric, number(m) + interval_text(m), f"n={m.n}") for m in metrics]
+    stars = ["*" if place < len(best) and best[place] else "" for place in range(len(metrics))]
+    cells = [(m.metric, number(m) + interval_text(m) + star, f"n={m.n}") for m, star in zip(metrics, stars)]
     widths = [max(len(row[column]) for row in cells) for column in range(3)]
     lines = [line for sentence in above for line in wrap(sentence, WIDTH, subsequent_indent="  ")]
     lines += [""] if lines else []

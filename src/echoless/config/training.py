@@ -126,6 +126,18 @@ class OptimConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class BudgetConfig:
+    """The time that the length of a run was planned for. Recorded only: a resumed run keeps its length."""
+
+    seconds: float
+    images_per_second: float  # as measured when the run was planned
+
+    def __post_init__(self) -> None:
+        require_number("seconds", self.seconds, 0, 1e9, ends="(]")
+        require_number("images_per_second", self.images_per_second, 0, 1e12, ends="(]")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunConfig:
     """A whole run."""
 
@@ -140,6 +152,7 @@ class RunConfig:
     seed: int = 0
     precision: Precision = "fp32"
     compile: bool = False
+    budget: BudgetConfig | None = None  # where --time or the default of auto decided the length
 
     def __post_init__(self) -> None:
         require_whole("steps", self.steps, 1, 99_999_999)

@@ -1,8 +1,9 @@
 """How are images read from an .npz file?
 
-`images` (N, H, W) or (N, H, W, C), uint8 or uint16; optional `labels` (N) and `masks` (N, H, W). Files of samples have
-`arr_0` instead of `images`, as the tools that judge them want it. `storage/npzfile.py` reads the members: nothing is
-unpickled, uncompressed ones are memory-mapped, and compressed ones are streamed into the decoded cache.
+`images` (N, H, W) or (N, H, W, C), uint8, uint16, or floats from 0 to 1, which become 8 bit; optional `labels` (N) and
+`masks` (N, H, W). `x` and `y` are other names of the first two, and `arr_0` of `images`. `storage/npzfile.py` reads the
+members: nothing is unpickled, uncompressed ones are memory-mapped, and compressed ones are streamed into the decoded
+cache.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from echoless.data.sources import CHUNK
 from echoless.errors import DataError
 from echoless.storage.npzfile import Header, NpzFile
 
+IMAGES, LABELS = ("images", "x", "arr_0"), ("labels", "y")  # names of the members; the first that is there counts
+
 
 class ArrayFile:
     """The members of an .npz file, checked and ready to read."""
@@ -27,10 +30,10 @@ class ArrayFile:
         self.path = path
         self.stamps = [stamp(path)]
         self._file = NpzFile(path)
-        self._member = "arr_0" if "images" not in self._file and "arr_0" in self._file else "images"
+        self._member = self._present(*IMAGES)
         self.header = self._file.header(self._member)
         _check_layout(path, self.header)
-        self.labels = self._beside("labels")
+        self.labels = self._beside(self._present(*LABELS))
         self.masks = self._beside("masks")
         self.mapped = self._file.map(self._member, self.header)
         if self.labels is not None and (self.labels.ndim != 1 or self.labels.dtype.kind not in "iuU"):
@@ -47,14 +50,15 @@ class ArrayFile:
 
     @property
     def bits(self) -> int:
-        return self.header.dtype.itemsize * 8
+        """Of the pixels that `fetch` and `stream` give: floats become 8 bit."""
+        return 16 if self.header.dtype == np.uint16 else 8
 
     def fetch(self, ids: Array) -> Fetched:
         if self.mapped is None:
             raise DataError(
                 f"{self.path} is compressed and can only be read through the cache; allowed: cache='on' or 'auto'"
             )
-        return _to_bchw(np.asarray(self.mapped)[ids])
+        return _to_bchw(np.asarray(self.mapped)[ids], self.path)
 
     def stream(self) -> Iterator[list[Array | BadSample]]:
         """Every image in order, a few at a time, unpacked as they come."""
@@ -64,7 +68,8 @@ class ArrayFile:
             for start in range(0, len(self), CHUNK):
                 count = min(CHUNK, len(self) - start)
                 data = self._file.take(member, count * row)
-                yield list(_to_bchw(np.frombuffer(data, self.header.dtype).reshape(count, *self.header.shape[1:])))
+                levels = np.frombuffer(data, self.header.dtype).reshape(count, *self.header.shape[1:])
+                yield list(_to_bchw(levels, self.path))
 
     def hash(self) -> Hasher:
         """The hash of every image's pixels."""
@@ -74,6 +79,10 @@ class ArrayFile:
                 assert isinstance(image, np.ndarray)
                 hasher.add(np.ascontiguousarray(image).data)
         return hasher
+
+    def _present(self, *names: str) -> str:
+        """The first of these members that the file has; the first name where it has none."""
+        return next((name for name in names if name in self._file), names[0])
 
     def _beside(self, name: str) -> Array | None:
         """An optional array with one entry per image."""
@@ -88,14 +97,18 @@ class ArrayFile:
 
 
 def _check_layout(path: Path, header: Header) -> None:
-    if header.dtype not in (np.uint8, np.uint16):
-        raise DataError(f"{path}: images are {header.dtype}; allowed: uint8, uint16")
+    if header.dtype not in (np.uint8, np.uint16) and header.dtype.kind != "f":
+        raise DataError(f"{path}: images are {header.dtype}; allowed: uint8, uint16, or floats from 0 to 1")
     if len(header.shape) not in (3, 4) or 0 in header.shape:
         raise DataError(f"{path}: images have shape {header.shape}; allowed: (N, H, W) or (N, H, W, C)")
     if len(header.shape) == 4 and header.shape[3] > 16 and header.shape[1] <= 16:
         raise DataError(f"{path}: images have shape {header.shape}, channels first; allowed: (N, H, W, C)")
 
 
-def _to_bchw(images: Array) -> Array:
+def _to_bchw(images: Array, path: Path) -> Array:
     native = images.astype(images.dtype.newbyteorder("="), copy=False)
+    if native.dtype.kind == "f":
+        if not (native.min() >= 0 and native.max() <= 1):  # also where a value is no number
+            raise DataError(f"{path}: images have values outside 0 to 1; allowed: floats from 0 to 1, or uint8, uint16")
+        native = np.rint(native * 255).astype(np.uint8)
     return native[:, None] if native.ndim == 3 else native.transpose(0, 3, 1, 2)

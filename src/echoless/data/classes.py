@@ -41,10 +41,10 @@ def list_lines(file: Path, option: str, allowed: str) -> list[str]:
 
 
 def select_classes(
-    source: ImageSource, names: Sequence[str], labels: Sequence[int | str] | None = None
+    source: ImageSource, names: Sequence[str], labels: Sequence[int | str | None] | None = None
 ) -> SelectedSource:
     """The images of the named classes. `labels`: those of a labels file, where the source's own do not count."""
-    known = _names_of(source) if labels is None else [str(label) for label in labels]
+    known = _names_of(source) if labels is None else ["" if label is None else str(label) for label in labels]
     if known is None:
         raise DataError("classes are given, but the images have no labels; give sub-folders, or --labels FILE")
     missing = sorted(set(names) - set(known))

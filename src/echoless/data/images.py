@@ -7,8 +7,9 @@ decoded cache, an array, a drawing, or a file decoded now) is behind `PixelStore
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -127,6 +128,14 @@ class Images:
         known = [names[label] if names and label >= 0 else str(label) for label in numbers]
         return hashlib.sha256("\0".join(known).encode(errors="surrogateescape")).hexdigest()
 
+    def _accepted(self) -> float:
+        """The fraction that would accept what is bad, rounded up to two digits."""
+        return min(1.0, math.ceil(100 * len(self.bad) / len(self)) / 100)
+
+    def leave_out(self, ids: Iterable[int]) -> None:
+        """Do not use these images, as if they were bad: every number and cache knows them by `excluded`."""
+        self.excluded |= frozenset(ids)
+
     def _record(self, samples: list[BadSample]) -> None:
         with self._lock:
             # By index: a batch larger than the set asks for the same image twice.
@@ -141,6 +150,6 @@ class Images:
             return
         first = "; ".join(f"{sample.path} ({sample.reason})" for sample in self.bad[:3])
         raise DataError(
-            f"{len(self.bad)} of {len(self)} images cannot be used, more than max_bad_fraction "
-            f"{self.max_bad_fraction:g}; first: {first}"
+            f"{len(self.bad)} of {len(self)} images cannot be used, more than the allowed fraction "
+            f"{self.max_bad_fraction:g} (--max-bad-fraction {self._accepted():g} leaves them out); first: {first}"
         )

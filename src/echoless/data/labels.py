@@ -18,26 +18,28 @@ _LONGEST_LINE = 2**20  # characters; a file without line ends would fill the mem
 
 
 def encode_labels(
-    labels: Sequence[int | str] | None, class_names: Sequence[str] | None
+    labels: Sequence[int | str | None] | None, class_names: Sequence[str] | None
 ) -> tuple[Tensor | None, tuple[str, ...] | None]:
     """labels_N, int64, and the name of each class.
 
     Integers that the data names, or that count from 0, stay as they are; anything else is numbered in sorted order.
+    An image without a label has -1.
     """
     if labels is None:
         return None, None
-    distinct = set(labels)
+    distinct = {label for label in labels if label is not None}
     integers = all(isinstance(label, int) for label in distinct)
     if integers and class_names is not None and all(0 <= int(label) < len(class_names) for label in distinct):
-        return torch.tensor(labels, dtype=torch.int64), tuple(class_names)
+        numbers = [-1 if label is None else int(label) for label in labels]
+        return torch.tensor(numbers, dtype=torch.int64), tuple(class_names)
     # Numbers sort as numbers, text as text.
     ordered = sorted(distinct, key=lambda label: (isinstance(label, str), label))
-    number = {label: position for position, label in enumerate(ordered)}
+    number: dict[int | str | None, int] = {label: position for position, label in enumerate(ordered)} | {None: -1}
     return torch.tensor([number[label] for label in labels], dtype=torch.int64), tuple(str(label) for label in ordered)
 
 
-def read_label_file(file: Path, paths: Sequence[str]) -> list[int | str]:
-    """One label per path: from a CSV of (path, label), with or without a header, whose rows for other paths do not
+def read_label_file(file: Path, paths: Sequence[str]) -> list[int | str | None]:
+    """One label per path: from rows of (path, label), None where there is no row, and rows of other paths do not
     matter; or from a text file with one label per line, in the order of the sorted paths."""
     if (lines := _one_per_line(file)) is not None:
         return _in_order(file, lines, paths)
@@ -45,12 +47,15 @@ def read_label_file(file: Path, paths: Sequence[str]) -> list[int | str]:
     for path, label in _rows(file):
         if known.setdefault(path, label) != label:
             raise DataError(f"labels file {file} gives {path!r} two labels, {known[path]!r} and {label!r}")
-    missing = [path for path in paths if path not in known]
-    if missing:
-        raise DataError(
-            f"labels file {file} has no row for {len(missing)} of {len(paths)} images, first {missing[0]!r}"
-        )
-    return _numbers_or_names([known[path] for path in paths])
+    found = [known.get(path) for path in paths]
+    given = {label for label in found if label is not None}
+    if not given:
+        theirs = f"; its first row is for {next(iter(known))!r}" if known else ""
+        raise DataError(f"labels file {file} has no row for any of the {len(paths)} images, first {paths[0]!r}{theirs}")
+    whole = all(label.isdecimal() and len(label) <= _LONGEST_NUMBER for label in given)
+    if whole and len({*map(int, given)}) == len(given):  # 1 and 01 are two classes
+        return [None if label is None else int(label) for label in found]
+    return list(found)
 
 
 def _numbers_or_names(labels: list[str]) -> list[int | str]:
@@ -61,7 +66,7 @@ def _numbers_or_names(labels: list[str]) -> list[int | str]:
 
 def _one_per_line(file: Path) -> list[str] | None:
     """The lines of a file without a comma in its first line; None for a CSV, and for what cannot be read as text."""
-    if not file.is_file():
+    if file.suffix == ".parquet" or not file.is_file():
         return None
     try:
         with file.open(encoding="utf-8-sig") as text:
@@ -72,7 +77,7 @@ def _one_per_line(file: Path) -> list[str] | None:
         return None
 
 
-def _in_order(file: Path, lines: list[str], paths: Sequence[str]) -> list[int | str]:
+def _in_order(file: Path, lines: list[str], paths: Sequence[str]) -> list[int | str | None]:
     """One line for each image. Beside the meta.mat of the ILSVRC2012 development kit, numbers become WordNet ids."""
     if len(lines) != len(paths):
         raise DataError(
@@ -106,6 +111,9 @@ def _rows(file: Path) -> Iterator[tuple[str, str]]:
     if not file.is_file():  # opening a pipe would wait for ever
         found = "is not a regular file" if file.exists() else "does not exist"
         raise DataError(f"labels file {file} {found}; it must be a CSV file with rows path,label")
+    if file.suffix == ".parquet":
+        yield from _table_rows(file)
+        return
     places = (0, 1)
     try:
         with file.open(newline="", encoding="utf-8-sig") as text:
@@ -119,3 +127,16 @@ def _rows(file: Path) -> Iterator[tuple[str, str]]:
                 yield path, label
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"labels file {file} cannot be read: {error}") from None
+
+
+def _table_rows(file: Path) -> Iterator[tuple[str, str]]:
+    """Of a parquet file, as `embed` writes it; rows without a label are passed over."""
+    import pyarrow.parquet
+
+    try:
+        table = pyarrow.parquet.read_table(file, columns=["path", "label"])
+    except (OSError, ValueError, KeyError) as error:  # ArrowInvalid is a ValueError
+        raise DataError(f"labels file {file} cannot be read, it needs the columns path and label: {error}") from None
+    for path, label in zip(table["path"].to_pylist(), table["label"].to_pylist()):
+        if label is not None:
+            yield str(path), str(label)

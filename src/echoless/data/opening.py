@@ -30,6 +30,7 @@ from echoless.data.survey import Survey
 from echoless.data.synthetic import CLASS_NAMES, Shapes, parse_shapes
 from echoless.errors import ConfigError, DataError
 
+NO_LABELS = "none"  # as a labels file: the labels of the data, such as sub-folders, are not used
 _THREADS = 4
 _CHUNK = 64
 _SMALLEST_TILE = 8
@@ -52,6 +53,7 @@ def open_images(
 ) -> Images:
     """A folder, parquet, tar shards, .npz or `shapes` as a set of images; see `echoless.data` for the rules.
 
+    labels: a file of (path, label), .csv or .parquet, or "none" to ignore those of the data.
     channels: what every image is converted to (default: what most images have). max_bad_fraction: above this share of
     unusable images the set is refused. reduction: how image files that are larger are made smaller (default: they are
     kept as they are). tiles: cut image files into squares of this side, each an image of its own; they are not reduced.
@@ -61,6 +63,7 @@ def open_images(
     _check(cache, channels, max_bad_fraction, tiles)
     place = CachePlace(cache, cache_dir or default_cache_dir(), progress, say)
     names = None if classes is None else read_class_list(classes)
+    given = None if str(labels) == NO_LABELS else labels
     shapes = parse_shapes(str(data))
     arrays = Path(data).suffix == ".npz" and Path(data).is_file()
     if arrays or shapes is not None:
@@ -71,15 +74,17 @@ def open_images(
         images = _open_arrays(ArrayFile(Path(data)), place, max_bad_fraction)
     else:
         source, wanted = find_source(str(data)), DecodeSettings(channels=channels)
-        if names is not None and (require_labels or labels is not None or source.labels is not None):
-            source = select_classes(source, names, read_label_file(labels, source.paths) if labels else None)
+        if names is not None and (require_labels or given is not None or source.labels is not None):
+            source = select_classes(source, names, read_label_file(given, source.paths) if given else None)
         if tiles is None:
             images = open_encoded(source, wanted, place, reduction=reduction, max_bad_fraction=max_bad_fraction)
         else:
             images = open_tiles(source, wanted, place, tiles, max_bad_fraction=max_bad_fraction)
-    if labels is not None:
-        if names is None:
-            images.labels, images.class_names = encode_labels(read_label_file(labels, images.paths), None)
+    if given is not None and names is None:
+        images.labels, images.class_names = encode_labels(read_label_file(given, images.paths), None)
+    if labels is not None and given is None:
+        images.labels, images.class_names, images.label_source = None, None, ""
+    elif given is not None:
         images.label_source = "a labels file"
     return images
 
@@ -166,7 +171,8 @@ def _open_arrays(file: ArrayFile, place: CachePlace, max_bad_fraction: float) ->
     memory = Memory(place.root, file.stamps)
     content = memory.recall(paths) or _hash_arrays(file, paths, memory)
     height, width = file.header.shape[1:3]
-    survey = Survey(Shape(file.channels, height, width), file.bits, file.header.bytes / len(file), ((height, width),))
+    decoded = file.channels * height * width * file.bits / 8
+    survey = Survey(Shape(file.channels, height, width), file.bits, decoded, ((height, width),))
     labels, class_names = encode_labels(None if file.labels is None else file.labels.tolist(), None)
     common: dict[str, Any] = {
         "paths": paths,

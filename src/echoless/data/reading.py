@@ -16,6 +16,7 @@ from echoless.data.resizing import LARGE, Fit
 from echoless.errors import DataError
 from echoless.runtime import Progress
 
+MOST_LISTED = 20
 _OLD_SIDE = 256  # short side at which earlier versions kept larger images
 
 
@@ -46,7 +47,8 @@ def read_images(
     reduction: Reduction = None,
     tiles: int | None = None,
 ) -> Images:
-    """`channels`: what every image is converted to; None: as most of them are. The others: `open_images`."""
+    """`channels`: what every image is converted to; None: as most of them are. Bad images are listed
+    and left out. The others: `open_images`."""
     with Progress("reading images", 1, "images") as progress:
 
         def show(done: int, total: int) -> None:
@@ -54,7 +56,7 @@ def read_images(
             progress.show(done)
 
         given = Path(labels) if labels else None
-        return open_images(
+        images = open_images(
             data,
             labels=given,
             channels=channels,
@@ -64,7 +66,47 @@ def read_images(
             tiles=tiles,
             progress=show,
             say=progress.say,
+            max_bad_fraction=1.0,
         )
+        for line in (*describe_bad(images), *describe_classes(images)):
+            progress.say(line)
+        return images
+
+
+def describe_bad(images: Images) -> list[str]:
+    """One line for each of the first images that cannot be read, and the number of the others."""
+    lines = [f"unreadable image, left out: {each.path}: {each.reason}" for each in images.bad[:MOST_LISTED]]
+    rest = len(images.bad) - len(lines)
+    return [*lines, f"and {rest} more"] if rest else lines
+
+
+def describe_classes(images: Images) -> list[str]:
+    """Where the labels come from, how many there are and what guessing scores; nothing where there are none."""
+    if images.labels is None or images.class_names is None:
+        return []
+    known = images.labels[images.labels >= 0]
+    if not len(known):
+        return []
+    counts = known.bincount()
+    present = [images.class_names[label] for label in counts.nonzero()[:, 0].tolist()]
+    names = ", ".join(present[:5]) + (", ..." if len(present) > 5 else "")
+    of = "" if len(known) == len(images.labels) else f", on {len(known)} of {len(images.labels)} images"
+    chance = 100 * float(counts.max()) / len(known)
+    return [
+        f"labels: {len(present)} classes from {images.label_source}{of} ({names}); always naming the largest is right "
+        f"in {chance:.1f} %; --labels none ignores them"
+    ]
+
+
+def leave_out_unlabelled(images: Images) -> str:
+    """Before a measurement that needs labels: a few labelled images of many are the set. Returns a sentence, if any."""
+    if images.labels is None:
+        return ""
+    without = [index for index in (images.labels < 0).nonzero()[:, 0].tolist() if index not in images.excluded]
+    if not without or len(without) == images.usable:
+        return ""
+    images.leave_out(without)
+    return f"{len(without)} images have no label and are left out: measuring on the {images.usable} that have one"
 
 
 def attach_masks(images: Images, folder: str, classes: str | None, ignored: int) -> None:

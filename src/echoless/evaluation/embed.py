@@ -6,13 +6,15 @@ they are joined into the target, which appears whole or not at all.
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import io
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -44,8 +46,13 @@ def embed(
     world: int = 1,
     wait: Callable[[], None] = lambda: None,
     report: Callable[[int, int], None] | None = None,
+    root: Path | None = None,
+    about: Mapping[str, str] | None = None,
 ) -> int:
-    """Write `out` (.parquet, or .npy with the paths in a text file beside it). Returns the number of vectors."""
+    """Write `out` (.parquet, .csv, or .npy with the paths in a text file beside it). Returns the number of vectors.
+
+    root: a folder that is put before every path. about: what the metadata of a parquet file says besides.
+    """
     check_target(out, overwrite)
     check_channels(encoder, images)
     parts = _parts_folder(encoder, images, out, view, half)
@@ -59,7 +66,7 @@ def embed(
             if report is not None:
                 report(min(images.usable, (number + 1) * IMAGES_PER_PART), images.usable)
         wait()
-        rows = _join(files, out) if rank == 0 else 0
+        rows = _join(_Joined(files, root, dict(about or {})), out) if rank == 0 else 0
         wait()
     return rows
 
@@ -87,10 +94,10 @@ def _written(out: Path) -> list[Path]:
 
 def check_target(out: Path, overwrite: bool) -> None:
     """Refuse before any work."""
-    if out.suffix not in (".parquet", ".npy"):
-        raise ConfigError(f"out is {str(out)!r}; allowed: a name that ends in .parquet or .npy")
-    if not out.parent.is_dir():
-        raise RunError(f"{out} cannot be written: the folder {out.parent} does not exist")
+    if out.suffix not in _JOIN:
+        raise ConfigError(f"out is {str(out)!r}; allowed: a name that ends in .parquet, .npy or .csv")
+    with explained(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(out.parent, os.W_OK):
         raise RunError(f"{out} cannot be written: the folder {out.parent} is read-only")
     for file in _written(out):
@@ -138,8 +145,8 @@ def _table(
     labels = images.labels_of(ids)
     if labels is not None:
         names = images.class_names
-        known = [names[label] if names else str(label) for label in labels.tolist()]
-        columns["label"] = pa.array(known)
+        known = [None if label < 0 else names[label] if names else str(label) for label in labels.tolist()]
+        columns["label"] = pa.array(known, pa.string())
     return pa.table(columns)
 
 
@@ -162,26 +169,67 @@ def _is_whole(file: Path) -> bool:
         return False
 
 
-def _join(parts: list[Path], out: Path) -> int:
+def _join(joined: _Joined, out: Path) -> int:
     """Returns the number of vectors."""
-    rows = sum(pq.ParquetFile(part).metadata.num_rows for part in parts)
-    if out.suffix == ".npy":
-        _join_npy(parts, rows, *_written(out))
-    else:
-        with new_file(out) as file, pq.ParquetWriter(file, pq.read_schema(parts[0])) as writer:
-            for part in _tables(parts):
-                writer.write_table(part)
-    return rows
+    _JOIN[out.suffix](joined, out)
+    return joined.rows
 
 
-def _join_npy(parts: list[Path], rows: int, out: Path, names: Path) -> None:
-    feature = pq.read_schema(parts[0]).field("feature").type
+@dataclass(frozen=True)
+class _Joined:
+    """The parts of one embedding, as one table after the other."""
+
+    parts: list[Path]
+    root: Path | None  # put before every path
+    about: dict[str, str]
+
+    @property
+    def rows(self) -> int:
+        return sum(pq.ParquetFile(part).metadata.num_rows for part in self.parts)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pq.read_schema(self.parts[0]).with_metadata(
+            {f"echoless.{key}": text for key, text in self.about.items()}
+        )
+
+    def tables(self) -> Iterator[pa.Table]:
+        for part in self.parts:
+            table = pq.read_table(part)
+            if self.root is not None:
+                paths = [str(self.root / path) for path in table["path"].to_pylist()]
+                table = table.set_column(table.schema.get_field_index("path"), "path", pa.array(paths))
+            yield table.replace_schema_metadata(self.schema.metadata)
+
+
+def _join_parquet(joined: _Joined, out: Path) -> None:
+    with new_file(out) as file, pq.ParquetWriter(file, joined.schema) as writer:
+        for table in joined.tables():
+            writer.write_table(table)
+
+
+def _join_csv(joined: _Joined, out: Path) -> None:
+    """path, the corner of a tile, label where it is known, and one column per dimension."""
+    known = [name for name in ("path", "x", "y", "label") if name in joined.schema.names]
+    with new_file(out) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+        writer = csv.writer(text)
+        writer.writerow([*known, *(f"f{i}" for i in range(joined.schema.field("feature").type.list_size))])
+        for table in joined.tables():
+            columns = [table[name].to_pylist() for name in (*known, "feature")]
+            writer.writerows([*words, *(f"{value:.9g}" for value in vector)] for *words, vector in zip(*columns))
+        text.detach()  # the file is forced to the disk before it is closed
+
+
+def _join_npy(joined: _Joined, out: Path) -> None:
+    out, names = _written(out)
+    feature = joined.schema.field("feature").type
     described = np.lib.format.header_data_from_array_1_0(np.empty(0, feature.value_type.to_pandas_dtype()))
     with new_file(out) as vectors, new_file(names) as paths:
-        np.lib.format.write_array_header_1_0(vectors, described | {"shape": (rows, feature.list_size)})
-        for part in _tables(parts):
-            vectors.write(part["feature"].combine_chunks().flatten().to_numpy(zero_copy_only=False).data)
-            for path in _names(part):  # one line for each, whatever its name
+        np.lib.format.write_array_header_1_0(vectors, described | {"shape": (joined.rows, feature.list_size)})
+        for table in joined.tables():
+            vectors.write(table["feature"].combine_chunks().flatten().to_numpy(zero_copy_only=False).data)
+            for path in _names(table):  # one line for each, whatever its name
                 paths.write(path.replace("\\", "\\\\").replace("\n", "\\n").encode() + b"\n")
         for file in (vectors, paths):
             file.flush()
@@ -195,6 +243,4 @@ def _names(part: pa.Table) -> list[str]:
     return [",".join(map(str, row)) for row in zip(*columns)]
 
 
-def _tables(parts: list[Path]) -> Iterator[pa.Table]:
-    for part in parts:
-        yield pq.read_table(part)
+_JOIN: dict[str, Callable[[_Joined, Path], None]] = {".parquet": _join_parquet, ".npy": _join_npy, ".csv": _join_csv}

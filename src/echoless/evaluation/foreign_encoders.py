@@ -15,6 +15,8 @@ from echoless.data.resizing import BY_SIZE, Filter, Framing
 from echoless.errors import ConfigError, EcholessError, RunError, UntrustedFile
 from echoless.evaluation.encoder import NORM, Encoder, Layers, Tokens
 from echoless.runs.open import fingerprint_of
+from echoless.shortcuts import fade_saved
+from echoless.shortcuts.travel import CONFIG_ENTRY
 from echoless.storage import read_json_object
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -29,6 +31,7 @@ def from_transformers(folder: Path, device: str = "cpu") -> Encoder:
     if not _is_count(channels) or not _is_count(depth):
         raise RunError(f"{folder} says neither num_channels nor num_hidden_layers; allowed: a vision transformer")
     mean, std = _normalisation(folder, channels)
+    _fade_as_saved(folder, config, model, (channels, *size))
     hidden = tuple(f"hidden{index:02d}" for index in range(depth + 1))
 
     @torch.no_grad()
@@ -62,6 +65,16 @@ def from_transformers(folder: Path, device: str = "cpu") -> Encoder:
         extra_tokens=extra,
         grid=grid,
     )
+
+
+def _fade_as_saved(folder: Path, config: Any, model: Any, shape: tuple[int, ...]) -> None:
+    """A model that was faded before it was saved is faded again, with the alphas in its config."""
+    if not hasattr(config, CONFIG_ENTRY):
+        return
+    try:
+        fade_saved(model, folder, example=torch.zeros(1, *shape, device=model.device))
+    except ValueError as error:
+        raise RunError(f"the shortcuts of {folder} were faded, which cannot be restored here: {error}") from None
 
 
 def _read_transformers(folder: Path) -> tuple[Any, Any]:

@@ -66,13 +66,17 @@ def _results(records: list[dict[str, Any]]) -> str:
     for record in records:
         value = record["value"]
         shown = f"{value:.4g}" if isinstance(value, float) else str(value)
-        protocol = ", ".join(f"{key} {item}" for key, item in sorted(record["protocol"].items()) if _is_short(item))
+        protocol = ", ".join(
+            f"{key} {item}" for key, item in sorted(record["protocol"].items()) if _is_shown(key, item)
+        )
         rows.append(f"| {_cell(record['metric'])} | {_cell(shown)} | {record.get('n', '')} | {_cell(protocol)} |")
     return "\n".join(rows)
 
 
-def _is_short(item: Any) -> bool:
-    """Numbers and words; neither lists nor paths, which belong to the machine on which it was measured."""
+def _is_shown(key: str, item: Any) -> bool:
+    """Numbers, words and the layer; neither lists nor paths, which belong to the machine on which it was measured."""
+    if key == "layer":  # block11/+mlp is no path
+        return True
     return isinstance(item, bool | int | float) or (isinstance(item, str) and "/" not in item and "\\" not in item)
 
 

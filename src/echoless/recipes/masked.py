@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from echoless.config import DataConfig, MaskedConfig, OptimConfig, RunConfig, mae_preset
 from echoless.config.facts import DataFacts, Recipe, natural_size, steps_for
@@ -102,11 +102,12 @@ def _cpu(
     decoder_width: int,
     decoder_depth: int,
     optim: OptimConfig,
-    alpha_min: float = 0.6,
+    alpha_min: float | Literal["auto"] = 0.6,
 ) -> RunConfig:
     """Sizes that train in minutes on two cores; heads of 32, batch 128."""
     image_size, patch = natural_size(facts)
-    model = mae_preset("tiny", image_size=image_size, patch_size=patch, channels=facts.channels, alpha_min=alpha_min)
+    size: dict[str, Any] = {"image_size": image_size, "patch_size": patch, "channels": facts.channels}
+    model = mae_preset("tiny", **size, alpha_min=alpha_min)
     return RunConfig(
         recipe=name,
         model=replace(
@@ -153,30 +154,80 @@ def demo(facts: DataFacts) -> RunConfig:
     return replace(config, data=DataConfig(crop_scale=(0.6, 1.0)))  # shapes are not cut apart
 
 
-def auto(facts: DataFacts) -> RunConfig:
-    """The paper's method with sizes and length chosen from the data and the machine.
+def _timed(
+    name: str, facts: DataFacts, *, lr: float, width: int, depth: int, decoder_width: int, decoder_depth: int
+) -> RunConfig:
+    """A size that `auto` may choose on a CPU. A small set gets smaller batches."""
+    batch = 128 if facts.count >= 1024 else max(1, min(128, facts.count // 8))
+    # The bases of SOAP cost as much for a small batch as for a large one.
+    optim = _soap(lr) if batch == 128 else OptimConfig(base_lr=5e-4, clip=1.0)
+    steps = min(50_000, steps_for(100, facts.count, batch))
+    sizes: dict[str, Any] = {
+        "width": width,
+        "depth": depth,
+        "decoder_width": decoder_width,
+        "decoder_depth": decoder_depth,
+    }
+    config = _cpu(name, facts, steps=steps, optim=optim, alpha_min="auto", **sizes)
+    return replace(config, batch_size=batch)
 
-    echoless pretrain DATA --out RUN
-    With a GPU, the small encoder for sets under 200,000 images and the base one above; without, the tiny one with a
-    length of at most 100 epochs or 50,000 steps, whichever is less.
+
+def mae_femto(facts: DataFacts) -> RunConfig:
+    """Encoder 64 x 6, decoder 32 x 2: the smallest that auto chooses on a CPU.
+
+    echoless pretrain DATA --out RUN --recipe mae-femto
+    Cost: 100 epochs, or as long as --time says.
+    """
+    return _timed("mae-femto", facts, lr=6e-3, width=64, depth=6, decoder_width=32, decoder_depth=2)
+
+
+def mae_pico(facts: DataFacts) -> RunConfig:
+    """Encoder 96 x 12, decoder 64 x 4: chosen by auto for longer budgets.
+
+    echoless pretrain DATA --out RUN --recipe mae-pico
+    Cost: 100 epochs, or as long as --time says.
+    """
+    return _timed("mae-pico", facts, lr=3e-3, width=96, depth=12, decoder_width=64, decoder_depth=4)
+
+
+def mae_nano(facts: DataFacts) -> RunConfig:
+    """Encoder 128 x 12, decoder 96 x 4: chosen by auto for longer budgets.
+
+    echoless pretrain DATA --out RUN --recipe mae-nano
+    Cost: 100 epochs, or as long as --time says.
+    """
+    return _timed("mae-nano", facts, lr=3e-3, width=128, depth=12, decoder_width=96, decoder_depth=4)
+
+
+def mae_micro(facts: DataFacts) -> RunConfig:
+    """Encoder 192 x 12, decoder 128 x 6: the largest that auto chooses on a CPU.
+
+    echoless pretrain DATA --out RUN --recipe mae-micro
+    Cost: 100 epochs, or as long as --time says.
+    """
+    return _timed("mae-micro", facts, lr=1e-3, width=192, depth=12, decoder_width=128, decoder_depth=6)
+
+
+def auto(facts: DataFacts) -> RunConfig:
+    """The paper's method with size, patch and length chosen from the data, the machine and the time.
+
+    echoless pretrain DATA --out RUN --time 3h
+    Without a GPU, measures a few steps and chooses mae-femto to mae-micro, the patch and the number of steps for the
+    time given, one hour by default. With --epochs or --max-steps nothing is measured, and mae-micro is trained.
+    With a GPU, 800 epochs of mae-small for sets under 200,000 images and of mae-base above; --time changes the length.
     """
     if facts.accelerated:
         base = mae_base(facts) if facts.count >= 200_000 else mae_small(facts)
         return replace(base, recipe="auto")
-    image_size, patch = natural_size(facts)
-    batch = 128 if facts.count >= 1024 else max(1, min(128, facts.count // 8))
-    return RunConfig(
-        recipe="auto",
-        model=mae_preset("tiny", image_size=image_size, patch_size=patch, channels=facts.channels),
-        # The bases of SOAP cost as much for a small batch as for a large one.
-        optim=_soap(1e-3) if batch == 128 else OptimConfig(base_lr=5e-4, clip=1.0),
-        batch_size=batch,
-        steps=min(50_000, steps_for(100, facts.count, batch)),
-    )
+    return replace(mae_micro(facts), recipe="auto")
 
 
 MASKED: dict[str, Recipe] = {
     "auto": auto,
+    "mae-femto": mae_femto,
+    "mae-pico": mae_pico,
+    "mae-nano": mae_nano,
+    "mae-micro": mae_micro,
     "mae-tiny": mae_tiny,
     "mae-small": mae_small,
     "mae-base": mae_base,

@@ -17,10 +17,12 @@ from typing import Any, TypeGuard, TypeVar
 from echoless.config.metrics import Metric
 from echoless.errors import EcholessError, RunError
 from echoless.runs import RunFolder, checkpoint_folders
+from echoless.runs.folder import LOCK
 from echoless.runs.journal import MetricsJournal
 from echoless.shortcuts import alphas
 from echoless.storage import read_json_object
 from echoless.storage.jsonfile import open_untrusted, read_small
+from echoless.storage.lock import is_locked
 from echoless.storage.tensorfile import read_tensors
 
 PICTURE_LIMIT = 16 * 2**20  # bytes; a larger file is not looked at
@@ -64,6 +66,7 @@ class RunData:
     log: list[str] = field(default_factory=list)
     pictures: dict[str, Picture] = field(default_factory=dict)
     map: dict[str, Any] | None = None
+    alive: bool | None = None  # whether a process trains it now; None where that is not known
     troubles: list[str] = field(default_factory=list)
 
     def series(self, key: str) -> Series:
@@ -152,6 +155,7 @@ def collect(path: Path, name: str | None = None) -> RunData:
         log=attempt("log.txt", lambda: _log(path), []),
         pictures=attempt("figures", lambda: _pictures(path, troubles), {}),
         map=attempt("figures/tsne.json", lambda: _map(path), None),
+        alive=is_locked(path / LOCK),
         troubles=troubles,
     )
 

@@ -16,6 +16,11 @@ from echoless.config.metrics import NAMES_OF_SETS, Metric, info_of
 from echoless.measures.intervals import MOST_SEEDS, mean_interval, sign_flip_test
 from echoless.reports.collect import RunData
 
+# Settings that were measured: other images have others, and they say nothing more.
+_MEASURED = (
+    *("data.fingerprint", "data.label_fingerprint", "data.mean", "data.std"),
+    *("budget", "budget.seconds", "budget.images_per_second"),
+)
 _MAY_DIFFER = ("seed", "steps_done", *NAMES_OF_SETS)  # entries of a protocol in which two comparable numbers may differ
 
 
@@ -66,9 +71,13 @@ def groups_of(runs: Sequence[RunData]) -> list[Group]:
     """Equal configs up to the seed; a run without a config is a group of its own."""
     found: dict[str, list[tuple[int, RunData]]] = {}
     for place, run in enumerate(runs):
-        settings = {name: value for name, value in flatten(run.config).items() if name != "seed"}
+        settings = {
+            name: value
+            for name, value in flatten(run.config).items()
+            if name != "seed" and not name.startswith("budget")
+        }
         found.setdefault(repr(sorted(settings.items())) if settings else f"run {place}", []).append((place, run))
-    varied = [name for name, _ in differing_settings(runs) if name != "seed"]
+    varied = [name for name, _ in readable_settings(runs) if name not in ("seed", "images")]
     groups = []
     for members in found.values():
         place, run = members[0]
@@ -94,6 +103,17 @@ def differing_settings(runs: Sequence[RunData]) -> list[tuple[str, list[Any]]]:
         for name in names
         if len({repr(each.get(name)) for each in settings}) > 1
     ]
+
+
+def readable_settings(runs: Sequence[RunData]) -> list[tuple[str, list[Any]]]:
+    """The same for people: other images are told by a letter, not by their hash and 16 digits of their mean."""
+    shown = [(name, values) for name, values in differing_settings(runs) if name not in _MEASURED]
+    hashes = [flatten(run.config).get("data.fingerprint") for run in runs]
+    distinct = list(dict.fromkeys(hashes))
+    if len(distinct) > 1:
+        letters = [f"set {chr(ord('A') + distinct.index(each) % 26)}" if each else "not recorded" for each in hashes]
+        shown.insert(0, ("images", letters))
+    return shown
 
 
 def short_name(setting: str) -> str:

@@ -17,5 +17,5 @@ def show_data(run: RunFolder, images: Images, size: tuple[int, int]) -> None:
     usable = [index for index in range(len(images)) if index not in images.excluded]
     shown = min(SHOWN, len(usable))
     ids = [usable[i * len(usable) // shown] for i in range(shown)]
-    sheet = pictures.tiles(plain_images(images, ids, size), columns=12, side=48, gap=2)
+    sheet = pictures.tiles(plain_images(images, ids, size), columns=8, side=96, gap=2)
     pictures.save_picture(path, sheet)

@@ -12,11 +12,18 @@ from echoless.reports.figures import effective_alpha_note
 from echoless.runs.about import sentences
 
 
+def is_killed(run: RunData) -> bool:
+    """Whether its last session ended without a word: it began, did not end, and no process holds the folder."""
+    begun, ended = run.about.get("sessions"), run.about.get("ended")
+    return run.alive is False and not run.complete and is_whole(begun) and is_whole(ended) and begun > ended
+
+
 def status(run: RunData) -> str:
     if run.complete:
         return f"complete: {run.steps_done} steps"
     if run.steps is not None and run.lines:
-        return f"step {run.steps_done} of {run.steps} ({100 * run.steps_done / run.steps:.0f} %)"
+        now = "killed: " if is_killed(run) else "stopped: " if run.alive is False else ""
+        return f"{now}step {run.steps_done} of {run.steps} ({100 * run.steps_done / run.steps:.0f} %)"
     return f"{run.steps_done} steps recorded" if run.lines else "no step recorded yet"
 
 

@@ -19,7 +19,7 @@ from echoless.storage import write_bytes
 from echoless.storage.jsonfile import json_bytes
 
 NEIGHBOURS = 6
-TILE = 40  # pixels, at most
+TILE = 64  # pixels, at most
 _NAME = 120  # characters of a path that are kept, its end
 
 

@@ -17,13 +17,15 @@ from echoless.errors import ConfigError
 from echoless.reports.blocks import accuracy_by_block
 from echoless.reports.charts import COLOURS, DRAWN
 from echoless.reports.collect import Picture, RunData, collect_all
-from echoless.reports.compare import ComparedMetric, Group, compare, differing_settings, groups_of, short_name
+from echoless.reports.compare import ComparedMetric, Group, compare, groups_of, readable_settings, short_name
 from echoless.reports.facts import command, facts, headline, status
 from echoless.reports.figures import alpha_figures, training_figures
 from echoless.reports.learned import heat_maps, learned_figures
 from echoless.reports.payload import PICTURE_BUDGET, data_uri, maps_of, shrink_to_budget
+from echoless.reports.summary import summarise
 from echoless.reports.verdicts import Verdict, judge
 from echoless.storage import clear_leftovers, write_bytes
+from echoless.storage.atomic import explained
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -58,6 +60,8 @@ def report(runs: Sequence[str | Path], out: str | Path) -> Page:
         raise ConfigError("no run is given; give one run folder or more")
     if out.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"out is {str(out)!r}; allowed: a file whose name ends in .html")
+    with explained(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
     clear_leftovers(out.parent, out.name)
     write_bytes(out, render(collect_all([Path(run) for run in runs])).encode(errors="backslashreplace"))
     return Page(out)
@@ -79,7 +83,7 @@ def page_values(runs: Sequence[RunData]) -> dict[str, Any]:
         "by_block": accuracy_by_block(groups),
         "seeds_note": _seeds_note(groups),
         "rows": [_comparison_row(row, groups) for row in compare(groups)] if len(groups) > 1 else [],
-        "differing": [(short_name(name), values) for name, values in differing_settings(runs)] if len(runs) > 1 else [],
+        "differing": [(short_name(name), values) for name, values in readable_settings(runs)] if len(runs) > 1 else [],
         "alphas": alpha_figures(runs),
         "training": [_with_verdicts(figure, verdicts) for figure in training_figures(runs)],
         "learned": learned_figures(runs),
@@ -146,6 +150,7 @@ def _run(run: RunData, place: int, verdicts: list[Verdict]) -> dict[str, Any]:
         "command": command(run),
         "thumbnails": data_uri(thumbnails) if thumbnails else "",
         "verdicts": verdicts,
+        "summary": summarise(run, verdicts),
         "metrics": [_metric_row(metric) for metric in run.results if not _is_scan(metric)],
         "scans": [_metric_row(metric) for metric in run.results if _is_scan(metric)],
         "troubles": run.troubles,

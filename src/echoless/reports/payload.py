@@ -14,7 +14,7 @@ from PIL import Image, UnidentifiedImageError
 from echoless.reports.collect import MOST_ON_A_MAP, Picture, RunData
 
 PICTURE_BUDGET = 2_600_000  # bytes of all pictures of a page, before base64 adds a third
-SPRITE_BUDGET = 1_400_000
+SPRITE_BUDGET = 2_400_000
 NAME_BUDGET = 500_000  # characters of all image names
 MOST_POINTS = MOST_ON_A_MAP  # indices are sent as 16-bit numbers
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +84,10 @@ _SNAPSHOT = re.compile(r"step-(\d{8})")
 class RunFolder:
     """The one place where a run's files are named, written and read."""
 
-    def __init__(self, path: Path, lock: FileLock | None = None) -> None:
+    def __init__(self, path: Path, lock: FileLock | None = None, *, created: Sequence[Path] = ()) -> None:
+        """`created`: the folders that this process made for it, itself first, then its parents."""
         self.path = Path(path)
+        self._created = created
         self.metrics = MetricsJournal(self.path / "metrics.jsonl")
         self._log = Journal(self.path / "log.txt")
         self._lock = lock
@@ -194,6 +197,17 @@ class RunFolder:
                 with explained(folder):
                     discard_folder(folder)
 
+    def close_unused(self) -> None:
+        """Close after a refused start: a folder that this process created and nothing was written into is removed."""
+        nothing = bool(self._created) and all(_is_nothing(path) for path in self.path.iterdir())
+        self.close()
+        if nothing:
+            with explained(self.path):
+                remove(self.path)
+            for folder in self._created[1:]:
+                with suppress(OSError):  # somebody else uses it by now
+                    folder.rmdir()
+
     def close(self) -> None:
         """Close the files and let the next process in."""
         self.metrics.close()
@@ -220,7 +234,8 @@ def open_run(out: Path, *, resume: bool = False, overwrite: bool = False) -> Run
     with explained(out):
         if out.exists() and not out.is_dir():
             raise RunError(f"{out} is not a folder; give --out a folder")
-        out.mkdir(exist_ok=True)
+        created = [folder for folder in (out, *out.parents) if not folder.exists()]
+        out.mkdir(parents=True, exist_ok=True)
     # Before the lock, so that a folder of somebody else does not even get a lock file; and after it, when nobody else
     # can change the answer.
     _check_content(out, resume, overwrite)
@@ -231,7 +246,7 @@ def open_run(out: Path, *, resume: bool = False, overwrite: bool = False) -> Run
     except BaseException:
         lock.release()
         raise
-    return RunFolder(out, lock)
+    return RunFolder(out, lock, created=created)
 
 
 def check_run(out: Path, *, resume: bool = False, overwrite: bool = False) -> None:

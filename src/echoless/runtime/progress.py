@@ -27,6 +27,7 @@ class Progress:
         self.title, self.total, self.unit, self.every = title, total, unit, every
         self.stream = stream or sys.stderr
         self._start, self._first, self._last_line = time.monotonic(), 0, 0.0
+        self._shown = False
         self._bar = _rich_bar(title, total, self.stream) if self.stream.isatty() else None
 
     def __enter__(self) -> Progress:
@@ -38,6 +39,8 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bar is not None:
+            if not self._shown:  # there was nothing to do: no empty bar stays behind
+                self._bar.update(self._bar.task_ids[0], visible=False)
             self._bar.stop()
 
     def begin(self, done: int) -> None:
@@ -47,6 +50,7 @@ class Progress:
             self._bar.update(self._bar.task_ids[0], completed=done)
 
     def show(self, done: int, text: str = "") -> None:
+        self._shown = True
         left = self.seconds_left(done)
         text = f"{text}  {duration(left)} left" if left else text
         if self._bar is not None:

@@ -1,10 +1,11 @@
 """How is a run asked to stop? SIGTERM and Ctrl-C set a flag; the loop reads it after every step.
 
-Nothing is done inside the handler: saving there could interrupt a save, and talking to other processes could hang.
+The handler only acknowledges: saving there could interrupt a save, and talking to other processes could hang.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from types import FrameType, TracebackType
@@ -33,3 +34,5 @@ class StopRequest:
         if self.requested and number == signal.SIGINT:
             raise KeyboardInterrupt  # the user insists; the last checkpoint stands
         self.requested = signal.Signals(number).name
+        # Not print: a handler may run in the middle of another write to the same stream.
+        os.write(2, b"\nstopping after this step and saving; Ctrl-C again stops at once, back to the last checkpoint\n")

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
 
@@ -30,6 +30,7 @@ from echoless.shortcuts.sites import (
     sites_of,
 )
 from echoless.shortcuts.trace import FadedOperand
+from echoless.shortcuts.travel import attach_record, detach_record, record_of
 from echoless.shortcuts.zero import zero_last_layers
 
 _RECORD = "faded_shortcuts"  # attribute of a faded model: the changes that `unfade` reverts
@@ -56,7 +57,8 @@ def fade(
     zero_init: set the last linear or convolution of every faded branch to zero.
     include: also fade "projections" (a ResNet's downsampling shortcuts) or "long skips" (around other shortcuts).
 
-    Parameters, buffers and the state dict do not change (except by zero_init). Fade before `torch.compile`.
+    Parameters do not change (except by zero_init). The alphas become an entry of the state dict (travel.py), so that
+    the weights cannot be loaded without them: `fade_saved` restores both. Fade before `torch.compile`.
     Every call checks the model on the example: with every alpha at 1 its output is equal bit for bit, and with its
     alphas it agrees with an independent computation; otherwise the model is restored and ValueError is raised.
 
@@ -79,13 +81,17 @@ def fade(
     alphas(shortcuts=2, alpha_min=alpha_min, schedule=schedule)  # refuses bad values before any work
     if around not in get_args(Fade):
         raise ValueError(f"around is {around!r}; allowed: {', '.join(get_args(Fade))}")
-    found = _Found(model, example, within, extras)
+    found = ShortcutSearch(model, example, within, extras)
     values, rule = _assign([s.kind for s in found.shortcuts], alpha_min, schedule, around)
     return _apply(model, found, values, rule, zero_init)
 
 
-def fade_saved(model: nn.Module, path: str | os.PathLike[str], *, example: object) -> FadeReport:
-    """Fades a model with the alphas that `FadeReport.save` wrote for a model with the same shortcuts.
+def fade_saved(model: nn.Module, saved: str | os.PathLike[str] | Mapping[str, Any], *, example: object) -> FadeReport:
+    """Fades a model as one with the same shortcuts was faded before it was saved.
+
+    saved: the state dict of the faded model, the folder that `save_pretrained` wrote, or the file that
+    `FadeReport.save` wrote. The weights are loaded separately: before, with `from_pretrained`, or afterwards, with
+    `load_state_dict`.
 
     >>> from tempfile import mkdtemp
     >>> from torch import nn, ones
@@ -98,17 +104,18 @@ def fade_saved(model: nn.Module, path: str | os.PathLike[str], *, example: objec
     >>> fade_saved(second, path, example=ones(1, 8)).alphas
     (1.0, 0.6)
     """
-    saved = read_saved(path)
+    name = "the state dict" if isinstance(saved, Mapping) else os.fspath(saved)
+    record = record_of(saved) if isinstance(saved, Mapping) else read_saved(saved)
     _refuse_unfit(model)
-    found = _Found(model, example, saved.within, _checked_include(saved.include))
-    here, there = [s.addition.module for s in found.shortcuts], [s.where for s in saved.shortcuts]
+    found = ShortcutSearch(model, example, record.within, _checked_include(record.include))
+    here, there = [s.addition.module for s in found.shortcuts], [s.where for s in record.shortcuts]
     if here != there:
         raise ValueError(
-            f"{os.fspath(path)} holds alphas for {len(there)} shortcuts ({_span(there)}), but the model has "
+            f"{name} holds alphas for {len(there)} shortcuts ({_span(there)}), but the model has "
             f"{len(here)} ({_span(here)}); the model must have the same shortcuts"
         )
-    values = [shortcut.alpha for shortcut in saved.shortcuts]
-    return _apply(model, found, values, f"Alphas from {os.fspath(path)}.", zero_init=False)
+    values = [shortcut.alpha for shortcut in record.shortcuts]
+    return _apply(model, found, values, f"Alphas from {name}.", zero_init=False)
 
 
 def unfade(model: nn.Module) -> None:
@@ -132,9 +139,15 @@ def unfade(model: nn.Module) -> None:
         raise ValueError(f"{type(model).__name__} has no faded shortcuts")
     for holder in holders:
         vars(holder).pop(_RECORD).undo()
+        detach_record(holder)
 
 
-class _Found:
+def is_faded(model: nn.Module) -> bool:
+    """Whether `fade` rewrote this model (and not only a part of it)."""
+    return _RECORD in vars(model)
+
+
+class ShortcutSearch:
     """The shortcuts to fade, in order of execution, and the additions that are left alone."""
 
     def __init__(
@@ -208,7 +221,7 @@ def _operands(shortcuts: Sequence[FoundShortcut], values: Sequence[float]) -> di
     return {s.addition.order: FadedOperand(s.identity, alpha) for s, alpha in zip(shortcuts, values)}
 
 
-def _apply(model: nn.Module, found: _Found, values: Sequence[float], rule: str, zero_init: bool) -> FadeReport:
+def _apply(model: nn.Module, found: ShortcutSearch, values: Sequence[float], rule: str, zero_init: bool) -> FadeReport:
     changes = Changes()
     try:
         _rewrite_and_check(model, found, values, changes)
@@ -218,7 +231,7 @@ def _apply(model: nn.Module, found: _Found, values: Sequence[float], rule: str, 
     setattr(model, _RECORD, changes)
     zeroed, not_zeroed = zero_last_layers(model, found.tracer, found.shortcuts) if zero_init else ((), ())
     faded = tuple(_describe(s, alpha) for s, alpha in zip(found.shortcuts, values))
-    return FadeReport(
+    report = FadeReport(
         model=type(model).__name__,
         shortcuts=faded,
         left_alone=_grouped(found.others),
@@ -228,9 +241,11 @@ def _apply(model: nn.Module, found: _Found, values: Sequence[float], rule: str, 
         zeroed=zeroed,
         not_zeroed=not_zeroed,
     )
+    attach_record(model, report)
+    return report
 
 
-def _rewrite_and_check(model: nn.Module, found: _Found, values: Sequence[float], changes: Changes) -> None:
+def _rewrite_and_check(model: nn.Module, found: ShortcutSearch, values: Sequence[float], changes: Changes) -> None:
     expected = found.faded_outputs(values)
     targets = rewrite_sites(model, found.sites(values), changes)
     for target, coefficients in targets:

@@ -20,6 +20,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
+from echoless.shortcuts.fading import is_faded
+from echoless.shortcuts.fold_faded import fold_faded
 from echoless.shortcuts.residual import Faded, Shortcut
 
 
@@ -49,8 +51,16 @@ class PreNormNetwork(Protocol):
 Network = TypeVar("Network", bound=PreNormNetwork)
 
 
-def fold(network: Network) -> Network:
-    """A copy with plain residual shortcuts that computes the same function."""
+def fold(network: Network, *, example: object = None) -> Network:
+    """A copy with plain residual shortcuts that computes the same function.
+
+    A model that `fade` rewrote needs an `example`, as `fade` did: it is traced to find its branches, and the copy is
+    checked on it.
+    """
+    if isinstance(network, nn.Module) and is_faded(network):
+        if example is None:
+            raise ValueError("example is missing: give the input that fade was given")
+        return fold_faded(network, example)
     if not hasattr(network, "branches"):
         inside = " .encoder of it" if hasattr(network, "encoder") else " a pre-norm encoder with branches()"
         raise ValueError(f"{type(network).__name__} cannot be folded as a whole; allowed:{inside}")

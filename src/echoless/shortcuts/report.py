@@ -60,19 +60,22 @@ class FadeReport:
     def effective_alpha(self) -> float:
         return math.prod(self.alphas)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the alphas as JSON, atomically: the file appears complete or not at all."""
-        record = {
+    def record(self) -> dict[str, Any]:
+        """What must be known to fade the same model again, as JSON values."""
+        return {
             "format": FORMAT,
             "model": self.model,
-            "within": self.within,
-            "include": self.include,
+            "within": None if self.within is None else list(self.within),
+            "include": list(self.include),
             "shortcuts": [asdict(item) for item in self.shortcuts],
         }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the alphas as JSON, atomically: the file appears complete or not at all."""
         target = Path(path)
         partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
         with partial.open("w", encoding="utf-8") as file:
-            file.write(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+            file.write(json.dumps(self.record(), indent=1, ensure_ascii=False) + "\n")
             file.flush()
             os.fsync(file.fileno())
         partial.replace(target)
@@ -119,12 +122,23 @@ class Saved:
 
 
 def read_saved(path: str | os.PathLike[str]) -> Saved:
-    """The file of a `FadeReport`, checked field by field."""
-    name = os.fspath(path)
+    """The file of a `FadeReport`, or the config.json of a faded model of transformers, in a folder or by its name."""
+    file = Path(path) / "config.json" if Path(path).is_dir() else Path(path)
     try:
-        if Path(path).stat().st_size > _LARGEST_FILE:
+        if file.stat().st_size > _LARGEST_FILE:
             raise ValueError(f"it is larger than {_LARGEST_FILE} bytes")
-        record = json.loads(Path(path).read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{file} is not a file written by FadeReport.save: {error}") from error
+    return parse_record(text, str(file))
+
+
+def parse_record(text: str, name: str) -> Saved:
+    """The JSON of a `FadeReport`, checked field by field."""
+    try:
+        record = json.loads(text)
+        if isinstance(record, dict) and "faded_shortcuts" in record:  # the config of a model
+            record = record["faded_shortcuts"]
         if not isinstance(record, dict) or record.get("format") != FORMAT:
             raise ValueError(f"its 'format' is not {FORMAT!r}")
         items = record.get("shortcuts")

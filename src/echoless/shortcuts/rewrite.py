@@ -18,6 +18,8 @@ import functools
 import gc
 import itertools
 import linecache
+import pickle
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CellType, CodeType, FunctionType
 from typing import Any, NamedTuple
@@ -61,7 +63,18 @@ def faded_class(cls: type, routes: Sequence[Route]) -> type:
 def _subclass(bases: tuple[type, ...], methods: Mapping[str, Any]) -> type:
     # Libraries read these names (`_no_split_modules`, saved configurations, repr), so they stay the same.
     names = {name: getattr(bases[0], name) for name in ("__module__", "__qualname__", "__doc__")}
-    return type(bases[0])(bases[0].__name__, bases, {**names, **methods})
+    return type(bases[0])(bases[0].__name__, bases, {**names, "__reduce_ex__": _reduce, **methods})
+
+
+def _reduce(self: Any, protocol: Any) -> Any:
+    """Copies are made as ever; a pickle, which would look for a class that exists in this process alone, is refused."""
+    caller = sys._getframe(1).f_globals.get("__name__")
+    if caller == "copy":
+        return object.__reduce_ex__(self, protocol)
+    raise pickle.PicklingError(
+        f"a faded {type(self).__name__} cannot be pickled, because its class was made by fade(); save its state_dict() "
+        "(or save_pretrained), and restore it with fade_saved(model, saved, example=...)"
+    )
 
 
 def source_of(place: Place) -> str:

@@ -19,7 +19,7 @@ def zero_last_layers(
     zeroed: list[str] = []
     failed: list[str] = []
     for shortcut in shortcuts:
-        weights = _last_weights(shortcut)
+        weights = last_weights(shortcut)
         where = shortcut.addition.module or "the model"
         if not weights:
             failed.append(f"{where}: its last layer was not found")
@@ -33,7 +33,7 @@ def zero_last_layers(
     return tuple(zeroed), tuple(failed)
 
 
-def _last_weights(shortcut: FoundShortcut) -> tuple[nn.Parameter, ...]:
+def last_weights(shortcut: FoundShortcut) -> tuple[nn.Parameter, ...]:
     """Weights of the last layer before the branch's output, ignoring gates, norms and dropout after it."""
     node = shortcut.branch
     while is_elementary(node.name):

@@ -59,7 +59,7 @@ def new_folder(path: Path, *, needed: int | None = None) -> Iterator[Path]:
         _refuse_unless(stat.S_ISDIR, path, "a folder")
         clear_leftovers(path.parent, path.name)
         with _removed_on_failure(temporary):
-            temporary.mkdir()
+            temporary.mkdir(parents=True)
             yield temporary
             sync_folder(temporary)
             _move_into_place(temporary, path)

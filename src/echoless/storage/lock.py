@@ -117,3 +117,18 @@ def _drop_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_drop_in_child)
+
+
+def is_locked(path: Path) -> bool | None:
+    """Whether a process holds this lock, without taking it from anybody; None where there is no such file."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        _flock(descriptor, shared=True)  # gone when the file is closed
+    except OSError as error:
+        return None if error.errno == errno.ENOSYS else True
+    finally:
+        os.close(descriptor)
+    return False

@@ -19,6 +19,7 @@ from echoless.sweeps.commands import RUN, Inputs, Words, command, evaluate_comma
 from echoless.sweeps.experiment import Experiment, Quantity, Trial, trial_name
 
 MOST_TRIALS = 10_000
+EPOCHS = 100.0  # of the recipe auto where no length is given
 ALPHA_MIN, RECIPE, METRICS = (1.0, 0.9, 0.8, 0.7, 0.6), "auto", ("knn", "linear", "rank")
 Choices = dict[str, list[Any]]
 # Settings of pretrain that are one word each and decide the result.
@@ -62,8 +63,7 @@ def _pretrain_command(inputs: Inputs, options: SweepOptions, chosen: Mapping[str
         inputs.data,
         out=RUN,
         recipe=options.recipe or RECIPE,
-        epochs=options.epochs,
-        max_steps=options.max_steps,
+        **_length(options),
         labels=inputs.labels,
         classes=inputs.classes,
         latent=inputs.latent,
@@ -72,6 +72,12 @@ def _pretrain_command(inputs: Inputs, options: SweepOptions, chosen: Mapping[str
         device=inputs.device,
         resume=True,
     )
+
+
+def _length(options: SweepOptions) -> dict[str, Any]:
+    """The runs of a sweep have one length, so `auto` must not measure the time of each."""
+    unsaid = (options.recipe or RECIPE) == "auto" and options.epochs is None and options.max_steps is None
+    return {"epochs": EPOCHS if unsaid else options.epochs, "max_steps": options.max_steps}
 
 
 def _choices(options: SweepOptions) -> Choices:

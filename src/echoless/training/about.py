@@ -16,6 +16,7 @@ from torch import nn
 import echoless
 from echoless.config import RunConfig
 from echoless.data import Images
+from echoless.data.reading import describe_classes
 from echoless.models import count_parameters
 from echoless.runs import RunFolder
 from echoless.runs.about import sentences
@@ -78,7 +79,7 @@ def opening_lines(facts: Mapping[str, Any], images: Images) -> list[str]:
     said = sentences(facts)
     said["data"] += f"; {images.cache_note}"
     bad = [f"unreadable image, skipped: {each.path}: {each.reason}" for each in images.bad]
-    return [*(f"{name}: {sentence}" for name, sentence in said.items()), *bad]
+    return [*(f"{name}: {sentence}" for name, sentence in said.items()), *describe_classes(images), *bad]
 
 
 class SessionRecord:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,7 @@ from echoless.runs.open import load_body
 from echoless.runtime import Progress, StopRequest, Team, join_team, leave_team
 from echoless.training.about import opening_lines, recorded, run_facts
 from echoless.training.loop import Session, begin, train
+from echoless.training.room import require_room
 from echoless.training.step import make_trainee
 from echoless.training.task import build_task
 from echoless.training.warmstart import warm_start
@@ -59,6 +60,10 @@ def workplace(out: Path, device: str, *, resume: bool, overwrite: bool, wait: bo
                 if team.leads:
                     place.run = _open_when_free(out, resume, overwrite, stop if wait else None)
             yield place
+    except BaseException:
+        if place is not None and place.run is not None:
+            place.run.close_unused()
+        raise
     finally:
         if place is not None and place.run is not None:
             place.run.close()
@@ -105,6 +110,7 @@ class Launch:
     remembered: Mapping[str, Any] = field(default_factory=dict)  # settings for the next --resume
     show_data: Callable[[RunFolder], None] = lambda run: None  # draws a few of the images into the run folder
     latents: Latents | None = None
+    notes: Sequence[str] = ()  # more opening lines of the log
 
 
 def launch(job: Launch) -> bool:
@@ -116,6 +122,7 @@ def launch(job: Launch) -> bool:
     model, objective = build_task(config, generator_for(config.seed, "init", 0))
     started, start = _warm_start(job, model)
     trainee = make_trainee(config, model, objective, place.team)
+    require_room(place.out, trainee, job.runtime.keep)
     place.replace_old_run()
     facts = run_facts(config, job.images, model)
     with Progress("training", config.steps) as progress:
@@ -130,7 +137,7 @@ def launch(job: Launch) -> bool:
             judge=job.judge,
             latents=job.latents,
         )
-        for line in [*opening_lines(facts, job.images), *([started] if started else [])]:
+        for line in [*opening_lines(facts, job.images), *job.notes, *([started] if started else [])]:
             session.say(line)
         done = begin(session, resume=job.resume)
         if done == config.steps:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections import deque
 from collections.abc import Callable
@@ -12,12 +13,13 @@ from typing import Any
 from torch import Tensor, nn
 
 from echoless.config import RunConfig, RuntimeConfig, to_dict
-from echoless.data import AugmentConfig, Batch, Images, LatentLoader, Latents, Loader
+from echoless.data import Batch, Images, Latents
 from echoless.errors import ConfigError, EcholessError, RunError
 from echoless.runs import Checkpoint, RunFolder, find_latest_valid, load_checkpoint
 from echoless.runtime import Progress, StopRequest, duration, reuse_freed_memory
 from echoless.runtime.machine import peak_memory_mb
 from echoless.training import state
+from echoless.training.batches import make_loader
 from echoless.training.health import look, probe_batch, probe_latents
 from echoless.training.step import StepReport, Trainee, take_step
 from echoless.training.tensorboard import Board
@@ -78,7 +80,9 @@ def train(session: Session, done: int) -> bool:
     if session.runtime.tensorboard and session.run is not None:
         session.board = Board(session.out / "tensorboard", after=done)
     session.progress.begin(done)
-    batches = _loader(session).batches(done, session.config.steps)
+    batches = make_loader(
+        session.config, session.images, session.trainee.team, session.runtime.workers, session.latents
+    ).batches(done, session.config.steps)
     clock = Clock(done)
     try:
         with reuse_freed_memory():
@@ -159,39 +163,6 @@ def _newest_checkpoint(session: Session) -> Checkpoint | None:
     checkpoint = load_checkpoint(found.path) if found else None
     session.trainee.team.wait()
     return checkpoint
-
-
-def _loader(session: Session) -> Loader | LatentLoader:
-    config, team = session.config, session.trainee.team
-    if session.latents is not None:
-        return LatentLoader(
-            session.images,
-            session.latents,
-            batch_size=config.batch_size,
-            seed=config.seed,
-            flip=config.data.flip,
-            workers=session.runtime.workers,
-            rank=team.rank,
-            world=team.world,
-        )
-    return Loader(
-        session.images,
-        size=config.model.image_size,
-        batch_size=config.batch_size,
-        seed=config.seed,
-        mean=config.data.mean,
-        std=config.data.std,
-        augment=AugmentConfig(
-            scale=config.data.crop_scale,
-            flip=config.data.flip,
-            interpolation=config.data.interpolation,
-            rand_augment=getattr(config.objective, "rand_augment", None),
-        ),
-        views=config.views,
-        workers=session.runtime.workers,
-        rank=team.rank,
-        world=team.world,
-    )
 
 
 def _probe(session: Session) -> Tensor | None:
@@ -277,10 +248,20 @@ def _end(session: Session, done: int) -> bool:
         if complete:
             session.run.save_encoder(*state.encoder_of(session.trainee))
             session.say(f"done: {done} steps; the encoder is in {session.run.encoder}")
+            _say_next(session)
         else:
             who = session.stop.requested or "another process"
             session.say(
                 f"stopped by {who} after step {done}; everything is saved: the same command with --resume continues"
             )
+            session.progress.say(f"its newest checkpoint can be used as it is: echoless evaluate {session.out}")
     session.trainee.team.wait()
     return complete
+
+
+def _say_next(session: Session) -> None:
+    """On the terminal only: the log of equal runs has equal bytes, wherever they are."""
+    run, data = shlex.quote(str(session.out)), shlex.quote(session.config.data.path or "DATA")
+    session.progress.say(f"next: echoless evaluate {run}                          # accuracies and ranks")
+    session.progress.say(f"      echoless embed {run} {data} --out features.parquet")
+    session.progress.say(f"      echoless report {run} --out report.html")

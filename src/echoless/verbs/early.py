@@ -21,7 +21,7 @@ def alone() -> bool:
 
 
 def require_data(*paths: AnyPath | None) -> None:
-    """Refuse a data set that is plainly not there."""
+    """Refuse a data set that is plainly not there, or plainly empty."""
     for path in map(str, (path for path in paths if path is not None)):
         named = path.startswith("shapes") or _PATTERN & set(path)
         if alone() and not named and not Path(path).exists():
@@ -29,6 +29,8 @@ def require_data(*paths: AnyPath | None) -> None:
                 f"data {path!r} does not exist; allowed: a folder of images, .parquet, .tar, .npz, or "
                 "shapes[:COUNT][@SPLIT]"
             )
+        if alone() and not named and Path(path).is_dir() and not any(Path(path).iterdir()):
+            raise DataError(f"data {path!r} is an empty folder; it must hold images, or .parquet or .tar files")
 
 
 def require_encoder(run: AnyPath) -> None:

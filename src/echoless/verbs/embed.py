@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from echoless.config.options import EmbedOptions
+from echoless.errors import ConfigError
 from echoless.verbs.early import require_data, require_encoder
 from echoless.verbs.signature import signature_of
 
@@ -44,14 +45,40 @@ def embed(options: EmbedOptions) -> int:
                 world=team.world,
                 wait=team.wait,
                 report=(lambda done, total: progress.show(done)) if team.leads else None,
+                root=_root(options),
+                about=_about(options, encoder, layer),
             )
     finally:
         leave_team()
 
 
+def _root(options: EmbedOptions) -> Path | None:
+    """What stands before every path where absolute ones are wanted."""
+    data = Path(options.data)
+    if options.paths == "relative":
+        return None
+    if not data.is_dir():
+        raise ConfigError(f"paths is 'absolute', but {data} is not a folder of images, whose files have paths")
+    return data.resolve()
+
+
+def _about(options: EmbedOptions, encoder: Encoder, layer: str) -> dict[str, str]:
+    """What the metadata of a parquet file says of its vectors."""
+    root = Path(options.data)
+    return {
+        "run": str(options.run),
+        "encoder": encoder.fingerprint,
+        "layer": layer,
+        "pooling": options.pooling or encoder.default_pooling,
+        "root": str(root.resolve()) if root.exists() else str(options.data),
+        "paths": options.paths,
+    }
+
+
 def _read(options: EmbedOptions, encoder: Encoder, *, leads: bool) -> Images:
     """Every process reads; one of them says how far it is."""
     from echoless.data import open_images
+    from echoless.data.reading import describe_bad
     from echoless.runtime import Progress
 
     with Progress("reading images", 1, "images") as reading:
@@ -62,7 +89,7 @@ def _read(options: EmbedOptions, encoder: Encoder, *, leads: bool) -> Images:
             reading.total = total
             reading.show(done)
 
-        return open_images(
+        images = open_images(
             options.data,
             labels=Path(options.labels) if options.labels else None,
             channels=encoder.converted_channels,
@@ -70,4 +97,8 @@ def _read(options: EmbedOptions, encoder: Encoder, *, leads: bool) -> Images:
             tiles=options.tiles,
             progress=show if leads else None,
             say=reading.say if leads else None,
+            max_bad_fraction=1.0,
         )
+        for line in describe_bad(images) if leads else ():
+            reading.say(line)
+        return images

@@ -16,7 +16,7 @@ from echoless.config.options.fields import AnyPath, filled
 from echoless.data import Images, default_cache_dir
 from echoless.data.overlap import overlap_warning
 from echoless.data.provenance import describe_labels, describe_sets
-from echoless.data.reading import align_classes, attach_masks, read_images
+from echoless.data.reading import align_classes, attach_masks, leave_out_unlabelled, read_images
 from echoless.errors import RunError
 from echoless.evaluation import noise_grid as grid
 from echoless.evaluation.classify import check_labels, fold_count
@@ -100,7 +100,13 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
             say(warning)
     sets = describe_sets(train, test, (data, str(options.test)))
     named = describe_labels(train, test)
-    originals = partial(open_train, reduction=None)
+
+    def originals() -> Images:
+        """The same images at full size."""
+        images = open_train(reduction=None)
+        images.leave_out(train.excluded)
+        return images
+
     evaluation = Evaluation(encoder, train, test, options, run, None, say, sets, named, originals)
     if run is not None and evaluation.home is None:
         say(f"{run} is read-only: the numbers are printed, and not kept in it")
@@ -133,11 +139,16 @@ def _attach_masks(images: Images | None, masks: AnyPath | None, options: Evaluat
 def _allowed(evaluation: Evaluation) -> tuple[str, ...]:
     """The metrics that the data allows; says which need labels."""
     names = evaluation.options.metrics
+    if any(MEASUREMENTS[name].needs_labels for name in names):
+        for flag, images in (("--train", evaluation.train), ("--test", evaluation.test)):
+            if images is not None and (sentence := leave_out_unlabelled(images)):
+                evaluation.say(f"{flag}: {sentence}")
     dropped = [name for name in names if MEASUREMENTS[name].needs_labels and not evaluation.labelled]
     if dropped:
         which, give = ("--train", "--labels") if evaluation.train.labels is None else ("--test", "--test-labels")
         evaluation.say(
-            f"{which} has no labels, which {' and '.join(dropped)} need: measuring the others (or give {give} FILE.csv)"
+            f"{which} has no labels, which {' and '.join(dropped)} need: measuring the others (or give {give} FILE, a "
+            "CSV file with rows path,label)"
         )
     return tuple(name for name in names if name not in dropped)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from echoless.config.options import ExportOptions
+from echoless.verbs.early import require_encoder
 from echoless.verbs.signature import signature_of
 
 if TYPE_CHECKING:
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 @signature_of(ExportOptions)
 def export(options: ExportOptions) -> ExportReport:
     """Returns what was written, and how far it is from the original; `print` it."""
+    require_encoder(options.run)
+
     from echoless.exchange import export_encoder
 
     return export_encoder(options.run, options.to, options.out, tolerance=options.tolerance)

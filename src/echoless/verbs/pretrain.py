@@ -9,12 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from echoless.config import DataConfig
+from echoless.config import DataConfig, MaskedConfig
 from echoless.config.facts import DataFacts
 from echoless.config.options import PretrainOptions
 from echoless.config.options.fields import filled
 from echoless.config.supervised import SupervisedConfig
 from echoless.errors import ConfigError
+from echoless.recipes.budget import budget_of
 from echoless.recipes.resolve import resolve
 from echoless.verbs.early import require_data, require_startable, require_test_of
 from echoless.verbs.record import Record, read_record, require_same_start, require_verb, with_remembered
@@ -55,6 +56,11 @@ def _refuse_bad_settings(options: PretrainOptions, record: Record | None) -> Non
     settings = options if options.latent is None else replace(options, image_size=None)
     facts = DataFacts(3, 64, 64, 1000, classes=10)  # whether there are labels is known later
     config = resolve(settings, facts, DataConfig(), record.config if record else None)
+    budget_of(options, accelerated=False, record=record.config if record else None)
+    if options.time is not None and not isinstance(config.objective, MaskedConfig):
+        raise ConfigError(
+            f"time is {options.time!r}, but recipe {config.recipe} is no masked autoencoder; give --epochs"
+        )
     if options.test is not None and not isinstance(config.objective, SupervisedConfig):
         raise ConfigError(f"test is {str(options.test)!r}, but recipe {config.recipe} is not supervised")
     if options.init is not None and options.overwrite and Path(options.init).resolve() == Path(options.out).resolve():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from echoless.data.reading import natural_filter, read_images, require_channels,
 from echoless.data.resizing import BY_SIZE, Fit
 from echoless.data.survey import Survey
 from echoless.errors import EcholessError
+from echoless.recipes.budget import budget_of, measuring_limit
 from echoless.recipes.resolve import resolve
 from echoless.reports.datasheet import show_data
 from echoless.runs import RunFolder
@@ -32,9 +34,11 @@ from echoless.shortcuts import choose_alpha_min
 from echoless.training import require_source, require_tensorboard
 from echoless.training.latent_space import LatentSpace, encode_all, latent_image_size, open_space
 from echoless.training.launch import Launch, Workplace, launch, workplace
+from echoless.training.timing import measure_speed
 from echoless.training.validation import Judge, judge_on, require_labels
+from echoless.verbs.planning import make_plan
 from echoless.verbs.record import Record
-from echoless.verbs.table import REQUEUE
+from echoless.verbs.table import INTERRUPTED, REQUEUE
 
 _ROOM_FOR_CROPS = 3
 RUNTIME = ("workers", "device", "checkpoint_every", "snapshot_every", "snapshots", "log_every", "strict", "tensorboard")
@@ -45,7 +49,7 @@ class Stopped(EcholessError):
 
     def __init__(self, text: str, *, requeue: bool) -> None:
         super().__init__(text)
-        self.exit_code = REQUEUE if requeue else 0
+        self.exit_code = REQUEUE if requeue else INTERRUPTED
 
 
 def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
@@ -59,7 +63,7 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
         images = place.team.leader_first(lambda: _read(options, place, recorded))
         with place.team.together():
             space = open_space(options, images, place.team)
-        config = configure(options, images, place.team, recorded, space)
+        config, plan = _planned(options, images, place, recorded, space)
         judge = _judge(config, options, images, place.team)
         latents = _encode(space, images, place, options)
         size = space.config.image_size if space else config.model.image_size
@@ -75,11 +79,38 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
             show_data=lambda run: show_data(run, images, size),
             remembered=Remembered.of(options).to_json(),
             latents=latents,
+            notes=plan,
         )
         complete = launch(job)
         if complete and place.run is not None and judge is not None:
             _add_accuracy(place.run, judge)
         return complete
+
+
+def _planned(
+    options: PretrainOptions, images: Images, place: Workplace, record: RunConfig | None, space: LatentSpace | None
+) -> tuple[RunConfig, tuple[str, ...]]:
+    """`configure`, after a few steps were timed where the length of the run depends on the speed."""
+    team = place.team
+    seconds = budget_of(options, accelerated=team.device.type == "cuda", record=record)
+    if seconds is None or space is not None:
+        return configure(options, images, team, record, space), ()
+    if team.leads:
+        print("measuring the speed of a few steps ...", file=sys.stderr, flush=True)
+    workers = RuntimeConfig(**given(options, "workers")).workers
+
+    def check() -> None:
+        _stop_here(place.stop, options)
+
+    plan = make_plan(
+        options,
+        seconds,
+        facts_of(images, team),
+        lambda wanted: configure(wanted, images, team),
+        lambda config: measure_speed(config, images, team, workers, limit=measuring_limit(seconds), check=check),
+    )
+    config = configure(plan.options, images, team)
+    return replace(config, recipe=options.recipe or "auto", budget=plan.budget), plan.sentences
 
 
 def _with_channels_of_autoencoder(options: PretrainOptions) -> PretrainOptions:
@@ -161,9 +192,7 @@ def configure(
 ) -> RunConfig:
     """The config with every "auto" resolved: what RUN/config.json will say."""
     statistics = measure_statistics(images)
-    accelerated = team.device.type == "cuda"
-    shape = (images.shape.channels, *images.typical_size)
-    facts = DataFacts(*shape, images.usable, accelerated=accelerated, classes=_count_classes(images))
+    facts = facts_of(images, team)
     data = DataConfig(
         path=str(options.data),
         labels=str(options.labels) if options.labels else None,
@@ -193,6 +222,12 @@ def configure(
         compiled = compilation_pays(config, team) if options.compile is None else options.compile
         config = replace(config, compile=compiled)
     return config
+
+
+def facts_of(images: Images, team: Team) -> DataFacts:
+    """What a recipe may know."""
+    accelerated, shape = team.device.type == "cuda", (images.shape.channels, *images.typical_size)
+    return DataFacts(*shape, images.usable, accelerated=accelerated, classes=_count_classes(images))
 
 
 def settled_side(config: RunConfig) -> DataConfig:
@@ -244,8 +279,8 @@ def _add_accuracy(run: RunFolder, judge: Judge) -> None:
 
 
 def _count_classes(images: Images) -> int | None:
-    """None where the images are not labelled."""
-    if images.labels is None or len(images.labels) == 0 or int(images.labels.max()) < 0:
+    """None where the images are not labelled, or not all of them."""
+    if images.labels is None or len(images.labels) == 0 or int(images.labels.min()) < 0:
         return None
     return int(images.labels.max()) + 1
 

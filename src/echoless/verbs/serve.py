@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from echoless.config.options import ServeOptions
+from echoless.errors import RunError
 from echoless.verbs.signature import signature_of
 
 
 @signature_of(ServeOptions)
 def serve(options: ServeOptions) -> None:
     """Returns after Ctrl-C."""
+    if not Path(options.folder).is_dir():
+        raise RunError(f"{options.folder} is not a folder; give a folder of runs")
+
     from echoless.reports.server import serve as serve_pages
 
     serve_pages(Path(options.folder), options.port)

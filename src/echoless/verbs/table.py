@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from echoless.config import options as of
+from echoless.config.metrics import WIDTH
 from echoless.config.metrics import table as metric_table
 from echoless.config.options.fields import summary
+from echoless.config.words import best_of, in_words
 
 
 def _print_nothing(options: Any, result: Any) -> str:
@@ -42,11 +46,26 @@ def _as_text(options: Any, result: Any) -> str:
 
 
 def _metrics(options: of.EvaluateOptions, metrics: Any) -> str:
-    return metric_table(metrics)
+    """The table, what its marks and ranks mean, and what it says in plain words."""
+    best = best_of(metrics)
+    lines = [metric_table(metrics, best)]
+    if any(best):
+        lines.append("* the best of its rows, beyond the 95 % intervals of the others")
+    if any(metric.metric.startswith("rank") for metric in metrics):
+        lines.append("ranks: how many directions the features use; low is collapsed, higher is not always better")
+    words = in_words(metrics, str(options.run))
+    if words is not None:
+        lines += ["", *wrap(words.verdict, WIDTH), *wrap(f"Next: {words.next}", WIDTH)]
+    return "\n".join(lines)
 
 
 def _vectors(options: of.EmbedOptions, rows: int) -> str:
-    return f"{rows} vectors in {options.out}" if rows else ""
+    if not rows:
+        return ""
+    read = {".parquet": "pandas.read_parquet", ".csv": "pandas.read_csv", ".npy": "numpy.load"}[
+        Path(options.out).suffix
+    ]
+    return f"{rows} vectors in {options.out}; read them with {read}({str(options.out)!r})"
 
 
 def _images(options: of.SampleOptions, count: int) -> str:
@@ -60,8 +79,15 @@ def _page(options: of.ReportOptions, path: Any) -> str:
 REQUEUE = 75  # the exit code after which schedulers start the same command again
 
 
+INTERRUPTED = 130  # the exit code of a run that a signal stopped, so that `pretrain ... && evaluate ...` stops too
+
+
 def _requeue_if_stopped(options: of.PretrainOptions, complete: bool) -> int:
-    return REQUEUE if options.requeue and not complete else 0
+    return 0 if complete else REQUEUE if options.requeue else INTERRUPTED
+
+
+def _interrupted_if_stopped(options: of.FinetuneOptions, metric: Any) -> int:
+    return 0 if metric is not None else INTERRUPTED
 
 
 def _stopped_or_failed(options: of.SweepOptions, swept: Any) -> int:
@@ -76,7 +102,7 @@ TRAIN, MEASURE, EXCHANGE, ABOUT = "train", "measure and look", "other libraries"
 VERBS = {
     "demo": Verb(TRAIN, of.DemoOptions),
     "pretrain": Verb(TRAIN, of.PretrainOptions, exit_code=_requeue_if_stopped),
-    "finetune": Verb(TRAIN, of.FinetuneOptions, _as_text),
+    "finetune": Verb(TRAIN, of.FinetuneOptions, _as_text, _interrupted_if_stopped),
     "sweep": Verb(TRAIN, of.SweepOptions, exit_code=_stopped_or_failed),
     "evaluate": Verb(MEASURE, of.EvaluateOptions, _metrics),
     "embed": Verb(MEASURE, of.EmbedOptions, _vectors),

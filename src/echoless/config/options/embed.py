@@ -22,7 +22,7 @@ class EmbedOptions:
     """A folder of images, parquet, tar shards, .npz, or `shapes`."""
     _: KW_ONLY
     out: AnyPath
-    """Output file: features.parquet, or features.npy (with the paths in features.paths.txt)."""
+    """Output file: features.parquet, features.csv, or features.npy (with the paths in features.paths.txt)."""
 
     layer: str = "last"
     """Layer to read: last (the final norm, where there is one; for a diffusion model, the middle block), or a name such
@@ -39,7 +39,9 @@ class EmbedOptions:
     dtype: Literal["fp32", "fp16"] = "fp32"
     """Precision of the stored features."""
     labels: AnyPath | None = None
-    """A CSV file (path,label) with labels to store."""
+    """Labels to store: a CSV or parquet file (path,label), or `none`."""
+    paths: Literal["relative", "absolute"] = "relative"
+    """How images are named: relative to DATA, or by absolute path."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     overwrite: bool = False

@@ -28,7 +28,8 @@ class EvaluateOptions:
     test: AnyPath | None = None
     """Images to test on (default: five-fold cross-validation on --train)."""
     labels: AnyPath | None = None
-    """A CSV file (path,label) for --train, or one label per line in the order of the names."""
+    """Labels for --train: a CSV or parquet file (path,label), a text file with one label per line in the order of the
+    names, or `none`. Images without a row are left out."""
     test_labels: AnyPath | None = None
     """The same for --test."""
     classes: AnyPath | None = None

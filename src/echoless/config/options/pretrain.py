@@ -15,8 +15,8 @@ class PretrainOptions:
     """Pretrain an encoder or a diffusion model with fading shortcuts on a folder of images.
 
     Writes the trained encoder to RUN/encoder and the training metrics to RUN/metrics.jsonl. Stop it with Ctrl-C or
-    SIGTERM at any time and continue with --resume. Settings that are not given come from the run being resumed, else
-    from the recipe, else from the data. "The paper" is arXiv:2404.10947.
+    SIGTERM at any time (exit code 130) and continue with --resume. Settings that are not given come from the run being
+    resumed, else from the recipe, else from the data. "The paper" is arXiv:2404.10947.
     """
 
     data: AnyPath
@@ -26,6 +26,9 @@ class PretrainOptions:
     """Run folder to create."""
     recipe: str | None = None
     """Named settings: auto (default), mae-tiny, mae-base, uvit-tiny, sit-tiny, ...; `echoless recipes` lists them."""
+    time: str | None = None
+    """Time to train for, such as 45m, 3h or 1h30m: the recipe auto fits the encoder and the length to it, other masked
+    autoencoders the length (default: 1h with auto on a CPU)."""
     epochs: float | None = None
     """Number of epochs (default: from the recipe)."""
     max_steps: int | None = None
@@ -41,8 +44,8 @@ class PretrainOptions:
     channels: int | None = None
     """Number of channels to convert every image to (default: as most images have)."""
     labels: AnyPath | None = None
-    """Labels for a flat folder or tar: a CSV file (path,label), or one label per line in the order of the names;
-    self-supervised pretraining needs none."""
+    """Labels: a CSV or parquet file (path,label), a text file with one label per line in the order of the names, or
+    `none` to ignore sub-folders (default: sub-folders, if any)."""
     classes: AnyPath | None = None
     """Use only these classes: a file with one class name per line, or imagenet100."""
 

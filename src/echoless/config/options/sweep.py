@@ -37,7 +37,7 @@ class SweepOptions:
     recipe: str | None = None
     """Recipe that the runs start from (default: auto); `echoless recipes` lists them. Not with --paper."""
     epochs: float | None = None
-    """Number of epochs of each run (default: from the recipe, or the scale of --paper)."""
+    """Number of epochs of each run (default: from the recipe, 100 with auto, or the scale of --paper)."""
     max_steps: int | None = None
     """Number of training steps of each run, instead of --epochs."""
     batch_size: int | None = None

@@ -91,13 +91,19 @@
       this.chosen = -1;
       this.pinned = false;
       this.only = -1;
+      this.kept = null; // the points that a search or a lasso left
+      this.lasso = null;
+      this.find(canvas.parentElement.querySelector(".find"));
       this.legend(canvas.parentElement.querySelector(".classes"));
       this.listen();
       this.paint();
     }
 
     kind(label) {
-      return { colour: colour(this.canvas, `--s${label % 8}`), form: Math.floor(label / 8 + label) % 4 };
+      const form = Math.floor(label / 8 + label) % 4;
+      if (!this.set.classes || this.set.classes.length <= 8) return { colour: colour(this.canvas, `--s${label % 8}`), form };
+      const light = matchMedia("(prefers-color-scheme: dark)").matches ? 66 : 42; // steps of the golden angle stay apart
+      return { colour: `hsl(${(label * 137.508) % 360} 70% ${light}%)`, form };
     }
 
     legend(place) {
@@ -121,6 +127,35 @@
       });
     }
 
+    lit(index) {
+      return (this.only < 0 || (this.labels && this.labels[index] === this.only)) && (!this.kept || this.kept.has(index));
+    }
+
+    find(place) {
+      const [box, count] = [place.querySelector("input"), place.querySelector("span")];
+      box.addEventListener("input", () => {
+        const text = box.value.trim().toLowerCase();
+        const found = this.set.names.flatMap((name, index) => (name.toLowerCase().includes(text) ? [index] : []));
+        this.keep(text ? new Set(found) : null);
+        count.textContent = text ? `${found.length} of ${this.set.names.length}` : "";
+      });
+    }
+
+    keep(indices) {
+      this.kept = indices;
+      this.choose(-1, false);
+      this.paint();
+      this.tell();
+    }
+
+    encircled() {
+      const pen = this.canvas.getContext("2d");
+      const path = new Path2D();
+      this.lasso.forEach(([x, y], place) => (place ? path.lineTo(x, y) : path.moveTo(x, y)));
+      pen.setTransform(1, 0, 0, 1, 0, 0);
+      return new Set([...this.x.keys()].filter((index) => pen.isPointInPath(path, ...this.spot(index))));
+    }
+
     spot(index) {
       const room = this.side - 24;
       return [12 + (this.x[index] / 65535) * room, 12 + (this.y[index] / 65535) * room];
@@ -136,11 +171,11 @@
       pen.scale(scale, scale);
       const size = Math.max(1.4, Math.min(3.2, 130 / Math.sqrt(this.x.length)));
       const kinds = (this.set.classes || ["all"]).map((_, label) => this.kind(label));
-      for (const lit of this.only < 0 ? [true] : [false, true]) {
+      for (const lit of this.only < 0 && !this.kept ? [true] : [false, true]) {
         pen.globalAlpha = lit ? 0.8 : 0.12;
         for (let index = 0; index < this.x.length; index++) {
           const label = this.labels ? this.labels[index] : 0;
-          if (this.only >= 0 && (label === this.only) !== lit) continue;
+          if (this.lit(index) !== lit) continue;
           mark(pen, kinds[label] || kinds[0], ...this.spot(index), size);
         }
       }
@@ -153,8 +188,14 @@
       pen.setTransform(1, 0, 0, 1, 0, 0);
       pen.clearRect(0, 0, this.canvas.width, this.canvas.height);
       pen.drawImage(this.ground, 0, 0);
-      if (this.chosen < 0) return;
       pen.scale(scale, scale);
+      if (this.lasso) {
+        pen.strokeStyle = colour(this.canvas, "--ink");
+        pen.beginPath();
+        this.lasso.forEach(([x, y], place) => (place ? pen.lineTo(x, y) : pen.moveTo(x, y)));
+        pen.stroke();
+      }
+      if (this.chosen < 0) return;
       pen.strokeStyle = colour(this.canvas, "--ink");
       pen.lineWidth = 1.5;
       const here = this.spot(this.chosen);
@@ -181,12 +222,11 @@
     }
 
     nearest(event) {
-      const frame = this.canvas.getBoundingClientRect();
-      const [x, y] = [event.clientX - frame.left, event.clientY - frame.top];
+      const [x, y] = this.place(event);
       let best = -1;
       let least = 18 ** 2;
       for (let index = 0; index < this.x.length; index++) {
-        if (this.only >= 0 && this.labels[index] !== this.only) continue;
+        if (!this.lit(index)) continue;
         const [a, b] = this.spot(index);
         const far = (a - x) ** 2 + (b - y) ** 2;
         if (far < least) [best, least] = [index, far];
@@ -219,6 +259,7 @@
         .drawImage(this.sprite, column * wide * shrunk, row * high * shrunk, wide * shrunk, high * shrunk, 0, 0, wide, high);
       picture.setAttribute("role", "img");
       picture.setAttribute("aria-label", this.set.names[index]);
+      picture.title = this.set.names[index];
       const figure = make("figure", name);
       figure.append(picture, make("figcaption", "", this.label(index)));
       return figure;
@@ -226,8 +267,15 @@
 
     tell() {
       this.looked.textContent = "";
+      if (this.chosen < 0 && this.kept) {
+        const all = [...this.kept];
+        for (const index of all.slice(0, 12)) this.looked.append(this.thumbnail(index, "neighbour"));
+        this.looked.append(make("pre", "", all.map((index) => this.set.names[index]).join("\n")));
+        return;
+      }
       if (this.chosen < 0) {
-        this.looked.append(make("p", "quiet", "Point at an image to see it; click for its nearest neighbours."));
+        const hint = "Point at an image to see it; click for its nearest neighbours; drag around images to list them.";
+        this.looked.append(make("p", "quiet", hint));
         return;
       }
       this.looked.append(this.thumbnail(this.chosen, "main"));
@@ -235,6 +283,7 @@
         this.looked.append(make("p", "words-of", this.set.names[this.chosen]));
         return;
       }
+      this.looked.append(make("p", "words-of", this.set.names[this.chosen]));
       const others = [...this.neighbours()];
       for (const other of others) this.looked.append(this.thumbnail(other, "neighbour"));
       if (!this.labels) return;
@@ -242,19 +291,44 @@
       this.looked.append(make("p", "words-of", `${same} of its ${others.length} nearest neighbours are of its class.`));
     }
 
+    place(event) {
+      const frame = this.canvas.getBoundingClientRect();
+      return [event.clientX - frame.left, event.clientY - frame.top];
+    }
+
     listen() {
+      this.canvas.addEventListener("pointerdown", (event) => {
+        if (event.pointerType === "mouse" && event.button === 0) this.start = this.place(event);
+      });
+      this.canvas.addEventListener("pointerup", () => {
+        this.start = null;
+        if (!this.lasso) return;
+        const found = this.encircled();
+        this.lasso = null;
+        this.dragged = true; // the click that follows is the end of the lasso
+        this.keep(found.size ? found : null);
+      });
       this.canvas.addEventListener("pointermove", (event) => {
+        if (this.start) {
+          const here = this.place(event);
+          if (this.lasso) this.lasso.push(here);
+          else if (Math.hypot(here[0] - this.start[0], here[1] - this.start[1]) > 6) this.lasso = [this.start, here];
+          if (this.lasso) return this.overlay();
+        }
         if (!this.pinned) this.choose(this.nearest(event), false);
       });
       this.canvas.addEventListener("pointerleave", () => {
         if (!this.pinned) this.choose(-1, false);
       });
-      this.canvas.addEventListener("click", (event) => this.choose(this.nearest(event), true));
+      this.canvas.addEventListener("click", (event) => {
+        if (!this.dragged) this.choose(this.nearest(event), true);
+        this.dragged = false;
+      });
       this.canvas.addEventListener("keydown", (event) => {
         const turn = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
         if (turn) this.choose((this.chosen + turn + this.x.length) % this.x.length, false);
         else if (event.key === "Enter" && this.chosen >= 0) this.choose(this.chosen, true);
-        else if (event.key === "Escape") this.choose(-1, false);
+        else if (event.key === "Escape") this.keep(null);
         else return;
         event.preventDefault();
       });

@@ -1,0 +1,107 @@
+"""What do the numbers of an evaluation say in plain words? Does it beat raw pixels, is it healthy, what comes next.
+
+Each sentence follows from the numbers by a rule that stands beside it. A difference counts where the 95 % intervals of
+the two values do not overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from echoless.config.metrics import NAMES_OF_SETS, Metric, number
+
+BASELINES = ("raw pixels", "untrained")
+_MAIN = ("linear", "knn")  # the accuracy that is spoken of: the first that was measured
+LOWEST_RANK = 2.0  # RankMe below which features are one or two directions: collapsed
+_OF_THE_FEATURES = ("features", "layer", "layers", "pooling", *NAMES_OF_SETS)  # entries in which baselines may differ
+Tone = Literal["good", "neutral", "warning"]
+
+
+@dataclass(frozen=True)
+class Words:
+    """What the numbers say, and what to do next."""
+
+    verdict: str
+    next: str
+    tone: Tone = "neutral"
+
+
+def in_words(metrics: Sequence[Metric], run: str = "RUN") -> Words | None:
+    """Of the trained features against their baselines; None where neither was measured."""
+    plain = [metric for metric in metrics if not {"scan", "step"} & set(metric.protocol)]
+    trained = {metric.metric: metric for metric in plain if metric.protocol.get("features", "trained") == "trained"}
+    main = next((trained[name] for name in _MAIN if name in trained), None)
+    rank = trained.get("rankme")
+    if rank is not None and rank.value < LOWEST_RANK:
+        verdict = f"The features collapsed: RankMe is {rank.value:.3g}, so that nearly all images look the same to it."
+        return Words(
+            verdict, "Try a larger --alpha-min (1 is a standard residual network) or a lower --base-lr.", "warning"
+        )
+    if main is None:
+        return None if rank is None else Words(_healthy(rank), _WITHOUT_LABELS, "neutral")
+    if shared := main.protocol.get("overlap"):
+        verdict = f"{number(main)} is not a test: {shared} test images are also training images."
+        return Words(verdict, "Give --test images that are not in --train.", "warning")
+    others = {name: _of(plain, main, name) for name in BASELINES}
+    return _against(main, {name: other for name, other in others.items() if other is not None}, rank, run)
+
+
+_WITHOUT_LABELS = "Without labels no accuracy can be measured; a few hundred in --labels FILE.csv are enough."
+
+
+def _against(main: Metric, others: dict[str, Metric], rank: Metric | None, run: str) -> Words:
+    said = [f"{_compared(main, other)} {name} ({number(other)})" for name, other in others.items()]
+    compared = f" {' and '.join(said)}" if said else ""
+    verdict = f"{main.info.title} of the trained features is {number(main)}:{compared or ' no baseline was measured'}."
+    healthy = f" {_healthy(rank)}" if rank is not None else ""
+    order = [_order(main, other) for other in others.values()]
+    if order and min(order) < 0:
+        more = (
+            f"Train longer (--time, or --resume with more --max-steps), and try echoless evaluate {run} --layers all."
+        )
+        return Words(verdict + healthy, more, "warning")
+    if order and min(order) == 0:
+        more = f"Train longer or label more images; other layers may be better: echoless evaluate {run} --layers all."
+        return Words(verdict + healthy, more, "neutral")
+    more = (
+        f"Use them: echoless embed {run} DATA --out features.parquet. A middle layer may be better: "
+        f"echoless evaluate {run} --layers all."
+    )
+    return Words(verdict + healthy, more, "good")
+
+
+def _healthy(rank: Metric) -> str:
+    return f"They use about {rank.value:.3g} directions (RankMe), so they have not collapsed."
+
+
+def _of(metrics: Sequence[Metric], main: Metric, features: str) -> Metric | None:
+    """The same measurement, on the same images and labels, of other features."""
+
+    def measured(metric: Metric) -> dict[str, Any]:
+        return {key: value for key, value in metric.protocol.items() if key not in _OF_THE_FEATURES}
+
+    same = [m for m in metrics if m.metric == main.metric and measured(m) == measured(main)]
+    return next((metric for metric in same if metric.protocol.get("features") == features), None)
+
+
+def _order(one: Metric, other: Metric) -> int:
+    """1 where it is higher beyond the intervals, -1 where it is lower, else 0."""
+    low, high = one.interval or (one.value, one.value)
+    below, above = other.interval or (other.value, other.value)
+    return 1 if low > above else -1 if high < below else 0
+
+
+def _compared(one: Metric, other: Metric) -> str:
+    return {1: "it beats", 0: "no clear difference from", -1: "it is worse than"}[_order(one, other)]
+
+
+def best_of(metrics: Sequence[Metric]) -> list[bool]:
+    """Which value is better than all others of its metric, beyond the intervals; never a rank."""
+    marked = []
+    for metric in metrics:
+        rivals = [other for other in metrics if other.metric == metric.metric and other is not metric]
+        sign = metric.info.better
+        marked.append(bool(sign and rivals) and all(sign * _order(metric, other) > 0 for other in rivals))
+    return marked

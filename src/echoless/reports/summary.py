@@ -1,0 +1,50 @@
+"""What does the first card of a page say of a run? One verdict in words, and the next command.
+
+What was measured decides it; before that, how training went; before that, whether it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from echoless.config.words import Words, in_words
+from echoless.reports.collect import RunData
+from echoless.reports.facts import is_killed
+from echoless.reports.verdicts import Verdict
+
+
+def summarise(run: RunData, verdicts: Sequence[Verdict]) -> Words:
+    """The verdict on a run, with the next step."""
+    name = run.name
+    if run.steps is None and not run.lines:
+        words = in_words(run.results, name)
+        return words or Words("Nothing has been measured yet.", f"echoless evaluate {name}")
+    if not run.complete:
+        return _unfinished(run)
+    warned = [f"{verdict.quantity}: {verdict.word}" for verdict in verdicts if verdict.tone == "warning"]
+    words = in_words(run.results, name)
+    if words is not None:
+        note = f" In training, {'; '.join(warned)}." if warned else ""
+        return Words(words.verdict + note, words.next, words.tone)
+    if warned:
+        text = f"Training is complete, with warnings ({'; '.join(warned)}). Its features have not been measured."
+        return Words(text, f"echoless evaluate {name}", "warning")
+    text = f"Training is complete and was stable{_improving(verdicts)}. Its features have not been measured."
+    return Words(text, f"echoless evaluate {name}", "good")
+
+
+def _unfinished(run: RunData) -> Words:
+    done = f"{run.steps_done} of {run.steps} steps" if run.steps else f"{run.steps_done} steps"
+    again = "the same command with --resume continues it"
+    if is_killed(run):
+        return Words(f"Training was killed after {done}.", f"{again}, from the last checkpoint.", "warning")
+    if run.alive is False:
+        return Words(
+            f"Training was stopped after {done}.", f"{again}; echoless evaluate {run.name} measures it as it is."
+        )
+    return Words(f"Training has done {done}.", f"echoless evaluate {run.name} measures the newest checkpoint.")
+
+
+def _improving(verdicts: Sequence[Verdict]) -> str:
+    loss = next((verdict.word for verdict in verdicts if verdict.quantity == "loss"), "")
+    return ", and the loss was still falling: a longer run may be better" if loss == "still improving" else ""

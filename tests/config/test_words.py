@@ -1,0 +1,70 @@
+"""What an evaluation says in plain words follows from its numbers: four cases whose answer is known by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from echoless.config.metrics import Metric, table
+from echoless.config.words import best_of, in_words
+
+
+def linear(value: float, features: str = "trained", **protocol) -> Metric:
+    interval = (value - 0.02, value + 0.02)
+    return Metric(metric="linear", value=value, n=500, interval=interval, protocol={"features": features, **protocol})
+
+
+def rankme(value: float) -> Metric:
+    return Metric(metric="rankme", value=value, n=500, protocol={"features": "trained"})
+
+
+@pytest.mark.parametrize(
+    ("metrics", "verdict", "step", "tone"),
+    [
+        (
+            [linear(0.5), linear(0.3, "raw pixels"), linear(0.2, "untrained"), rankme(30.0)],
+            "is 50.00 %: it beats raw pixels (30.00 %) and it beats untrained (20.00 %). They use about 30 directions",
+            "Use them: echoless embed RUN DATA",
+            "good",
+        ),
+        (
+            [linear(0.3), linear(0.31, "raw pixels")],
+            "no clear difference from raw pixels (31.00 %)",
+            "longer",
+            "neutral",
+        ),
+        ([linear(0.2), linear(0.31, "raw pixels")], "it is worse than raw pixels (31.00 %)", "Train longer", "warning"),
+        ([linear(0.9, overlap=12)], "12 test images are also training images", "Give --test images", "warning"),
+        ([linear(0.5), rankme(1.2)], "The features collapsed: RankMe is 1.2", "--alpha-min", "warning"),
+        (
+            [rankme(9.0)],
+            "They use about 9 directions (RankMe), so they have not collapsed",
+            "--labels FILE.csv",
+            "neutral",
+        ),
+    ],
+)
+def test_the_verdict_the_next_step_and_the_tone(metrics, verdict, step, tone):
+    words = in_words(metrics)
+    assert verdict in words.verdict and step in words.next and words.tone == tone
+
+
+def test_a_baseline_on_other_images_is_not_spoken_of():
+    """A run that was measured on two sets has baselines on both."""
+    words = in_words([linear(0.1, "raw pixels", train_set="aa"), linear(0.5, train_set="bb")])
+    assert "no baseline was measured" in words.verdict
+    words = in_words([linear(0.1, "raw pixels", train_set="aa"), linear(0.5, train_set="aa", layer="block05/+mlp")])
+    assert "it beats raw pixels (10.00 %)" in words.verdict
+
+
+def test_nothing_is_said_where_nothing_was_measured_and_scans_do_not_count():
+    assert in_words([]) is None
+    assert in_words([linear(0.9, scan="layers")]) is None
+
+
+def test_the_best_value_is_marked_only_beyond_the_intervals_and_a_rank_never():
+    metrics = [linear(0.5), linear(0.3, "raw pixels"), rankme(3.0), rankme(9.0)]
+    assert best_of(metrics) == [True, False, False, False]
+    assert best_of([linear(0.5), linear(0.49, "raw pixels")]) == [False, False]
+    text = table(metrics, best_of(metrics))
+    assert "50.00 % [48.00, 52.00]*" in text and text.count("*") == 1
+    assert max(map(len, text.splitlines())) <= 100

@@ -1,0 +1,145 @@
+"""`auto` fits a run into a time: the rule and its table, what is refused, and a resumed run that is the same run.
+
+Run alone: pytest tests/recipes/test_budget.py
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import echoless
+from echoless.config import DataConfig
+from echoless.config.durations import parse_duration
+from echoless.config.facts import DataFacts
+from echoless.config.options import PretrainOptions
+from echoless.errors import ConfigError
+from echoless.recipes.budget import CANDIDATES, LONGEST, TRAINING_SHARE, budget_of, candidates_for, choose
+from echoless.recipes.resolve import resolve
+from echoless.recipes.table import RECIPES
+from echoless.verbs.planning import make_plan
+
+PHOTOS = DataFacts(3, 96, 96, 9469)
+SPEEDS = dict(zip(CANDIDATES, (800.0, 300.0, 80.0, 50.0, 14.0)))  # images/s, of the order measured on two cores
+
+
+def wanted(**settings) -> PretrainOptions:
+    return PretrainOptions("PHOTOS", out="RUN", **settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("45m", 2700), ("1h30m", 5400), ("2d", 172800), ("0.5h", 1800)]
+)
+def test_a_time_is_read(text, seconds):
+    assert parse_duration("time", text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "h", "3", "3x", "-1h", "0s", "1m2h", "9999d", "inf"])
+def test_what_is_no_time_is_refused_in_one_sentence(text):
+    with pytest.raises(ConfigError, match=r"time is .*; allowed: a time such as 45m"):
+        parse_duration("time", text)
+
+
+def test_every_candidate_is_a_recipe_and_the_table_goes_from_fast_to_slow():
+    assert {candidate.recipe for candidate in CANDIDATES} <= RECIPES.keys()
+    assert [candidate.images for candidate in CANDIDATES] == sorted(candidate.images for candidate in CANDIDATES)
+    assert CANDIDATES[0].images == 0, "something is always chosen"
+
+
+def test_more_time_never_gives_a_smaller_encoder_and_every_budget_is_kept():
+    """The rule itself, for budgets from seconds to weeks."""
+    chosen = []
+    for seconds in (10, 600, 3600, 36_000, 360_000, 10**7):
+        choice = choose(seconds, PHOTOS, CANDIDATES, SPEEDS.__getitem__)
+        chosen.append(CANDIDATES.index(choice.candidate))
+        assert choice.images / choice.images_per_second <= TRAINING_SHARE * seconds + 1
+        assert choice.images <= LONGEST * PHOTOS.count
+    assert chosen == sorted(chosen) and chosen[0] == 0 and chosen[-1] == len(CANDIDATES) - 1
+
+
+def test_a_budget_that_the_plan_names_for_the_next_size_gives_that_size():
+    choice = choose(3600, PHOTOS, CANDIDATES, SPEEDS.__getitem__)
+    assert choice.larger is not None
+    assert choose(choice.larger_seconds + 1, PHOTOS, CANDIDATES, SPEEDS.__getitem__).candidate == choice.larger
+
+
+def test_a_small_set_ends_after_800_epochs_and_measures_no_encoder_that_it_could_not_train():
+    measured = []
+    choice = choose(10**7, DataFacts(3, 96, 96, 50), CANDIDATES, lambda c: measured.append(c) or SPEEDS[c])
+    assert choice.images == LONGEST * 50 and choice.candidate == CANDIDATES[0] and measured == [CANDIDATES[0]]
+
+
+def test_a_patch_size_that_was_given_is_kept_and_small_images_have_no_coarse_patch():
+    assert all(candidate.coarser == 1 for candidate in candidates_for(PHOTOS, patch_size=8))
+    assert all(candidate.coarser == 1 for candidate in candidates_for(DataFacts(1, 7, 7, 100)))
+    assert candidates_for(PHOTOS) == CANDIDATES
+
+
+def plan_for(options: PretrainOptions, facts: DataFacts, seconds: float = 3600.0):
+    return make_plan(options, seconds, facts, lambda o: resolve(o, facts, DataConfig()), lambda config: 100.0)
+
+
+def test_the_plan_is_a_choice_of_options_that_repeats_the_run():
+    plan = plan_for(wanted(), PHOTOS)
+    assert plan.options.max_steps == int(TRAINING_SHARE * 3600 * 100) // 128
+    exact = (
+        f"--recipe {plan.options.recipe} --patch-size {plan.options.patch_size} --max-steps {plan.options.max_steps}"
+    )
+    assert plan.sentences[-1].endswith(exact)
+    assert budget_of(plan.options, accelerated=False) is None
+    assert (plan.budget.seconds, plan.budget.images_per_second) == (3600.0, 100.0)
+
+
+def test_with_a_gpu_auto_has_no_default_budget_and_a_time_sets_the_length_alone():
+    assert budget_of(wanted(), accelerated=True) is None
+    facts = DataFacts(3, 224, 224, 9469, accelerated=True)
+    plan = plan_for(wanted(time="1h"), facts)
+    assert plan.options.recipe is None
+    assert resolve(plan.options, facts, DataConfig()).model == resolve(wanted(), facts, DataConfig()).model
+    assert plan.options.max_steps == int(TRAINING_SHARE * 3600 * 100) // 1024
+
+
+def test_a_length_that_was_given_needs_no_budget_and_two_lengths_are_refused():
+    assert budget_of(wanted(), accelerated=False) == 3600
+    assert budget_of(wanted(epochs=1.0), accelerated=False) is None
+    assert budget_of(wanted(recipe="shapes"), accelerated=False) is None
+    with pytest.raises(ConfigError, match="give one of --time, --epochs and --max-steps"):
+        budget_of(wanted(time="1h", max_steps=5), accelerated=False)
+    with pytest.raises(ConfigError, match="no masked autoencoder"):
+        echoless.pretrain("shapes:16", out="RUN", recipe="sit-tiny", time="1h")
+
+
+def test_a_resumed_run_is_the_same_run_and_nothing_is_measured_again(tmp_path, monkeypatch):
+    """Size, length, budget and rate are in config.json; --resume reads them, and refuses another time."""
+    from echoless.verbs import pretraining
+
+    monkeypatch.setattr(pretraining, "measure_speed", lambda *args, **settings: 20.0)
+    run = tmp_path / "run"
+    assert echoless.pretrain("shapes:16", out=run, time="1s", workers=0)
+    before = json.loads((run / "config.json").read_text())
+    assert before["budget"] == {"seconds": 1.0, "images_per_second": 20.0} and before["recipe"] == "auto"
+    assert before["steps"] == int(TRAINING_SHARE * 1 * 20) // before["batch_size"]
+    log = (run / "log.txt").read_text()
+    assert "plan: " in log and "--max-steps" in log
+
+    def never(*args, **settings):
+        raise AssertionError("a resumed run was measured")
+
+    monkeypatch.setattr(pretraining, "measure_speed", never)
+    assert echoless.pretrain("shapes:16", out=run, resume=True)
+    assert json.loads((run / "config.json").read_text()) == before
+    assert echoless.pretrain("shapes:16", out=run, resume=True, time="1s"), "schedulers repeat the same command"
+    with pytest.raises(ConfigError, match="the run being resumed was planned for 1 s; give --max-steps"):
+        echoless.pretrain("shapes:16", out=run, resume=True, time="3h")
+
+
+def test_speed_is_measured_on_the_images_without_a_trace(tmp_path):
+    """Two measured runs of the same plan start from the same weights: measuring leaves no state behind."""
+    run = tmp_path / "run"
+    assert echoless.pretrain("shapes:16", out=run, recipe="demo", patch_size=16, batch_size=2, time="1s", workers=0)
+    steps = json.loads((run / "config.json").read_text())["steps"]
+    small = {"recipe": "demo", "patch_size": 16, "batch_size": 2, "workers": 0}
+    assert echoless.pretrain("shapes:16", out=tmp_path / "again", max_steps=steps, **small)
+    weights = "encoder/model.safetensors"
+    assert (run / weights).read_bytes() == (tmp_path / "again" / weights).read_bytes()

@@ -1,0 +1,169 @@
+"""The first hour of a stranger: refused starts, parents, a full disk, few labels, tables for others, killed runs.
+
+Run alone: pytest tests/verbs/test_first_hour.py
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections import namedtuple
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+import echoless
+from echoless.data import open_images
+from echoless.errors import DataError, RunError
+from echoless.exchange.card import _results
+from echoless.reports.collect import collect
+from echoless.reports.compare import readable_settings
+from echoless.reports.facts import status
+from echoless.reports.page import render
+from echoless.runs import open_run
+from echoless.runtime import Progress
+
+SMALL = {"recipe": "demo", "max_steps": 2, "batch_size": 4, "patch_size": 16, "workers": 0}
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory) -> Path:
+    """Flat, with two broken files of twelve: more than the fraction that pretraining accepts unasked."""
+    folder = tmp_path_factory.mktemp("photos")
+    pixels = np.random.default_rng(0)
+    for index in range(10):
+        Image.fromarray(pixels.integers(0, 256, (40, 32, 3), dtype=np.uint8)).save(folder / f"IMG {index}.png")
+    for index in range(2):
+        (folder / f"broken{index}.jpg").write_bytes(b"no image")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(photos, tmp_path_factory) -> Path:
+    run = tmp_path_factory.mktemp("runs") / "not" / "there" / "yet"
+    assert echoless.pretrain(photos, out=run, max_bad_fraction=0.2, **SMALL)
+    return run
+
+
+@pytest.fixture
+def labels(tmp_path) -> Path:
+    file = tmp_path / "labels.csv"
+    rows = [f"IMG {index}.png,{'cat' if index % 2 else 'dog'}" for index in range(6)]
+    file.write_text("\n".join(["path,label", *rows]))
+    return file
+
+
+def test_a_refused_start_leaves_nothing_not_even_the_parents_and_names_its_option(photos, tmp_path):
+    with pytest.raises(DataError, match=r"2 of 12 images cannot be used.*--max-bad-fraction 0\.17 leaves them out"):
+        echoless.pretrain(photos, out=tmp_path / "a" / "b" / "run", **SMALL)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "a").mkdir()
+    with pytest.raises(DataError):
+        echoless.pretrain(photos, out=tmp_path / "a" / "run", **SMALL)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"], "what was there before stays"
+
+
+def test_a_disk_without_room_for_the_checkpoints_is_refused_before_the_first_step(photos, tmp_path, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage(10**6, 10**6 - 1000, 1000))
+    with pytest.raises(RunError, match="MB for its checkpoints, but 0 MB are free"):
+        echoless.pretrain(photos, out=tmp_path / "run", max_bad_fraction=0.2, cache="off", **SMALL)
+    assert not (tmp_path / "run").exists()
+
+
+def test_few_labels_of_many_images_are_measured_and_said(run, photos, labels, capsys):
+    """The unreadable images are listed and left out, though nobody asked for it: nothing is trained here."""
+    metrics = echoless.evaluate(run, labels=labels, metrics=("knn",), baselines=False)
+    said = capsys.readouterr()
+    assert [metric.n for metric in metrics] == [6] and metrics[0].protocol["train_n"] == 6
+    assert "--train: 4 images have no label and are left out: measuring on the 6 that have one" in said.out
+    assert "unreadable image, left out: broken0.jpg" in said.err
+    assert "labels: 2 classes from a labels file, on 6 of 12 images (cat, dog)" in said.err
+
+
+def test_vectors_are_written_for_other_tools_and_say_what_they_are(run, photos, labels, tmp_path, capsys):
+    out = tmp_path / "deep" / "features.parquet"
+    assert echoless.embed(run, photos, out=out, labels=labels) == 10
+    assert "unreadable image, left out: broken1.jpg" in capsys.readouterr().err
+    about = {key.decode(): value.decode() for key, value in pq.read_schema(out).metadata.items()}
+    assert about["echoless.layer"] == "block05/+mlp" and about["echoless.pooling"] == "mean"
+    assert about["echoless.run"] == str(run) and about["echoless.root"] == str(photos)
+    table = pq.read_table(out)
+    assert table["path"].to_pylist()[0] == "IMG 0.png" and table["label"].to_pylist()[6:] == [None] * 4
+    echoless.embed(run, photos, out=tmp_path / "f.csv", labels=labels, paths="absolute")
+    rows = list(csv.reader((tmp_path / "f.csv").read_text().splitlines()))
+    assert rows[0][:3] == ["path", "label", "f0"] and rows[1][0] == str(photos / "IMG 0.png")
+    vectors = np.array([row[2:] for row in rows[1:]], dtype=np.float32)
+    assert np.array_equal(vectors, np.stack(table["feature"].to_pylist()).astype(np.float32)), "nine digits are enough"
+
+
+def test_arrays_of_others_are_read_by_their_names_and_as_floats(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), dtype=np.uint8)
+    np.savez(tmp_path / "a.npz", x=(pixels / 255).astype(np.float32), y=np.array([1, 0, 1, 0]))
+    images = open_images(tmp_path / "a.npz")
+    assert np.array_equal(images.get([0, 1, 2, 3]).pixels, pixels.transpose(0, 3, 1, 2)) and images.bits == 8
+    assert images.labels.tolist() == [1, 0, 1, 0]
+    np.savez(tmp_path / "b.npz", x=pixels.astype(np.float32))
+    with pytest.raises(DataError, match="values outside 0 to 1; allowed: floats from 0 to 1"):
+        open_images(tmp_path / "b.npz")
+
+
+def test_a_killed_run_says_so_and_a_running_one_does_not(run, tmp_path):
+    """Killed: a session began, none ended, and nobody holds the folder."""
+    killed = Path(shutil.copytree(run, tmp_path / "killed"))
+    lines = (killed / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (killed / "metrics.jsonl").write_text(lines[0])
+    about = json.loads((killed / "about.json").read_text())
+    (killed / "about.json").write_text(json.dumps(about | {"ended": about["sessions"] - 1}))
+    assert status(collect(killed)).startswith("killed: step 1 of 2")
+    assert "Training was killed after 1 of 2 steps." in render([collect(killed)])
+    with open_run(killed, resume=True):
+        assert status(collect(killed)).startswith("step 1 of 2")
+    (killed / "about.json").write_text(json.dumps(about))
+    assert status(collect(killed)).startswith("stopped: step 1 of 2")
+
+
+def test_the_first_card_is_a_verdict_in_words_with_the_next_step(run):
+    page = render([collect(run)])
+    card = page[page.index('id="glance"') : page.index('id="what"')]
+    assert "Next: " in card and ("Training is complete" in card or "accuracy of the trained features" in card)
+
+
+def test_a_comparison_tells_images_apart_by_a_letter_and_hides_what_was_measured(run, tmp_path):
+    other = Path(shutil.copytree(run, tmp_path / "other"))
+    config = json.loads((other / "config.json").read_text())
+    config["data"] |= {"fingerprint": "f" * 64, "mean": [0.1234567890123456] * 3}
+    config |= {"batch_size": 8, "budget": {"seconds": 60.0, "images_per_second": 12.3456789}}
+    (other / "config.json").write_text(json.dumps(config))
+    shown = readable_settings([collect(run), collect(other)])
+    assert shown == [("images", ["set A", "set B"]), ("batch_size", [4, 8])]
+
+
+def test_the_card_of_an_export_names_the_layer():
+    record = {"metric": "knn", "value": 0.5, "n": 9, "protocol": {"layer": "block05/+mlp", "train": "/home/me/x"}}
+    assert "layer block05/+mlp" in _results([record]) and "/home" not in _results([record])
+
+
+def test_a_bar_that_had_nothing_to_do_leaves_no_trace():
+    """On a terminal: what was read from the cache at once has no empty bar."""
+
+    class Terminal(list):
+        encoding = "utf-8"
+
+        def write(self, text):
+            self.append(text)
+
+        def flush(self):
+            pass
+
+        def isatty(self):
+            return True
+
+    terminal = Terminal()
+    with Progress("reading", 1, "images", stream=terminal):
+        pass
+    assert "reading" not in "".join(terminal)
