@@ -1,7 +1,7 @@
 # Every target works from a bare clone with Python 3.11 and make; everything is installed into .venv.
 PYTHON ?= python3
 BIN    := .venv/bin
-EXTRAS := fast,hf,science,ode,onnx,tracking
+EXTRAS := fast,hf,science,onnx,tracking
 
 .PHONY: help setup lint format test test-tv test-all mutants demo bench docs clean
 help:            ## this list
@@ -12,7 +12,7 @@ help:            ## this list
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]' \
-	  pytest pytest-timeout pytest-xdist hypothesis ruff mypy faiss-cpu playwright coverage
+	  pytest pytest-timeout pytest-xdist hypothesis ruff mypy faiss-cpu playwright coverage torchdiffeq
 	touch $@
 
 setup: .venv/.installed            ## create .venv with every extra except timm

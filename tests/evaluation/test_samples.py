@@ -63,8 +63,9 @@ def test_samples_inside_a_run_are_named_by_their_place_in_it(run, samples, tmp_p
     inside = tmp_path / "run"
     shutil.copytree(run, inside)
     shutil.copytree(samples, inside / "samples")
-    found, _ = evaluate(inside, metrics=("frechet",), samples=str(inside / "samples"), **QUIET)
-    assert found.protocol["samples"] == "RUN/samples"
+    detour = f"{inside}/../{inside.name}"
+    found, _ = evaluate(inside, metrics=("frechet",), samples=str(inside / "samples"), extractor=detour, **QUIET)
+    assert (found.protocol["samples"], found.protocol["extractor"]) == ("RUN/samples", str(inside))
 
 
 def test_an_npz_file_of_samples_gives_the_same_number(run, samples):
@@ -183,3 +184,60 @@ def test_samples_of_a_diffusion_run_are_drawn_on_the_spot_and_need_a_named_extra
         found.protocol["extractor"] == str(run) and (folder / "samples" / "n50-steps2-seed0-clip" / "grid.png").exists()
     )
     assert evaluate(folder, extractor=str(run), **wanted)[0] == found, "a second look draws nothing anew"
+
+
+def test_the_reference_can_be_the_training_set_or_a_published_file_of_statistics(run, samples, tmp_path):
+    """Statistics that numpy computed and saved, as the ADM suite saves them, give the same distance as the images."""
+    given = {"metrics": ("frechet",), "samples": str(samples), **QUIET}
+    found, floor = evaluate(run, reference="train", **given)
+    assert (found.protocol["reference"], found.protocol["reference_n"]) == ("shapes:120", 120)
+    assert floor.protocol["samples"] == "images of --test, the floor" and floor.n == 80
+    encoder = load(run)
+    view = View(encoder.default_layer)
+    real = extract(encoder, open_images("shapes:120", cache="off"), [view], cache=None)[view].features_ND
+    file = tmp_path / "statistics.npz"
+    np.savez(file, mu=real.mean(0), sigma=np.cov(real, rowvar=False), mu_s=np.zeros(3))
+    (published,) = evaluate(run, reference=str(file), **given)
+    assert published.value == pytest.approx(found.value, rel=1e-4)
+    assert published.protocol["reference"] == "statistics.npz" and "reference_n" not in published.protocol
+
+
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({"mu": np.zeros(3)}, "it needs an array named 'sigma'"),
+        ({"mu": np.zeros(3), "sigma": np.zeros((3, 2))}, r"allowed: \(D,\) and \(D, D\)"),
+        ({"mu": np.zeros(2), "sigma": np.array([[1.0, 2.0], [0.0, 1.0]])}, "sigma is no covariance"),
+        ({"mu": np.zeros(2), "sigma": np.array([[1.0, 0.0], [0.0, np.nan]])}, "not finite"),
+        ({"mu": np.zeros(2, int), "sigma": np.eye(2)}, "allowed: float32, float64"),
+        ({"mu": np.array([{}, {}]), "sigma": np.eye(2)}, "Python objects; arrays must hold numbers"),
+    ],
+)
+def test_statistics_that_are_none_are_refused_before_any_work_and_nothing_is_unpickled(arrays, says, tmp_path):
+    file = tmp_path / "statistics.npz"
+    np.savez(file, **arrays)
+    with pytest.raises((DataError, UntrustedFile), match=says):
+        reference.published_moments(file)
+
+
+def test_a_reference_that_is_not_there_or_cannot_serve_is_refused(run, samples, tmp_path):
+    given = {"samples": str(samples), "train": "shapes:120"}
+    with pytest.raises(ConfigError, match="reference is 'test', which needs --test"):
+        evaluate(run, metrics=("frechet",), reference="test", **given)
+    with pytest.raises(ConfigError, match=r"reference is 'nowhere\.npz'; allowed: train, test, or an \.npz file"):
+        evaluate(run, metrics=("frechet",), reference="nowhere.npz", **given)
+    np.savez(tmp_path / "statistics.npz", mu=np.zeros(2), sigma=np.eye(2))
+    with pytest.raises(ConfigError, match="precision compares images"):
+        evaluate(run, metrics=("precision",), reference=str(tmp_path / "statistics.npz"), **given)
+    with pytest.raises(DataError, match="dimensions; they must be equal"):
+        evaluate(run, metrics=("frechet",), reference=str(tmp_path / "statistics.npz"), **given)
+
+
+def test_statistics_of_many_images_are_summed_up_as_they_come(run, samples, monkeypatch):
+    """No features are stored, and the distance is the same."""
+    given = {"metrics": ("frechet",), "samples": str(samples), "reference": "train", "cache": False, **QUIET}
+    stored, _ = evaluate(run, **given)
+    monkeypatch.setattr(reference, "STREAMED", 100)
+    monkeypatch.setattr(reference, "moments", lambda _: pytest.fail("features were stored"))
+    streamed, _ = evaluate(run, **given)
+    assert streamed.value == pytest.approx(stored.value, rel=1e-5)

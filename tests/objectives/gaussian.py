@@ -26,6 +26,8 @@ def exact(kind, path):
     """The exact field: rows of x are samples."""
 
     def field(x, t):
+        if t.ndim:  # every row has its own time
+            return torch.cat([field(row[None], time) for row, time in zip(x, t.flatten())])
         a, s, da, ds = numbers(path, t)
         mean, covariance = moments(path, t)
         whitened = np.linalg.solve(covariance, (x.double().numpy() - mean).T).T

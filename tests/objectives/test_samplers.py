@@ -18,7 +18,7 @@ sys.path.insert(0, str(File(__file__).parent))
 from gaussian import Probes, distance, exact, moments
 
 from echoless.config import DiffusionConfig, UViTConfig
-from echoless.errors import ConfigError
+from echoless.errors import ConfigError, RunError
 from echoless.models import UViT
 from echoless.objectives import DiffusionObjective, field_of, translate
 from echoless.objectives.paths import GVP, VP, Discrete, Linear, ddpm_betas, stable_diffusion_betas
@@ -149,17 +149,56 @@ def test_dopri5_ends_in_the_true_moments_within_its_tolerance(path):
         field = exact("velocity", path)
         samples = dopri5(field, probes.start, 0.0, end, atol=tolerance, rtol=tolerance)
         errors.append(distance(probes.moments(samples, path, 0.0), moments(path, end)))
-        assert errors[-1] < 100 * tolerance
+        # Relative to data of size 1; the maps of samples differ by their own steps, which adds to the error here.
+        assert errors[-1] < 200 * tolerance
     figures = " ".join(f"{error:.1e}" for error in errors)
     print(f"dopri5, {type(path).__name__}: errors at tolerances 1e-3, 1e-5, 1e-7: {figures}")
 
 
-def test_dopri5_alone_gives_each_sample_the_same_in_any_batch(generator):
-    x = torch.randn(4, 3, generator=generator)
-    field = exact("velocity", Linear())
-    together = dopri5(field, x, 0.0, 1.0, each_alone=True)
-    assert torch.equal(together[2:3], dopri5(field, x[2:3], 0.0, 1.0))
+class Counted:
+    """A field that is not linear in x or t, and counts its evaluations; times are one for all samples or one each."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, x, t):
+        self.calls += 1
+        return (torch.tanh(3 * x.flip(1)) * torch.cos(4 * t) + x.sin() * t).to(x.dtype)
+
+
+@pytest.mark.parametrize(("start", "end"), [(0.0, 1.0), (1.0, 1e-3)])
+def test_dopri5_takes_the_steps_of_torchdiffeq_with_one_sample(start, end, generator):
+    """Each sample of a batch ends where torchdiffeq ends with this sample alone; the slowest one decides the cost."""
+    from torchdiffeq import odeint
+
+    x = 3 * torch.randn(5, 3, 4, generator=generator, dtype=torch.float64)
+    field = Counted()
+    together = dopri5(field, x, start, end)
+    alone, calls = [], []
+    for one in x:
+        reference = Counted()
+        times = torch.tensor([start, end], dtype=torch.float64)
+        options = {"step_t": times[-1:]}
+        end_x = odeint(lambda t, y, f=reference: f(y, t), one[None], times, rtol=1e-3, atol=1e-6, method="dopri5", options=options)[-1]  # noqa: E501  # fmt: skip
+        alone.append(end_x)
+        calls.append(reference.calls)
+    torch.testing.assert_close(together, torch.cat(alone), rtol=1e-9, atol=1e-9)
+    print(f"dopri5: {field.calls} evaluations for five samples, torchdiffeq {calls} for each alone")
+    assert field.calls == max(calls) and len(set(calls)) > 1
+
+
+def test_dopri5_gives_each_sample_the_same_in_any_batch(generator):
+    """To the bit: a sample's steps are its own."""
+    x = 3 * torch.randn(6, 3, generator=generator)
+    together = dopri5(Counted(), x, 0.0, 1.0)
+    assert torch.equal(together[2:3], dopri5(Counted(), x[2:3], 0.0, 1.0))
+    assert torch.equal(together[[5, 1]], dopri5(Counted(), x[[5, 1]], 0.0, 1.0))
     assert together.dtype == torch.float32
+
+
+def test_dopri5_does_not_search_for_ever_where_the_field_is_not_finite():
+    with pytest.raises(RunError, match="dopri5 cannot make its step small enough"):
+        dopri5(lambda x, t: torch.full_like(x, torch.nan), torch.ones(2, 3), 0.0, 1.0)
 
 
 def test_the_reverse_sde_ends_in_the_moments_of_the_data_at_first_order():

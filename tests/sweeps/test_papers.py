@@ -32,11 +32,15 @@ CELLS = {
     "fig5c": 12,
     "fig6": 3,
 }
-CELLS |= {"zero-init": 10, "unstable": 6, "table4": 8, "fig8": 2}
+CELLS |= {"zero-init": 10, "unstable": 6, "table4": 8, "fig8": 2, "sit": 3}
+# What published FIDs need, at scale paper: ImageNet on latents, seen by Inception.
+LATENT, SAMPLED = {"latent": "VAE", "extractor": "inception:FILE"}, ("table4", "fig8", "sit", "diffusion")
 
 
 def planned(name, scale="tiny", seeds=1):
-    return paper(name, "DATA", SweepOptions("DATA", out="OUT", paper=name, scale=scale, seeds=seeds, test="TEST"))
+    more = LATENT if scale == "paper" and name in SAMPLED else {}
+    options = SweepOptions("DATA", out="OUT", paper=name, scale=scale, seeds=seeds, test="TEST", **more)
+    return paper(name, "DATA", options)
 
 
 @pytest.mark.parametrize("name", CELLS)

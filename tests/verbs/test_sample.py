@@ -331,3 +331,49 @@ def test_two_processes_draw_what_one_draws(sit, tmp_path):
     assert np.array_equal(levels(tmp_path / "one"), levels(tmp_path / "two"))
     assert json.loads((tmp_path / "two" / "samples.json").read_text())["n"] == 21
     print("sample: 21 images, 1 and 2 processes, batches of 4 and 3: 0 pixels differ")
+
+
+@pytest.mark.parametrize("sampler", ["dopri5", "heun"])
+def test_the_number_of_images_at_a_time_changes_pixels_by_rounding_only(sit, sampler, tmp_path):
+    """Noise and class are those of the image's number; the largest difference is one grey level."""
+    wanted = {"n": 5, "steps": 3, "sampler": sampler, "guidance": 2.0}
+    for name, at_once in (("a", 4), ("b", 2), ("c", 7)):
+        sample(sit, out=tmp_path / name, at_once=at_once, **wanted)
+        assert read_json_object(tmp_path / name / "samples.json")["at_once"] == at_once
+    reference = levels(tmp_path / "a").astype(int)
+    off = [np.abs(levels(tmp_path / name) - reference).max() for name in "bc"]
+    print(f"{sampler}: 5 images 4, 2 and 7 at a time: largest difference {max(off)} grey levels")
+    assert max(off) <= 1
+    with pytest.raises(RunError, match="at_once was 2 and is 4; --resume cannot change it"):
+        sample(sit, out=tmp_path / "b", at_once=4, resume=True, **wanted)
+
+
+def test_bf16_is_the_networks_alone_and_is_recorded(sit, tmp_path):
+    """A sampler in bf16 would be off by whole grey levels per step; a network is off by its own rounding."""
+    for precision in ("fp32", "bf16", "auto"):
+        sample(sit, out=tmp_path / precision, n=4, steps=4, precision=precision)
+    said = {p: read_json_object(tmp_path / p / "samples.json")["precision"] for p in ("fp32", "bf16", "auto")}
+    assert said == {"fp32": "fp32", "bf16": "bf16", "auto": "fp32"}, "a CPU has no use for bf16"
+    exact, rounded = (levels(tmp_path / p).astype(int) for p in ("fp32", "bf16"))
+    assert np.array_equal(exact, levels(tmp_path / "auto"))
+    off = np.abs(exact - rounded)
+    assert 0 < off.mean() < 4, off.mean()
+
+
+def test_samples_of_older_versions_can_be_continued(sit, tmp_path):
+    """They name neither precision nor the number of images at a time: fp32, sixteen."""
+    out = tmp_path / "out"
+    sample(sit, out=out, n=3, steps=1)
+    before = levels(out)
+    old = {k: v for k, v in read_json_object(out / "samples.json").items() if k not in ("at_once", "precision")}
+    write_json(out / "samples.json", old)
+    (out / "samples.npz").unlink()
+    assert sample(sit, out=out, n=3, steps=1, resume=True) == 3
+    assert np.array_equal(levels(out), before)
+
+
+def test_samples_of_a_snapshot_name_its_step(sit, tmp_path):
+    shutil.copytree(sit, tmp_path / "step-00000040")
+    sample(tmp_path / "step-00000040", out=tmp_path / "out", n=2, steps=1)
+    assert read_json_object(tmp_path / "out" / "samples.json")["step"] == 40
+    assert sample(tmp_path / "step-00000040", out=tmp_path / "out", n=2, steps=1, resume=True) == 2

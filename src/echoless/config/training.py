@@ -55,6 +55,7 @@ class DataConfig:
 
     path: str = ""
     labels: str | None = None
+    classes: str | None = None  # the list of the classes that are used; None: all
     channels: int | None = None  # what every image is converted to, where that was asked for
     fingerprint: str = ""  # of the content; another one means other images
     label_fingerprint: str = ""  # of the labels, where they are trained on

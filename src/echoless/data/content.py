@@ -100,9 +100,11 @@ class Hasher:
 class Memory:
     """The hashes that were taken of exactly these files, kept below the folder of the caches."""
 
-    def __init__(self, root: Path, stamps: Sequence[Stamp]) -> None:
+    def __init__(self, root: Path, stamps: Sequence[Stamp], selection: str = "") -> None:
+        """`selection`: which of the images in these files, where it is not all of them."""
         self._stamps = stamps
-        self._file = root / "content" / digest([json.dumps(stamps)])[:32]
+        words = [json.dumps(stamps), *([selection] if selection else [])]
+        self._file = root / "content" / digest(words)[:32]
 
     @property
     def exists(self) -> bool:

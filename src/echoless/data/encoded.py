@@ -15,6 +15,7 @@ from typing import Any
 
 from echoless.data.cache import CachedPixels, in_parallel, open_cache
 from echoless.data.cache_place import CachePlace
+from echoless.data.classes import label_source
 from echoless.data.content import Chunk, Content, Hasher, Memory, digest, make_content
 from echoless.data.decode import DecodeSettings, Undecodable, decode, file_shape
 from echoless.data.images import BadSample, Fetched, Images
@@ -22,7 +23,7 @@ from echoless.data.jpeg import decoder_versions
 from echoless.data.labels import encode_labels
 from echoless.data.resample import Array
 from echoless.data.resizing import Fit
-from echoless.data.sources import FolderSource, ImageSource
+from echoless.data.sources import ImageSource
 from echoless.data.survey import Survey, look_at, survey_of
 from echoless.data.tiling import PIXEL_LIMIT, TilesOnDemand, Tiling, remembered_shapes
 
@@ -58,7 +59,7 @@ def open_encoded(
     reduction: Reduction = None,
 ) -> Images:
     """Whole images, larger ones reduced."""
-    memory = Memory(place.root, source.stamps)
+    memory = Memory(place.root, source.stamps, getattr(source, "selection", ""))
     content = _known_content(source, place, memory)
     survey = None
     if reduction is not None and not isinstance(reduction, Fit):
@@ -95,7 +96,7 @@ def _images(
         digests_ND=content.digests_ND,
         labels=labels,
         class_names=class_names,
-        label_source="sub-folders" if isinstance(source, FolderSource) else "the data set",
+        label_source=label_source(source),
         bad=list(store.bad) if isinstance(store, CachedPixels) else [],
         max_bad_fraction=max_bad_fraction,
         cache_note=note,
@@ -215,7 +216,7 @@ def open_tiles(
     source: ImageSource, wanted: DecodeSettings, place: CachePlace, size: int, *, max_bad_fraction: float
 ) -> Images:
     """Every file cut into tiles, each an image of its own; they are never reduced."""
-    memory = Memory(place.root, source.stamps)
+    memory = Memory(place.root, source.stamps, getattr(source, "selection", ""))
     wanted = replace(wanted, pixel_limit=PIXEL_LIMIT)
     files = memory.recall(source.paths) or _read_content(source, place, memory)
     shapes_F2 = remembered_shapes(place.root, files, source.paths, lambda file: _shape_or_none(source, wanted, file))
@@ -238,7 +239,7 @@ def open_tiles(
         digests_ND=content.digests_ND,
         labels=None if labels is None else labels[tiling.file_N],
         class_names=class_names,
-        label_source="sub-folders" if isinstance(source, FolderSource) else "the data set",
+        label_source=label_source(source),
         bad=list(store.bad) if isinstance(store, CachedPixels) else [],
         max_bad_fraction=max_bad_fraction,
         cache_note=store.note if isinstance(store, CachedPixels) else note,

@@ -11,7 +11,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -20,6 +20,9 @@ from torch import Tensor
 from echoless.data.resample import Array
 from echoless.data.resizing import Fit
 from echoless.errors import DataError
+
+if TYPE_CHECKING:
+    from echoless.data.masks import LabelMaps
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,8 @@ class Images:
     reduction: Fit | None = None  # how larger files were made smaller; None: they were not
     corners_N2: Array | None = None  # x and y of each tile in its file; None: whole images
     files: int | None = None  # how many files the tiles are of
-    mask_of: Callable[[int], Array] | None = None
+    mask_of: Callable[[int], Array] | None = None  # the object of an image
+    label_maps: LabelMaps | None = None  # the class of every pixel
 
     def __post_init__(self) -> None:
         self.excluded: frozenset[int] = frozenset(sample.index for sample in self.bad)

@@ -10,6 +10,7 @@ from typing import TextIO
 import torch
 from torch import Tensor
 
+from echoless.data.devkit import META, wordnet_ids
 from echoless.errors import DataError
 
 _LONGEST_NUMBER = 18  # digits that fit 64 bits; a longer label is text
@@ -38,7 +39,10 @@ def encode_labels(
 
 
 def read_label_file(file: Path, paths: Sequence[str]) -> list[int | str | None]:
-    """One label per path from rows of (path, label), None where there is no row; rows of other paths do not matter."""
+    """One label per path: from rows of (path, label), None where there is no row, and rows of other paths do not
+    matter; or from a text file with one label per line, in the order of the sorted paths."""
+    if (lines := _one_per_line(file)) is not None:
+        return _in_order(file, lines, paths)
     known: dict[str, str] = {}
     for path, label in _rows(file):
         if known.setdefault(path, label) != label:
@@ -52,6 +56,45 @@ def read_label_file(file: Path, paths: Sequence[str]) -> list[int | str | None]:
     if whole and len({*map(int, given)}) == len(given):  # 1 and 01 are two classes
         return [None if label is None else int(label) for label in found]
     return list(found)
+
+
+def _numbers_or_names(labels: list[str]) -> list[int | str]:
+    whole = all(label.isdecimal() and len(label) <= _LONGEST_NUMBER for label in labels)
+    # 1 and 01 are two classes.
+    return [int(label) for label in labels] if whole and len({*map(int, labels)}) == len({*labels}) else list(labels)
+
+
+def _one_per_line(file: Path) -> list[str] | None:
+    """The lines of a file without a comma in its first line; None for a CSV, and for what cannot be read as text."""
+    if file.suffix == ".parquet" or not file.is_file():
+        return None
+    try:
+        with file.open(encoding="utf-8-sig") as text:
+            lines = (line.strip() for line in _lines(text, file))
+            first = next((line for line in lines if line), ",")
+            return None if "," in first else [first, *(line for line in lines if line)]
+    except UnicodeDecodeError:
+        return None
+
+
+def _in_order(file: Path, lines: list[str], paths: Sequence[str]) -> list[int | str | None]:
+    """One line for each image. Beside the meta.mat of the ILSVRC2012 development kit, numbers become WordNet ids."""
+    if len(lines) != len(paths):
+        raise DataError(
+            f"labels file {file} has {len(lines)} lines and the data {len(paths)} images; allowed: rows path,label, or "
+            "one label per line for each image, in the order of their names"
+        )
+    labels = _numbers_or_names(lines)
+    meta = file.with_name(META)
+    if meta.is_file() and all(isinstance(label, int) for label in labels):
+        names = wordnet_ids(meta)
+        unknown = next((label for label in labels if label not in names), None)
+        if unknown is not None:
+            raise DataError(f"labels file {file} has the number {unknown}, which {meta} does not name")
+        labels = [names[int(label)] for label in labels]
+    order = sorted(range(len(paths)), key=paths.__getitem__)
+    label_of = dict(zip(order, labels))
+    return [label_of[index] for index in range(len(paths))]
 
 
 def _lines(text: TextIO, file: Path) -> Iterator[str]:

@@ -16,6 +16,7 @@ import numpy as np
 from echoless.data.arrays import ArrayFile
 from echoless.data.cache import CachedPixels, default_cache_dir, in_parallel, open_cache
 from echoless.data.cache_place import CacheChoice, CachePlace, Progress, Say
+from echoless.data.classes import read_class_list, select_classes
 from echoless.data.content import Content, Memory, digest, make_content
 from echoless.data.decode import DecodeSettings
 from echoless.data.encoded import Reduction, open_encoded, open_tiles
@@ -39,6 +40,8 @@ def open_images(
     data: str | Path,
     *,
     labels: Path | None = None,
+    classes: Path | str | None = None,
+    require_labels: bool = True,
     cache: CacheChoice = "auto",
     cache_dir: Path | None = None,
     channels: int | None = None,
@@ -54,31 +57,44 @@ def open_images(
     channels: what every image is converted to (default: what most images have). max_bad_fraction: above this share of
     unusable images the set is refused. reduction: how image files that are larger are made smaller (default: they are
     kept as they are). tiles: cut image files into squares of this side, each an image of its own; they are not reduced.
-    say: gets a sentence where older caches had to go, or where there is no room for one.
+    say: gets a sentence where older caches had to go, or where there is no room for one. classes: a file with the names
+    of the classes to use, or `imagenet100`; without `require_labels` it does not concern images that have none.
     """
     _check(cache, channels, max_bad_fraction, tiles)
     place = CachePlace(cache, cache_dir or default_cache_dir(), progress, say)
+    names = None if classes is None else read_class_list(classes)
+    given = None if str(labels) == NO_LABELS else labels
     shapes = parse_shapes(str(data))
     arrays = Path(data).suffix == ".npz" and Path(data).is_file()
-    if tiles is not None and (arrays or shapes is not None):
-        raise ConfigError(f"tiles is {tiles}, but {data} holds no image files; allowed: a folder, .parquet or .tar")
+    if arrays or shapes is not None:
+        _require_files(data, tiles=tiles, classes=classes)
     if shapes is not None:
         images = _open_shapes(shapes, place)
     elif arrays:
         images = _open_arrays(ArrayFile(Path(data)), place, max_bad_fraction)
     else:
         source, wanted = find_source(str(data)), DecodeSettings(channels=channels)
-        allowed = {"max_bad_fraction": max_bad_fraction}
+        if names is not None and (require_labels or given is not None or source.labels is not None):
+            source = select_classes(source, names, read_label_file(given, source.paths) if given else None)
         if tiles is None:
-            images = open_encoded(source, wanted, place, reduction=reduction, **allowed)
+            images = open_encoded(source, wanted, place, reduction=reduction, max_bad_fraction=max_bad_fraction)
         else:
-            images = open_tiles(source, wanted, place, tiles, **allowed)
-    if labels is not None and str(labels) == NO_LABELS:
+            images = open_tiles(source, wanted, place, tiles, max_bad_fraction=max_bad_fraction)
+    if given is not None and names is None:
+        images.labels, images.class_names = encode_labels(read_label_file(given, images.paths), None)
+    if labels is not None and given is None:
         images.labels, images.class_names, images.label_source = None, None, ""
-    elif labels is not None:
-        images.labels, images.class_names = encode_labels(read_label_file(labels, images.paths), None)
+    elif given is not None:
         images.label_source = "a labels file"
     return images
+
+
+def _require_files(data: str | Path, **options: object) -> None:
+    """Refuses options that concern image files."""
+    for name, value in options.items():
+        if value is not None:
+            allowed = "a folder, .parquet or .tar"
+            raise ConfigError(f"{name} is {value}, but {data} holds no image files; allowed: {allowed}")
 
 
 def find_source(data: str) -> ImageSource:

@@ -11,6 +11,7 @@ from echoless.config import DataConfig
 from echoless.config.training import Interpolation
 from echoless.data import Images, open_images
 from echoless.data.encoded import Reduction
+from echoless.data.masks import LabelMaps, MaskClasses
 from echoless.data.resizing import LARGE, Fit
 from echoless.errors import DataError
 from echoless.runtime import Progress
@@ -41,6 +42,8 @@ def read_images(
     labels: str | None,
     channels: int | None = None,
     *,
+    classes: str | None = None,
+    require_labels: bool = True,
     reduction: Reduction = None,
     tiles: int | None = None,
 ) -> Images:
@@ -57,6 +60,8 @@ def read_images(
             data,
             labels=given,
             channels=channels,
+            classes=classes,
+            require_labels=require_labels,
             reduction=reduction,
             tiles=tiles,
             progress=show,
@@ -102,6 +107,14 @@ def leave_out_unlabelled(images: Images) -> str:
         return ""
     images.leave_out(without)
     return f"{len(without)} images have no label and are left out: measuring on the {images.usable} that have one"
+
+
+def attach_masks(images: Images, folder: str, classes: str | None, ignored: int) -> None:
+    """Label maps for these images; every image must have one."""
+    if images.corners_N2 is not None:
+        raise DataError(f"masks is {folder!r}, which belongs to whole images, and these are tiles")
+    meaning = MaskClasses.plain(ignored) if classes is None else MaskClasses.read(classes)
+    images.label_maps = LabelMaps(Path(folder), images.paths, meaning)
 
 
 def align_classes(train: Images, test: Images) -> None:

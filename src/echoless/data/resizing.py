@@ -101,10 +101,15 @@ class Framing:
     def frame(self, image_CHW: Array, size: Size) -> Array:
         """Exactly `size`, in whole grey levels."""
         fitted = self.fit(size)(image_CHW)
-        spare = fitted.shape[1] - size[0], fitted.shape[2] - size[1]
+        top, left = self.corner((fitted.shape[1], fitted.shape[2]), size)
+        return fitted[:, top : top + size[0], left : left + size[1]]
+
+    def corner(self, fitted: Size, size: Size) -> tuple[int, int]:
+        """Top and left of the centre crop."""
+        spare = fitted[0] - size[0], fitted[1] - size[1]
         # The published crops round half a pixel differently: torchvision to an even number, ADM down.
         top, left = (side // 2 if self.kind == "adm" else round(side / 2) for side in spare)
-        return fitted[:, top : top + size[0], left : left + size[1]]
+        return top, left
 
     def reduction(self, size: Size) -> Fit:
         """What may be done to an image when it is decoded, so that framing it later gives the same pixels.

@@ -1,18 +1,20 @@
-"""How are images read from tar shards in the WebDataset convention?
+"""How are images read from tar files? In the WebDataset convention, or as ImageNet-1k is distributed.
 
-Members `key.jpg`, `key.cls`, `key.json` belong to one sample. The headers are scanned once; an image is then one read
-at a known offset. Only regular members count: links, devices and pickles are passed over, and nothing is extracted.
+Members `key.jpg`, `key.cls`, `key.json` belong to one sample. A member `NAME.tar` holds the images of class NAME, as in
+ILSVRC2012_img_train.tar. The headers are scanned once; an image is then one read at a known offset. Only regular
+members count: links, devices and pickles are passed over, and nothing is extracted.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import tarfile
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from echoless.data.content import stamp
 from echoless.data.sources import IMAGE_SUFFIXES, LARGEST_FILE, read_in_order
@@ -65,26 +67,78 @@ class TarSource:
         return read_in_order(self)
 
 
-def _scan(shard: int, file: Path) -> Iterator[tuple[str, _Member, int | str | None]]:
-    """(path, place, label) of every sample that has an image."""
-    images: dict[str, tuple[str, _Member]] = {}
-    labels: dict[str, int | str] = {}
+Sample = tuple[str, _Member, int | str | None]  # path, place, label
+
+
+def _scan(shard: int, file: Path) -> Iterator[Sample]:
+    """Every sample that has an image."""
     length = file.stat().st_size
     with _open(file) as tar:
-        for member in _members(tar, file):
-            key, _, suffix = _split(member.name)
-            suffix = f".{suffix.lower()}"
-            if not member.isreg() or member.issparse():
-                continue
-            if suffix in IMAGE_SUFFIXES:
-                size = max(min(member.size, length - member.offset_data + 1), 0)
-                images.setdefault(key, (member.name, _Member(shard, member.offset_data, size)))
-            elif suffix in (".cls", ".json") and member.size <= _LONGEST_LABEL:
-                label = _label(tar, member, suffix)
-                if label is not None:
-                    labels[key] = label
-    for key, (path, place) in images.items():
-        yield path, place, labels.get(key)
+        yield from _samples(tar, file, shard, start=0, length=length)
+
+
+def _samples(tar: tarfile.TarFile, file: Path, shard: int, *, start: int, length: int) -> Iterator[Sample]:
+    """Those of a tar that begins at byte `start` of the file, which has `length` bytes."""
+    images: dict[str, tuple[str, _Member]] = {}
+    labels: dict[str, int | str] = {}
+    for member in _members(tar, file):
+        key, _, suffix = _split(member.name)
+        suffix, place = f".{suffix.lower()}", start + member.offset_data
+        if not member.isreg() or member.issparse():
+            continue
+        if suffix in IMAGE_SUFFIXES:
+            size = max(min(member.size, length - place + 1), 0)
+            images.setdefault(key, (member.name, _Member(shard, place, size)))
+        elif suffix in (".cls", ".json") and member.size <= _LONGEST_LABEL:
+            label = _label(tar, member, suffix)
+            if label is not None:
+                labels[key] = label
+        elif suffix == ".tar" and start == 0:  # a class; tars do not nest deeper
+            yield from _class_samples(file, shard, key, place, min(member.size, max(length - place, 0)), length)
+    for key, (path, place_of) in images.items():
+        yield path, place_of, labels.get(key)
+
+
+def _class_samples(file: Path, shard: int, name: str, start: int, size: int, length: int) -> Iterator[Sample]:
+    """The images of a tar inside the file, all of class `name`, under the paths that they have when extracted."""
+    with file.open("rb") as opened, _open_inner(_Window(opened, start, size), file, name) as inner:
+        for path, place, label in _samples(inner, file, shard, start=start, length=length):
+            yield f"{name}/{path}", place, Path(name).name if label is None else label
+
+
+class _Window(io.RawIOBase):
+    """A part of an open file as a file."""
+
+    def __init__(self, file: IO[bytes], start: int, size: int) -> None:
+        self._file, self._start, self._size, self._place = file, start, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence]
+        self._place = max(base + offset, 0)
+        return self._place
+
+    def tell(self) -> int:
+        return self._place
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(self._size - self._place, 0)
+        self._file.seek(self._start + self._place)
+        data = self._file.read(left if size < 0 else min(size, left))
+        self._place += len(data)
+        return data
+
+
+def _open_inner(window: _Window, file: Path, name: str) -> tarfile.TarFile:
+    try:
+        return tarfile.open(fileobj=window, mode="r:")
+    except (tarfile.TarError, OSError, ValueError) as error:
+        raise DataError(f"{name}.tar in {file} is not a readable uncompressed tar file: {error}") from None
 
 
 def _open(file: Path) -> tarfile.TarFile:

@@ -18,7 +18,7 @@ from echoless.errors import ConfigError, DataError
 from echoless.evaluation.context import Evaluation, FeatureSource
 from echoless.evaluation.encoder import Encoder, from_function
 from echoless.evaluation.extract import check_channels
-from echoless.evaluation.segment import class_maps, patch_tokens
+from echoless.evaluation.segment import class_count, class_maps, masks_protocol, patch_tokens
 from echoless.measures import (
     accuracy_interval,
     bootstrap_interval,
@@ -40,13 +40,13 @@ from echoless.runs.open import fingerprint_of
 FOUND = 0.5  # box overlap above which an object counts as found (CorLoc)
 
 
-def check_dense(evaluation: Evaluation) -> None:
+def check_segprobe(evaluation: Evaluation) -> None:
     for images in (evaluation.train, evaluation.test_or_train):
-        check_masks(evaluation.encoder, images)
+        check_class_maps(evaluation.encoder, images)
 
 
 def check_tokencut(evaluation: Evaluation) -> None:
-    check_dense(evaluation)
+    check_masks(evaluation.encoder, evaluation.test_or_train)
     if evaluation.options.tokencut == "keys" and not evaluation.encoder.has_keys:
         raise ConfigError(f"{evaluation.encoder.name} gives no keys of its attention; give --tokencut outputs")
 
@@ -120,12 +120,12 @@ def segprobe(
     encoder: Encoder, train: Images, test: Images | None, *, layer: str, count: int, seed: int, **protocol: Any
 ) -> Metric:
     """mIoU over background and classes on held-out pixels, from `count` images of each set, drawn by `seed`."""
-    check_masks(encoder, train)
+    check_class_maps(encoder, train)
     assert encoder.grid is not None
     fitted, predicted, held_out = _halves(train, test, count, seed)
     parts = ((train, fitted), (held_out, predicted))
-    truths = [_classes(images, ids) for images, ids in parts]
-    classes = 1 + max(int(truth.max()) for truth in truths)
+    truths = [_classes(images, ids, encoder) for images, ids in parts]
+    classes = max(class_count(images, truth) for (images, _), truth in zip(parts, truths))
     tokens = [patch_tokens(encoder, images, ids, [layer])[1][0] for images, ids in parts]
     generator = generator_for(seed, "probe", 1)
     probe = fit_segmentation_probe(tokens[0], truths[0], encoder.grid, classes, generator=generator)
@@ -137,7 +137,7 @@ def segprobe(
         generator=generator_for(seed, "probe", 1_000_000),
     )
     protocol = {**protocol, "layer": layer, "probe": "quick", "classes": classes, "train_n": len(fitted), "seed": seed}
-    protocol |= draw_protocol(held_out, len(predicted))
+    protocol |= draw_protocol(held_out, len(predicted)) | masks_protocol(held_out, truths[1])
     return Metric(metric="segprobe-miou", value=value, n=len(predicted), interval=(low, high), protocol=protocol)
 
 
@@ -165,13 +165,25 @@ def require_grid(encoder: Encoder) -> None:
         raise ConfigError(f"{encoder.name} has no grid of patch tokens; tokencut and segprobe need one")
 
 
+def check_class_maps(encoder: Encoder, images: Images) -> None:
+    """Refuses a set that does not say the class of its pixels: by label maps, or by labels and masks of objects."""
+    if images.label_maps is None:
+        check_masks(encoder, images)
+        return
+    require_grid(encoder)
+    check_channels(encoder, images)
+
+
 def check_masks(encoder: Encoder, images: Images) -> None:
-    """Refuses a set without masks, and proportions that the encoder would crop."""
+    """Refuses a set without masks of objects, and proportions that the encoder would crop."""
     require_grid(encoder)
     check_channels(encoder, images)
     first = images.masks(_drawn(images, 1, 0, at_least=1)[0])
     if first is None:
-        raise DataError("tokencut and segprobe need images with masks, such as `shapes`; these images have none")
+        raise DataError(
+            "tokencut and segprobe need images with masks, such as `shapes`; these images have none (segprobe also "
+            "takes --masks FOLDER)"
+        )
     (height, width), (rows, columns) = first.shape, encoder.image_size
     if height * columns != width * rows:
         raise DataError(
@@ -184,9 +196,9 @@ def _masks(images: Images, ids: list[int]) -> Tensor:
     return torch.stack([mask for index in ids if (mask := images.masks(index)) is not None])
 
 
-def _classes(images: Images, ids: list[int]) -> Tensor:
-    """classes_IHW: background 0, class c as c + 1."""
-    truth = class_maps(images, ids)
+def _classes(images: Images, ids: list[int], encoder: Encoder) -> Tensor:
+    """classes_IHW, as `class_maps` has it."""
+    truth = class_maps(images, ids, encoder)
     if truth is None:
         raise DataError("segprobe needs images with labels; these images have none")
     return truth

@@ -17,14 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
+from torch import Tensor
 
 from echoless.config import from_dict, to_dict
 from echoless.config.options import SampleOptions
 from echoless.config.options.fields import given
 from echoless.config.options.sample import SampleSettings
 from echoless.errors import RunError
-from echoless.evaluation.generate import ImageGenerator, check_request, open_generator
+from echoless.evaluation.generate import ON_CPU, ImageGenerator, check_request, open_generator
 from echoless.objectives import Sampling, sampler_for
 from echoless.runs.folder import LOCK, SAMPLES
 from echoless.runtime import Progress, StopRequest, Team, join_team, leave_team
@@ -33,13 +35,13 @@ from echoless.storage.atomic import clear_leftovers, explained, new_file, remove
 from echoless.storage.lock import FileLock
 from echoless.storage.owned import require_ours
 
-BATCH_SIZE = 64  # images that are computed, then saved, together
+BATCH_SIZE = 64  # images that are saved together, unless more of them are computed at a time
 GRID = 8  # images in a row, and rows at most
 
 
 def draw_into(options: SampleOptions) -> int:
     """Everything that can be refused is refused before anything is deleted. Returns how many images are there."""
-    out, batch_size = Path(options.out), options.batch_size or BATCH_SIZE
+    out = Path(options.out)
     settings = _settings(options, out)
     team = join_team(options.device or "auto")
     try:
@@ -48,16 +50,17 @@ def draw_into(options: SampleOptions) -> int:
                 latent = str(options.latent) if options.latent else None
                 generator = open_generator(Path(options.run), str(team.device), latent=latent)
                 check_request(generator, settings.guidance, settings.classes)
-                sampler, clip = sampler_for(generator.objective, settings.sampler), settings.clip and generator.clips
-                settings = replace(settings, sampler=sampler, clip=clip)
+                settings = _settled(settings, generator)
                 if team.leads:
                     _check(out, options)
                     lock = _lock(out)
                     stack.callback(lock.remove)
                     protocol = {"model": generator.fingerprint, **to_dict(settings)}
                     _prepare(out, protocol, options, locked=lock.held)
+                    _note_step(out, generator)
             if (out / "samples.npz").exists():
                 return settings.n
+            batch_size = options.batch_size or max(BATCH_SIZE, settings.at_once or 0)
             missing = _missing(settings.n, _parts(out, settings.n), batch_size)
             team.wait()  # nobody draws before all have looked
             done = _draw(generator, out, settings, missing, team, stop)
@@ -80,7 +83,29 @@ def _settings(options: SampleOptions, out: Path) -> SampleSettings:
 
 
 def _recorded(out: Path) -> dict[str, Any]:
-    return {"clip": False, **read_json_object(out / "samples.json")}  # older ones do not say it
+    older = {"clip": False, "at_once": ON_CPU, "precision": "fp32"}  # what they were where the file does not say it
+    return {**older, **read_json_object(out / "samples.json")}
+
+
+def _settled(settings: SampleSettings, generator: ImageGenerator) -> SampleSettings:
+    """With a value for everything that depends on the model or on the device."""
+    precision = settings.precision
+    if precision == "auto":
+        has_bf16 = generator.device.startswith("cuda") and torch.cuda.is_bf16_supported()
+        precision = "bf16" if has_bf16 else "fp32"
+    return replace(
+        settings,
+        sampler=sampler_for(generator.objective, settings.sampler),
+        clip=settings.clip and generator.clips,
+        at_once=settings.at_once or generator.fitting,
+        precision=precision,
+    )
+
+
+def _note_step(out: Path, generator: ImageGenerator) -> None:
+    """The training step of a snapshot or a checkpoint, which the protocol of every number of its samples names."""
+    if generator.step is not None:
+        write_json(out / "samples.json", {**read_json_object(out / "samples.json"), "step": generator.step})
 
 
 def _check(out: Path, options: SampleOptions) -> bool:
@@ -144,13 +169,6 @@ def _draw(
     stop: StopRequest,
 ) -> int:
     """Every process its own batches. Returns how many images are there in the end, on every process."""
-    sampling = Sampling(
-        name=settings.sampler,
-        steps=settings.steps,
-        guidance=settings.guidance,
-        channels=settings.guidance_channels,
-        clip=settings.clip,
-    )
     stopped = False
     with Progress("sampling", settings.n, "images") as progress:
         for number, indices in enumerate(batches):
@@ -159,14 +177,25 @@ def _draw(
             if stop.requested:
                 stopped = True
                 break
-            images = generator.images(indices, settings.seed, sampling, settings.classes).numpy()
-            _write(out, indices, images)
+            _write(out, indices, _images(generator, settings, indices).numpy())
             if team.leads:
                 progress.show(indices[-1] + 1, f"{settings.sampler}, {settings.steps} steps")
         if any(team.maximum(float(stopped))):
             progress.say(f"stopped by {stop.requested or 'another process'}; the same command with --resume continues")
             return 0
     return settings.n
+
+
+def _images(generator: ImageGenerator, settings: SampleSettings, indices: range) -> Tensor:
+    sampling = Sampling(
+        name=settings.sampler,
+        steps=settings.steps,
+        guidance=settings.guidance,
+        channels=settings.guidance_channels,
+        clip=settings.clip,
+    )
+    bf16 = settings.precision == "bf16"
+    return generator.images(indices, settings.seed, sampling, settings.classes, at_once=settings.at_once, bf16=bf16)
 
 
 def _parts(out: Path, count: int) -> list[range]:

@@ -40,7 +40,8 @@ def open_extractor(name: str, image_size: tuple[int, int], device: str = "cpu") 
     if not file.is_file():
         raise UntrustedFile(f"{file} is not a regular file; give a file of weights or a TorchScript archive")
     network = _scripted(file, device) if _is_torchscript(file) else _weights(file, device)
-    return from_inception(network, name=name, fingerprint=_fingerprint(file), image_size=image_size, device=device)
+    fingerprint = _fingerprint(file, image_size)
+    return from_inception(network, name=name, fingerprint=fingerprint, image_size=image_size, device=device)
 
 
 def from_inception(
@@ -115,6 +116,8 @@ def _scripted(file: Path, device: str) -> Network:
     return network
 
 
-def _fingerprint(file: Path) -> str:
+def _fingerprint(file: Path, image_size: tuple[int, int]) -> str:
+    """Of the file and of the size that images have before the network resizes them."""
     with file.open("rb") as opened:
-        return fingerprint_of({}, ["inception", hashlib.file_digest(opened, "sha256").hexdigest()])
+        content = hashlib.file_digest(opened, "sha256").hexdigest()
+    return fingerprint_of({}, ["inception", content, repr(image_size)])

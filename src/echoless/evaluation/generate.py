@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +17,12 @@ from echoless.objectives.samplers import SampleNoise
 from echoless.runs.autoencoder import VAE
 from echoless.runs.open import fingerprint_of, load_body
 
-# A fixed batch size, the last one padded: a processor rounds differently in another batch.
-PIECE = 16
+# Images at a time, where it is not given: what fills a device. The last ones are padded to the same number, because a
+# processor rounds differently in another batch.
+ON_CPU, ON_GPU = 16, 256
+DECODED = 16  # latents at a time: the images of an autoencoder take far more memory than the tokens of a denoiser
+
+Predict = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # (x, time_B, labels_B) -> what the network predicts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +37,7 @@ class ImageGenerator:
     std: tuple[float, ...]
     device: str
     vae: VAE | None = None
+    step: int | None = None  # of training, where it is a snapshot or a checkpoint
 
     def labels_of(self, indices: Sequence[int], classes: Sequence[int] | None) -> Tensor | None:
         """The class of each image, in turn; None for a model without classes."""
@@ -41,23 +46,50 @@ class ImageGenerator:
         wanted = range(self.objective.classes) if classes is None else classes
         return torch.tensor([wanted[index % len(wanted)] for index in indices])
 
-    def images(
-        self, indices: Sequence[int], seed: int, sampling: Sampling, classes: Sequence[int] | None = None
-    ) -> Tensor:
-        """Images number `indices` of this seed."""
-        pieces = [indices[first : first + PIECE] for first in range(0, len(indices), PIECE)]
-        return torch.cat([self._piece(list(piece), seed, sampling, classes) for piece in pieces])
+    @property
+    def fitting(self) -> int:
+        """Images at a time that fill the device."""
+        return ON_GPU if self.device.startswith("cuda") else ON_CPU
 
-    def _piece(self, indices: list[int], seed: int, sampling: Sampling, classes: Sequence[int] | None) -> Tensor:
-        filled = indices + indices[-1:] * (PIECE - len(indices))
+    def images(
+        self,
+        indices: Sequence[int],
+        seed: int,
+        sampling: Sampling,
+        classes: Sequence[int] | None = None,
+        *,
+        at_once: int | None = None,
+        bf16: bool = False,
+    ) -> Tensor:
+        """Images number `indices` of this seed, `at_once` at a time."""
+        size = at_once or self.fitting
+
+        def predict(x: Tensor, time_B: Tensor, labels_B: Tensor | None) -> Tensor:
+            # The network alone: a sampler adds small steps to large numbers, which bf16 would lose.
+            with torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=bf16):
+                return self.model(x, time_B, labels_B).float()
+
+        pieces = [list(indices[first : first + size]) for first in range(0, len(indices), size)]
+        return torch.cat([self._piece(predict, piece, size, seed, sampling, classes) for piece in pieces])
+
+    def _piece(
+        self,
+        predict: Predict,
+        indices: list[int],
+        size: int,
+        seed: int,
+        sampling: Sampling,
+        classes: Sequence[int] | None,
+    ) -> Tensor:
+        filled = indices + indices[-1:] * (size - len(indices))
         labels_B = self.labels_of(filled, classes)
         if labels_B is not None:
             assert self.objective.classes is not None
             labels_B = torch.where(labels_B < 0, self.objective.classes, labels_B).to(self.device)
         noise = SampleNoise(seed, filled, self.objective.shape, self.device)
         with torch.no_grad():
-            samples = draw_samples(self.model, self.objective, sampling, noise, labels_B, self.bounds())
-        return self.to_levels(samples[: len(indices)])
+            samples = draw_samples(predict, self.objective, sampling, noise, labels_B, self.bounds())
+        return self.to_levels(samples)[: len(indices)]
 
     @property
     def clips(self) -> bool:
@@ -75,7 +107,7 @@ class ImageGenerator:
     def to_levels(self, samples_BCHW: Tensor) -> Tensor:
         """From what the model was trained on to grey levels."""
         if self.vae is not None:
-            samples_BCHW = self.vae.decode(samples_BCHW)
+            samples_BCHW = torch.cat([self.vae.decode(part).cpu() for part in samples_BCHW.split(DECODED)])
         mean, std = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
         return ((samples_BCHW.cpu() * std + mean).clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1)
 
@@ -93,6 +125,7 @@ def open_generator(source: Path, device: str = "cpu", *, latent: str | None = No
         std=denoiser.std,
         device=device,
         vae=denoiser.vae,
+        step=body.step,
     )
 
 

@@ -33,8 +33,10 @@ def measure_spectral(source: FeatureSource) -> list[Metric]:
     title = f"top three eigenvectors as RGB, {source.name}"
     shown = {"images": maps.images_ICHW[:SHOWN], title: maps.rgb_I3hw[:SHOWN]}
     if maps.clusters_IHW is not None and maps.truth_IHW is not None:
-        shown["segments, matched to the classes"] = pictures.labels_as_colours(maps.clusters_IHW)[:SHOWN]
-        shown["true masks"] = pictures.labels_as_colours(maps.truth_IHW)[:SHOWN]
+        both = torch.cat([maps.clusters_IHW[:SHOWN], maps.truth_IHW[:SHOWN]])
+        both += int(evaluation.test_or_train.label_maps is not None)  # grey is 0: the background, or no class
+        segments, truth = pictures.labels_as_colours(both).chunk(2)
+        shown |= {"segments, matched to the classes": segments, "true masks": truth}
     evaluation.say(f"written: {pictures.rows(evaluation.figures / f'spectral-{source.name}.png', shown)}")
     return list(maps.metrics)
 

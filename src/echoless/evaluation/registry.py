@@ -16,7 +16,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "rank": Measurement(measure=ranks.measure_ranks, snapshots=True),
     "spectral": Measurement(measure=pictures.measure_spectral),
     "tokencut": Measurement(measure=dense.measure_tokencut, check=dense.check_tokencut, snapshots=True),
-    "segprobe": Measurement(measure=dense.measure_segprobe, check=dense.check_dense, needs_labels=True, snapshots=True),
+    "segprobe": Measurement(measure=dense.measure_segprobe, check=dense.check_segprobe, snapshots=True),
     "tsne": Measurement(measure=pictures.draw_tsne, baselines=False),
     "reconstruct": Measurement(measure=pictures.draw_reconstructions, baselines=False),
     "frechet": Measurement(measure=samples.measure_frechet, check=samples.check_samples, baselines=False),

@@ -1,13 +1,14 @@
 """How good are generated images? Frechet distance, precision and recall, Inception Score, through a named extractor.
 
-The reference is --test, or --train where there is no test set. Where RUN is no diffusion model, it is the extractor
-itself: two sets of images are compared with no run at all.
+The reference is --reference, or else --test, or --train where there is no test set. Where RUN is no diffusion model, it
+is the extractor itself: two sets of images are compared with no run at all.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,10 @@ from echoless.evaluation.draw import draw_into
 from echoless.evaluation.encoder import Encoder
 from echoless.evaluation.extract import FeatureSet, View, check_channels
 from echoless.evaluation.extractor import PREFIX, PROBABILITIES, open_extractor
-from echoless.evaluation.reference import reference_moments
+from echoless.evaluation.reference import published_moments, reference_moments, require_statistics
 from echoless.measures import Moments, frechet_distance, frechet_interval, inception_score, moments, precision_recall
 from echoless.randomness import generator_for
+from echoless.runs.open import fingerprint_of
 from echoless.runtime import choose_device
 from echoless.storage import read_json_object
 from echoless.storage.atomic import explained
@@ -58,9 +60,24 @@ def check_samples(evaluation: Evaluation) -> None:
         )
     if evaluation.options.draw is not None:
         require_whole("draw", evaluation.options.draw, FEWEST)
+    _check_reference(evaluation)
     wants_classes = "inception-score" in evaluation.options.metrics
     if wants_classes and not (evaluation.options.extractor or "").startswith(PREFIX):
         raise ConfigError("inception-score needs the classes of Inception; give --extractor inception:FILE")
+
+
+def _check_reference(evaluation: Evaluation) -> None:
+    given = evaluation.options.reference
+    if given is None or given == "train":
+        return
+    if given == "test":
+        if evaluation.test is None:
+            raise ConfigError("reference is 'test', which needs --test")
+        return
+    file = require_statistics(given)
+    if "precision" in evaluation.options.metrics:
+        raise ConfigError(f"precision compares images, and reference {given!r} holds statistics; give train or test")
+    published_moments(file)
 
 
 def measure_frechet(source: FeatureSource) -> list[Metric]:
@@ -68,10 +85,10 @@ def measure_frechet(source: FeatureSource) -> list[Metric]:
     comparison = _comparison(source.evaluation)
     reference, found = comparison.reference(), comparison.generated()
     metrics = [_distance(comparison, found, reference, comparison.protocol)]
-    if source.evaluation.test is not None:
-        train = comparison.features(source.evaluation.train, "train")
-        floor = _some(train, len(found.features_ND), source.evaluation.options.seed)
-        protocol = {**comparison.protocol, "features": "real images", "samples": "images of --train, the floor"}
+    if (other := comparison.other_images) is not None:
+        name, images = other
+        floor = _some(comparison.features(images, name), len(found.features_ND), source.evaluation.options.seed)
+        protocol = {**comparison.protocol, "features": "real images", "samples": f"images of --{name}, the floor"}
         metrics.append(_distance(comparison, floor, reference, protocol))
     return metrics
 
@@ -79,7 +96,7 @@ def measure_frechet(source: FeatureSource) -> list[Metric]:
 def measure_precision(source: FeatureSource) -> list[Metric]:
     comparison = _comparison(source.evaluation)
     seed = source.evaluation.options.seed
-    reference = comparison.features(source.evaluation.test_or_train, "reference")
+    reference = comparison.features(comparison.reference_images, "reference")
     real, generated = (_some(each, MANIFOLD, seed).features_ND for each in (reference, comparison.generated()))
     both = precision_recall(real, generated, k=NEIGHBOURS)
     protocol = {**comparison.protocol, "k": NEIGHBOURS, "reference_n": len(real)}
@@ -120,18 +137,54 @@ class SampleComparison:
 
     @property
     def protocol(self) -> dict[str, Any]:
-        options, reference = self.evaluation.options, self.evaluation.test_or_train
+        options = self.evaluation.options
         return {
             "features": "trained",
-            "extractor": options.extractor or self.extractor.name,
+            # Without the detour over the run that a sweep makes: numbers of its runs must be comparable.
+            "extractor": os.path.normpath(options.extractor) if options.extractor else self.extractor.name,
             "extractor_fingerprint": self.extractor.fingerprint[:16],
             "layer": self.view.layer,
             "samples": self._samples,
             **self.drawn,
-            "reference": short_name(str(options.test or options.train or "the images of the run")),
-            "reference_fingerprint": reference.fingerprint[:16],
-            "reference_n": reference.usable,
+            **self._reference_protocol,
         }
+
+    @property
+    def _reference_protocol(self) -> dict[str, Any]:
+        if self.published is not None:
+            words = [repr(self.published.mean_D.tolist()), repr(self.published.covariance_DD.diagonal().tolist())]
+            fingerprint = fingerprint_of({}, words)[:16]
+            return {"reference": short_name(str(self.published_file)), "reference_fingerprint": fingerprint}
+        options, images = self.evaluation.options, self.reference_images
+        given = options.test if images is self.evaluation.test else options.train
+        return {
+            "reference": short_name(str(given or "the images of the run")),
+            "reference_fingerprint": images.fingerprint[:16],
+            "reference_n": images.usable,
+        }
+
+    @property
+    def published_file(self) -> Path | None:
+        """Where --reference is a file of statistics."""
+        given = self.evaluation.options.reference
+        return None if given in (None, "train", "test") else Path(str(given))
+
+    @cached_property
+    def published(self) -> Moments | None:
+        return None if self.published_file is None else published_moments(self.published_file)
+
+    @property
+    def reference_images(self) -> Images:
+        evaluation = self.evaluation
+        return evaluation.train if evaluation.options.reference == "train" else evaluation.test_or_train
+
+    @property
+    def other_images(self) -> tuple[str, Images] | None:
+        """The real images that are not the reference, with the name of their option: how near real images come."""
+        train, test = self.evaluation.train, self.evaluation.test
+        if test is None or self.published_file is not None:
+            return None
+        return ("test", test) if self.reference_images is train else ("train", train)
 
     @property
     def _samples(self) -> str:
@@ -154,7 +207,9 @@ class SampleComparison:
         return found
 
     def reference(self) -> Moments:
-        images, keep = self.evaluation.test_or_train, self.evaluation.cache is not None
+        if self.published is not None:
+            return self.published
+        images, keep = self.reference_images, self.evaluation.cache is not None
         features = partial(self.features, images, "the reference")
         return reference_moments(self.extractor, images, self.view, features, keep=keep)
 
@@ -178,16 +233,17 @@ def _comparison(evaluation: Evaluation) -> SampleComparison:
     extractor = evaluation.encoder if given is None else open_extractor(given, size, device)
     # Samples are whole images; those that they are compared with are cropped as the training set of a diffusion model.
     extractor = replace(extractor, framing=DIFFUSION)
-    for compared in (images, evaluation.test_or_train):
+    comparison = SampleComparison(evaluation, extractor, images, _drawn(place))
+    for compared in (images, comparison.reference_images):
         check_channels(extractor, compared)
-    return SampleComparison(evaluation, extractor, images, _drawn(place))
+    return comparison
 
 
 def _drawn(place: Path) -> dict[str, Any]:
     """How `sample` drew them, where it did."""
     said = (place if place.is_dir() else place.parent) / "samples.json"
     known = read_json_object(said) if said.is_file() else {}
-    return {name: known[name] for name in ("sampler", "clip") if name in known}
+    return {name: known[name] for name in ("sampler", "steps", "guidance", "clip", "step") if name in known}
 
 
 def _place(evaluation: Evaluation) -> Path:

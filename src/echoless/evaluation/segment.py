@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from echoless.config.metrics import Metric
 from echoless.data import Images, evaluation_batches
+from echoless.data.resizing import Framing
 from echoless.data.subset import draw_images, draw_protocol
 from echoless.errors import ConfigError
 from echoless.evaluation.encoder import Encoder
@@ -21,6 +24,7 @@ from echoless.measures import (
     bootstrap_interval,
     cluster_tokens,
     confusion_matrix,
+    confusion_per_image,
     hungarian_miou,
     labelled_miou,
     many_to_one_miou,
@@ -51,28 +55,31 @@ def spectral_maps(
 ) -> SpectralMaps:
     """On `count` images, drawn by `seed`.
 
-    Where the set has masks and classes, there are as many clusters as classes and background, and two mIoU: each
-    cluster is one class (Hungarian matching), or each is background or object, by most of its pixels. Features may
-    separate objects from the background long before they separate classes.
+    Where the set has label maps, there are as many clusters as classes, and each cluster is one class (Hungarian
+    matching). Where it has masks of one object each, background is a class too, and there is a second mIoU: each
+    cluster is background or object, by most of its pixels. Features may separate objects from the background long
+    before they separate classes.
     """
     check_channels(encoder, images)
     if encoder.grid is None or not encoder.has_class_token:
         raise ConfigError(f"{encoder.name} has no grid of patch tokens; the spectral embedding needs one")
     ids = draw_images(images, count, seed=seed)
+    truth = class_maps(images, ids, encoder)
     pictures, tokens = patch_tokens(encoder, images, ids, layers)
-    vectors_TK, solver = _embed(tokens, dims=_dims(images), seed=seed)
+    vectors_TK, solver = _embed(tokens, dims=_dims(images, truth), seed=seed)
     rgb = to_rgb(vectors_TK, len(ids), *encoder.grid)
     mean, std = (torch.tensor(values)[:, None, None] for values in (encoder.mean, encoder.std))
     shown = (pictures * std + mean).clamp(0, 1)
-    truth = class_maps(images, ids)
     if truth is None:
         return SpectralMaps(shown, rgb)
-    classes = int(truth.max()) + 1
+    classes = class_count(images, truth)
     clusters = cluster_tokens(vectors_TK, classes, seed=seed).view(len(ids), *encoder.grid)
     clusters = upsample_labels(clusters, *truth.shape[1:])
     protocol = {**protocol, "layers": ",".join(layers), "classes": classes, "solver": solver, "seed": seed}
-    protocol |= draw_protocol(images, count)
+    protocol |= draw_protocol(images, count) | masks_protocol(images, truth)
     segments, by_class = _score("miou", hungarian_miou, clusters, truth, protocol)
+    if images.label_maps is not None:  # of scenes: there is no one object and no background
+        return SpectralMaps(shown, rgb, (by_class,), segments, truth)
     merged = {**protocol, "classes": 2, "clusters": classes, "match": "many to one"}
     _, by_object = _score("miou_object", many_to_one_miou, clusters, truth.clamp(max=1), merged)
     return SpectralMaps(shown, rgb, (by_class, by_object), segments, truth)
@@ -89,16 +96,22 @@ def _score(
 
     Its interval is over images; clusters and matching stay as they are for all of them.
     """
-    clusters, classes = int(clusters_IHW.max()) + 1, int(truth_IHW.max()) + 1
+    clusters = int(clusters_IHW.max()) + 1
+    classes = max(clusters, int(truth_IHW.max()) + 1)
     matched = match(confusion_matrix(clusters_IHW, truth_IHW, clusters, classes))
     segments_IHW = matched.class_of_cluster[clusters_IHW]
-    confusion_ICC = torch.stack([confusion_matrix(*pair, classes, classes) for pair in zip(segments_IHW, truth_IHW)])
+    confusion_ICC = confusion_per_image(segments_IHW, truth_IHW, classes)
     miou, low, high = bootstrap_interval(
         lambda index: labelled_miou(confusion_ICC[index].sum(dim=0)),
         len(confusion_ICC),
         generator=generator_for(protocol["seed"], "probe", 1_000_000),
     )
     return segments_IHW, Metric(metric=name, value=miou, n=len(truth_IHW), interval=(low, high), protocol=protocol)
+
+
+def dense_framing(encoder: Encoder) -> Framing:
+    """Masks are of the whole image, so no border is cut off."""
+    return replace(encoder.framing, share=1.0)
 
 
 def patch_tokens(encoder: Encoder, images: Images, ids: list[int], layers: list[str]) -> tuple[Tensor, list[Tensor]]:
@@ -112,7 +125,7 @@ def patch_tokens(encoder: Encoder, images: Images, ids: list[int], layers: list[
         mean=encoder.mean,
         std=encoder.std,
         ids=ids,
-        framing=replace(encoder.framing, share=1.0),  # masks are of the whole image
+        framing=dense_framing(encoder),
     )
     for batch in batches:
         pictures.append(batch.images_BCHW)
@@ -121,7 +134,9 @@ def patch_tokens(encoder: Encoder, images: Images, ids: list[int], layers: list[
     return torch.cat(pictures), [torch.cat(tokens[layer]) for layer in layers]
 
 
-def _dims(images: Images) -> int:
+def _dims(images: Images, truth_IHW: Tensor | None) -> int:
+    if images.label_maps is not None and truth_IHW is not None:
+        return max(3, class_count(images, truth_IHW))
     return max(3, len(images.class_names or ()) + 1)
 
 
@@ -133,8 +148,15 @@ def _embed(layers: list[Tensor], dims: int, seed: int) -> tuple[Tensor, str]:
     return maps_to_vectors(maps, dims), "stochastic"
 
 
-def class_maps(images: Images, ids: list[int]) -> Tensor | None:
-    """Background 0, class c as c + 1."""
+def class_maps(images: Images, ids: list[int], encoder: Encoder) -> Tensor | None:
+    """classes_IHW of every pixel, VOID where there is none; None where the set does not say it.
+
+    From label maps: at the size of the encoder's input, cropped as its images are. From masks of one object, at their
+    own size: background 0, class c as c + 1.
+    """
+    if images.label_maps is not None:
+        view, size, framing = images.label_maps.view, encoder.image_size, dense_framing(encoder)
+        return torch.from_numpy(np.stack([view(i, size, _shape(images, i), framing) for i in ids]))
     if images.labels is None or images.masks(ids[0]) is None:
         return None
     maps = []
@@ -143,3 +165,21 @@ def class_maps(images: Images, ids: list[int]) -> Tensor | None:
         assert mask is not None
         maps.append(mask.long() * (int(images.labels[index]) + 1))
     return torch.stack(maps)
+
+
+def _shape(images: Images, index: int) -> tuple[int, int]:
+    (pixels_CHW,) = images.get([index]).pixels
+    return pixels_CHW.shape[1], pixels_CHW.shape[2]
+
+
+def class_count(images: Images, truth_IHW: Tensor) -> int:
+    """As many as are named, else as many as occur."""
+    named = None if images.label_maps is None else images.label_maps.names
+    return int(truth_IHW.max()) + 1 if named is None else len(named)
+
+
+def masks_protocol(images: Images, truth_IHW: Tensor) -> dict[str, Any]:
+    """Which label maps a number is of: a hash of all that were used."""
+    if images.label_maps is None:
+        return {}
+    return {"masks": hashlib.sha256(truth_IHW.numpy().tobytes()).hexdigest()[:16]}

@@ -25,7 +25,7 @@ class Moments:
 
     mean_D: Tensor
     covariance_DD: Tensor
-    n: int
+    n: int | None  # None: published without it
 
     def __post_init__(self) -> None:
         dim = len(self.mean_D)
@@ -34,7 +34,8 @@ class Moments:
             raise DataError(f"mean and covariance have shapes {shapes}; allowed: (D,) and (D, D)")
         if not (self.mean_D.isfinite().all() and self.covariance_DD.isfinite().all()):
             raise DataError("mean or covariance holds a value that is not finite; allowed: finite numbers only")
-        check_count("n", self.n, at_least=2)
+        if self.n is not None:
+            check_count("n", self.n, at_least=2)
 
 
 class MomentsAccumulator:
@@ -75,8 +76,6 @@ def moments(features_ND: Rows) -> Moments:
 # The Frechet distance of arXiv:1706.08500.
 def frechet_distance(first: Moments, second: Moments) -> float:
     """|m1 - m2|^2 + tr(C1 + C2 - 2 (C1 C2)^(1/2)), the squared 2-Wasserstein distance of two Gaussians."""
-    if len(first.mean_D) != len(second.mean_D):
-        raise DataError(f"the moments have {len(first.mean_D)} and {len(second.mean_D)} dimensions; they must be equal")
     return _distance(first, second, _root(first))
 
 
@@ -87,6 +86,8 @@ def _root(moments: Moments) -> Tensor:
 
 
 def _distance(first: Moments, second: Moments, root_of_first: Tensor) -> float:
+    if len(first.mean_D) != len(second.mean_D):
+        raise DataError(f"the moments have {len(first.mean_D)} and {len(second.mean_D)} dimensions; they must be equal")
     one, two = first.covariance_DD.double(), second.covariance_DD.double()
     # C1 C2 is similar to the symmetric C1^(1/2) C2 C1^(1/2), whose eigenvalues are real and not negative.
     product = root_of_first @ two @ root_of_first

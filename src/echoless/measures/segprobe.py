@@ -22,9 +22,13 @@ def patch_classes(truth_IHW: Tensor, grid: tuple[int, int], classes: int) -> Ten
     if truth_IHW.ndim != 3 or int(truth_IHW.min()) < VOID or int(truth_IHW.max()) >= classes:
         found = f"shape {tuple(truth_IHW.shape)} and values {int(truth_IHW.min())} .. {int(truth_IHW.max())}"
         raise DataError(f"masks have {found}; allowed: (images, height, width), 0 .. {classes - 1} and void")
-    shares = torch.stack([(truth_IHW == number).double() for number in range(classes)], dim=1)
-    shares = F.adaptive_avg_pool2d(shares, grid)
-    return torch.where(shares.sum(dim=1) > 0, shares.argmax(dim=1), VOID)
+    most_Ihw = torch.zeros(len(truth_IHW), *grid, dtype=torch.float64)
+    found_Ihw = torch.full(most_Ihw.shape, VOID)
+    for number in range(classes):  # one after the other: all shares of many classes would fill the memory
+        share_Ihw = F.adaptive_avg_pool2d((truth_IHW == number).double(), grid)
+        found_Ihw = torch.where(share_Ihw > most_Ihw, number, found_Ihw)
+        most_Ihw = torch.maximum(most_Ihw, share_Ihw)
+    return found_Ihw
 
 
 def fit_segmentation_probe(
@@ -45,7 +49,13 @@ def segment(probe: LinearProbe, tokens_IPD: Tensor, grid: tuple[int, int], size:
 
 def confusion_per_image(guess_IHW: Tensor, truth_IHW: Tensor, classes: int) -> Tensor:
     """confusion_ICC: pixels said to be i (row) that are j (column), per image, for bootstrap over images."""
-    return torch.stack([confusion_matrix(g, t, classes, classes) for g, t in zip(guess_IHW, truth_IHW)])
+    none_CC = torch.zeros(classes, classes, dtype=torch.int64)  # of an image without a labelled pixel
+    return torch.stack(
+        [
+            confusion_matrix(guess_HW, truth_HW, classes, classes) if bool((truth_HW != VOID).any()) else none_CC
+            for guess_HW, truth_HW in zip(guess_IHW, truth_IHW)
+        ]
+    )
 
 
 def _check(tokens_IPD: Tensor, truth_IHW: Tensor, grid: tuple[int, int]) -> None:

@@ -19,7 +19,7 @@ from echoless.objectives.paths import Path, Point
 Prediction = Literal["velocity", "noise", "score", "data"]
 PREDICTIONS: tuple[str, ...] = get_args(Prediction)
 
-# (x, t) -> a prediction of x's shape; t is a 0-d float64 tensor.
+# (x, t) -> a prediction of x's shape; t is a float64 tensor, 0-d or, where samples have their own times, (B, 1, ...).
 Field = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -112,5 +112,5 @@ def field_of(
 
 
 def expand_time(time: Tensor, x: Tensor) -> Tensor:
-    """The same time for every sample, in float32 as in training."""
-    return time.to(device=x.device, dtype=torch.float32).expand(len(x))
+    """The time of every sample, in float32 as in training: one for all, or one each."""
+    return time.to(device=x.device, dtype=torch.float32).reshape(-1).expand(len(x))

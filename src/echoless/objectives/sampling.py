@@ -13,12 +13,13 @@ from echoless.errors import ConfigError
 from echoless.objectives import samplers
 from echoless.objectives.diffusion import DiffusionObjective
 from echoless.objectives.flow import FlowObjective, sampling_interval
-from echoless.objectives.paths import Path
+from echoless.objectives.paths import VP, Path
 from echoless.objectives.predictions import Field, Prediction, field_of, keep_within, translate
 from echoless.objectives.samplers import SampleNoise
 
 DenoisingObjective = DiffusionObjective | FlowObjective
 EDGE = 1e-3  # how near to an end a solver goes that needs both signal and noise there
+UVIT_EDGE = 1e-4  # where U-ViT-M and -L end under the VP SDE (arXiv:2209.12152, its code)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,10 +117,18 @@ def _dpm2m(solver: Solver, x: Tensor) -> Tensor:
     return samplers.dpm_solver_multistep(solver.predict("data"), x, times, solver.path)
 
 
-def _dpm3(solver: Solver, x: Tensor) -> Tensor:
+def _dpm3_data(solver: Solver, x: Tensor) -> Tensor:
     times = samplers.fast_times(solver.path, *solver.inner_ends, solver.steps)
     orders = samplers.fast_orders(solver.steps)
     return samplers.dpm_solver_singlestep(solver.predict("data"), x, times, solver.path, orders)
+
+
+def _dpm3(solver: Solver, x: Tensor) -> Tensor:
+    start, end = solver.inner_ends
+    if isinstance(solver.path, VP) and solver.path.data_time == 0:
+        end = UVIT_EDGE
+    times, orders = samplers.fast_times(solver.path, start, end, solver.steps), samplers.fast_orders(solver.steps)
+    return samplers.dpm_solver_singlestep(solver.predict("noise"), x, times, solver.path, orders, predicts="noise")
 
 
 def _sde(solver: Solver, x: Tensor) -> Tensor:
@@ -131,10 +140,10 @@ SOLVERS: dict[str, Callable[[Solver, Tensor], Tensor]] = {
     "em": _em,
     "ddim": _ddim,
     "dpm++2m": _dpm2m,
-    "dpm++3": _dpm3,
+    "dpm++3": _dpm3_data,
+    "dpm3": _dpm3,
     "euler": lambda solver, x: samplers.euler(solver.predict("velocity"), x, solver.uniform()),
     "heun": lambda solver, x: samplers.heun(solver.predict("velocity"), x, solver.uniform()),
     "sde": _sde,
-    # Alone, so that a sample does not depend on its neighbours.
-    "dopri5": lambda solver, x: samplers.dopri5(solver.predict("velocity"), x, *solver.ends, each_alone=True),
+    "dopri5": lambda solver, x: samplers.dopri5(solver.predict("velocity"), x, *solver.ends),
 }

@@ -16,6 +16,10 @@ from echoless.config.options import SweepOptions
 RUN = "{run}"  # a word that begins so stands for the trial's own folder: `{run}`, `{run}-tuned`
 BESIDE = f"{RUN}/../"  # a word that begins so, for a folder that all trials share
 Words = tuple[str, ...]
+_FROM_OPTIONS = (
+    *("test", "labels", "test_labels", "classes", "masks", "test_masks", "mask_classes"),
+    *("latent", "extractor", "reference"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +32,18 @@ class Inputs:
     test_labels: str | None = None
     seeds: int = 3
     device: str | None = None
+    classes: str | None = None
+    masks: str | None = None
+    test_masks: str | None = None
+    mask_classes: str | None = None
     latent: str | None = None  # autoencoder of diffusion models
     extractor: str | None = None  # network whose features compare samples with images
+    reference: str | None = None
+
+    @property
+    def through_inception(self) -> bool:
+        """Whether samples are compared in the features of published FIDs."""
+        return self.extractor is not None and self.extractor.startswith("inception:")
 
     @property
     def built_in(self) -> bool:
@@ -41,7 +55,7 @@ class Inputs:
     @staticmethod
     def of(data: str, options: SweepOptions) -> Inputs:
         require_whole("seeds", options.seeds, 1, 100)
-        given = {name: getattr(options, name) for name in ("test", "labels", "test_labels", "latent", "extractor")}
+        given = {name: getattr(options, name) for name in _FROM_OPTIONS}
         paths = {name: str(path) for name, path in given.items() if path is not None}
         device = None if options.device == "auto" else options.device
         return Inputs(data=data, seeds=options.seeds, device=device, **paths)
@@ -88,6 +102,8 @@ def _span(words: Words, name: str) -> slice | None:
 def evaluate_command(inputs: Inputs, metrics: Sequence[str], **more: Any) -> Words:
     """`echoless evaluate` of the trial's run, without baselines: they would be the same for many runs."""
     data = {"train": inputs.data, "test": inputs.test, "labels": inputs.labels, "test_labels": inputs.test_labels}
+    data |= {"classes": inputs.classes, "masks": inputs.masks, "test_masks": inputs.test_masks}
+    data |= {"mask_classes": inputs.mask_classes}
     return command("evaluate", RUN, **data, metrics=tuple(metrics), device=inputs.device, baselines=False, **more)
 
 

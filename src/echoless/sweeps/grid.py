@@ -65,6 +65,7 @@ def _pretrain_command(inputs: Inputs, options: SweepOptions, chosen: Mapping[str
         recipe=options.recipe or RECIPE,
         **_length(options),
         labels=inputs.labels,
+        classes=inputs.classes,
         latent=inputs.latent,
         **chosen,
         seed=seed,

@@ -9,9 +9,12 @@ from typing import Any
 
 from echoless.config.checks import require_whole
 from echoless.config.options import SweepOptions
-from echoless.data.reading import read_images
-from echoless.errors import EcholessError, RunError
+from echoless.data.reading import attach_masks, read_images
+from echoless.errors import ConfigError, EcholessError, RunError
+from echoless.evaluation.extractor import PREFIX
+from echoless.evaluation.reference import published_moments, require_statistics
 from echoless.reports.page import report
+from echoless.runs.autoencoder import require_vae
 from echoless.runtime import Progress, StopRequest, duration
 from echoless.storage import read_json_object, write_json
 from echoless.storage.atomic import clear_leftovers, explained
@@ -44,6 +47,8 @@ class SweepResult:
 def run_sweep(options: SweepOptions, say: Say) -> SweepResult:
     out = Path(options.out)
     experiment, starting = plan(options), Starting.of(options)
+    if not options.print:
+        _require_networks(options)
     sets = None if options.print else _read_data_once(options)
     lock = prepare_folder(experiment, out, sets)
     try:
@@ -64,14 +69,34 @@ def plan(options: SweepOptions) -> Experiment:
     return grid(data, options) if options.paper is None else paper(options.paper, data, options)
 
 
+def _require_networks(options: SweepOptions) -> None:
+    """Refuses a file that the last command of a trial would miss after days of training."""
+    if options.latent is not None:
+        require_vae(Path(options.latent))
+    extractor = options.extractor or ""
+    if extractor.startswith(PREFIX) and not Path(extractor.removeprefix(PREFIX)).is_file():
+        raise ConfigError(f"extractor is {extractor!r}, but the file {extractor.removeprefix(PREFIX)} does not exist")
+    if options.reference not in (None, "train", "test"):
+        published_moments(require_statistics(str(options.reference)))
+
+
 def _read_data_once(options: SweepOptions) -> Sets:
     """Refuses unreadable data once, before any run; the decoded images are cached for all runs."""
-    given = {"data": (options.data, options.labels), "test": (options.test, options.test_labels)}
+    given = {
+        "data": (options.data, options.labels, options.masks),
+        "test": (options.test, options.test_labels, options.test_masks),
+    }
+    classes = str(options.classes) if options.classes else None
+    meaning = str(options.mask_classes) if options.mask_classes else None
     sets = {}
-    for name, (data, labels) in given.items():
-        if data is not None:
-            images = read_images(str(data), str(labels) if labels else None)
-            sets[name] = f"{images.fingerprint[:16]}-{images.label_fingerprint[:16]}"
+    for name, (data, labels, masks) in given.items():
+        if data is None:
+            continue
+        file = str(labels) if labels else None
+        images = read_images(str(data), file, classes=classes, require_labels=name == "data")
+        if masks is not None:
+            attach_masks(images, str(masks), meaning, 255)
+        sets[name] = f"{images.fingerprint[:16]}-{images.label_fingerprint[:16]}"
     return sets
 
 

@@ -47,7 +47,6 @@ EXTRAS = {
     "hf": (("transformers", "diffusers"), "import and export of transformers models, diffusers models"),
     "timm": (("timm",), "import and export of timm models"),
     "science": (("tifffile", "pydicom"), "TIFF of any depth and number of channels, DICOM"),
-    "ode": (("torchdiffeq",), "adaptive ODE solvers for samplers"),
     "onnx": (("onnx", "onnxruntime", "onnxscript"), "export to ONNX"),
     "tracking": (("tensorboard",), "--tensorboard"),
     "docs": (("mkdocs-material",), "the documentation as a site: make docs"),

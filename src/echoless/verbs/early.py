@@ -50,10 +50,10 @@ def require_folder(out: AnyPath) -> None:
         raise RunError(f"{out} cannot be written: permission denied")
 
 
-def require_test_of(test_labels: AnyPath | None, test: AnyPath | None) -> None:
-    """Labels without images would be ignored."""
-    if test_labels is not None and test is None:
-        raise ConfigError(f"test_labels is {str(test_labels)!r}, but --test is missing")
+def require_test_of(given: AnyPath | None, test: AnyPath | None, name: str = "test_labels") -> None:
+    """Labels or masks without images would be ignored."""
+    if given is not None and test is None:
+        raise ConfigError(f"{name} is {str(given)!r}, but --test is missing")
 
 
 def require_startable(out: AnyPath, *, resume: bool, overwrite: bool) -> None:

@@ -17,6 +17,7 @@ from echoless.verbs.signature import signature_of
 def evaluate(options: EvaluateOptions, say: Callable[[str], None] = print) -> Metrics:
     """Returns every number with its protocol; they are also added to RUN/results.json."""
     require_test_of(options.test_labels, options.test)
+    require_test_of(options.test_masks, options.test, name="test_masks")
     require_encoder(options.run)
     require_data(options.train, options.test)
 

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from echoless.config.metrics import Metric, Metrics
 from echoless.config.options import EvaluateOptions
-from echoless.config.options.fields import AnyPath
+from echoless.config.options.fields import AnyPath, filled
 from echoless.data import Images, default_cache_dir
 from echoless.data.overlap import overlap_warning
 from echoless.data.provenance import describe_labels, describe_sets
-from echoless.data.reading import align_classes, leave_out_unlabelled, read_images
+from echoless.data.reading import align_classes, attach_masks, leave_out_unlabelled, read_images
 from echoless.errors import RunError
 from echoless.evaluation import noise_grid as grid
 from echoless.evaluation.classify import check_labels, fold_count
@@ -85,11 +85,15 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
         say(f"the run has not ended: evaluating {encoder.name}")
     channels = encoder.converted_channels
     run = Path(source) if (Path(source) / "checkpoints").is_dir() else None
-    data, labels, tiles = (str(options.train), None, None) if options.train else _data_of(Path(source))
-    how: dict[str, Any] = {"channels": channels, "tiles": options.tiles or tiles, "reduction": encoder.reduction}
-    open_train = partial(_open, data, options.labels or labels, encoder, **how)
-    train = open_train()
-    test = _open(str(options.test), options.test_labels, encoder, **how) if options.test else None
+    known = options if options.train else _with_data_of(Path(source), options)
+    data, classes = str(known.train), str(known.classes) if known.classes else None
+    how: dict[str, Any] = {"channels": channels, "tiles": known.tiles, "reduction": encoder.reduction}
+    open_train = partial(_open, data, known.labels, encoder, **how, classes=classes)
+    train, test = open_train(), None
+    if options.test:
+        test = _open(str(options.test), options.test_labels, encoder, **how, classes=classes, require_labels=False)
+    _attach_masks(train, options.masks, options)
+    _attach_masks(test, options.test_masks, options)
     if test is not None:
         align_classes(train, test)
         if warning := overlap_warning(train, test):
@@ -110,11 +114,12 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
     return replace(evaluation, cache=cache if options.cache and can_write(cache) else None)
 
 
-def _data_of(run: Path) -> tuple[str, AnyPath | None, int | None]:
-    """The images that a run was trained on, the file of their labels, and the tiles they were cut into."""
+def _with_data_of(run: Path, options: EvaluateOptions) -> EvaluateOptions:
+    """With the images that a run was trained on, their labels, classes and tiles, where nothing else is given."""
     try:
         data = RunFolder(run).read_config()["data"]
-        return str(data["path"]), data.get("labels"), data.get("tiles")
+        known = {name: data.get(name) for name in ("labels", "classes", "tiles")}
+        return filled(replace(options, train=str(data["path"])), known)
     except Exception:
         raise RunError(f"{run} does not say which images it was trained on; give --train") from None
 
@@ -123,6 +128,12 @@ def _open(data: str, labels: AnyPath | None, encoder: Encoder, **how: Any) -> Im
     images = read_images(data, str(labels) if labels else None, **how)
     check_channels(encoder, images)
     return images
+
+
+def _attach_masks(images: Images | None, masks: AnyPath | None, options: EvaluateOptions) -> None:
+    if images is not None and masks is not None:
+        meaning = str(options.mask_classes) if options.mask_classes else None
+        attach_masks(images, str(masks), meaning, options.mask_ignore)
 
 
 def _allowed(evaluation: Evaluation) -> tuple[str, ...]:

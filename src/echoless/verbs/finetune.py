@@ -5,10 +5,9 @@ The second half, which needs torch, is in `finetuning.py`.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from echoless.config.metrics import Metric
 from echoless.config.options import FinetuneOptions
+from echoless.config.options.fields import filled
 from echoless.verbs.early import require_data, require_encoder, require_startable
 from echoless.verbs.record import Record, read_record, require_same_start, require_verb, with_remembered
 from echoless.verbs.signature import signature_of
@@ -23,14 +22,14 @@ def finetune(options: FinetuneOptions) -> Metric | None:
     record = read_record(options)
     require_verb("finetune", options, record)
     require_same_start("run", options.run, record)
-    options = _with_recorded_labels(with_remembered(options, record), record)
+    options = _with_recorded_data(with_remembered(options, record), record)
 
     from echoless.verbs.finetuning import run_finetuning
 
     return run_finetuning(options, record)
 
 
-def _with_recorded_labels(options: FinetuneOptions, record: Record | None) -> FinetuneOptions:
-    if record is None or options.labels is not None:
+def _with_recorded_data(options: FinetuneOptions, record: Record | None) -> FinetuneOptions:
+    if record is None:
         return options
-    return replace(options, labels=record.config.data.labels)
+    return filled(options, {"labels": record.config.data.labels, "classes": record.config.data.classes})

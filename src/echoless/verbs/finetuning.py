@@ -42,8 +42,8 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
         whole = BY_SIZE.reduction(source.encoder.image_size)
         images, test = place.team.leader_first(
             lambda: (
-                _read(options.train, options.labels, channels, "--train", crops),
-                _read(options.test, options.test_labels, channels, "--test", whole),
+                _read(options, options.train, options.labels, channels, "--train", crops),
+                _read(options, options.test, options.test_labels, channels, "--test", whole),
             )
         )
         require_labels(images, test)
@@ -68,8 +68,17 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
         return metric
 
 
-def _read(data: AnyPath, labels: AnyPath | None, channels: int, what: str, reduction: Fit | None) -> Images:
-    images = read_images(str(data), str(labels) if labels else None, channels, reduction=reduction)
+def _read(
+    options: FinetuneOptions,
+    data: AnyPath,
+    labels: AnyPath | None,
+    channels: int,
+    what: str,
+    reduction: Fit | None,
+) -> Images:
+    classes = str(options.classes) if options.classes else None
+    given = str(labels) if labels else None
+    images = read_images(str(data), given, channels, classes=classes, reduction=reduction)
     require_channels(images, channels, what)
     return images
 
@@ -94,6 +103,7 @@ def configure(options: FinetuneOptions, source: Source, images: Images, record: 
     data = DataConfig(
         path=str(options.train),
         labels=str(options.labels) if options.labels else None,
+        classes=str(options.classes) if options.classes else None,
         fingerprint=images.fingerprint,
         label_fingerprint=images.label_fingerprint,
         count=images.usable,

@@ -44,7 +44,8 @@ def _with_recorded_data(options: PretrainOptions, record: Record | None) -> Pret
     if record is None:
         return options
     data = record.config.data
-    known: dict[str, Any] = {"labels": data.labels, "channels": data.channels, "tiles": data.tiles}
+    known: dict[str, Any] = {"labels": data.labels, "classes": data.classes}
+    known |= {"channels": data.channels, "tiles": data.tiles}
     if data.latent is not None:
         known |= {"latent": data.latent.path, "image_size": data.latent.image_size}
     return filled(options, known)

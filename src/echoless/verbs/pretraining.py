@@ -140,6 +140,7 @@ def _read(options: PretrainOptions, place: Workplace, record: RunConfig | None) 
         images = open_images(
             options.data,
             labels=Path(options.labels) if options.labels else None,
+            classes=options.classes,
             progress=show,
             say=progress.say,
             reduction=lambda survey, count: _reduction(options, record, survey, count, accelerated),
@@ -195,6 +196,7 @@ def configure(
     data = DataConfig(
         path=str(options.data),
         labels=str(options.labels) if options.labels else None,
+        classes=str(options.classes) if options.classes else None,
         channels=options.channels,
         fingerprint=images.fingerprint,
         count=images.usable,
@@ -255,6 +257,7 @@ def _judge(config: RunConfig, options: PretrainOptions, images: Images, team: Te
     channels = images.shape.channels
     small = BY_SIZE.reduction(config.model.image_size)
     read = partial(read_images, str(options.test), labels, channels, reduction=small, tiles=options.tiles)
+    read = partial(read, classes=str(options.classes) if options.classes else None)
     test = team.leader_first(read) if options.test else None
     require_labels(images, test, names=("DATA", "--test"))
     if test is None:

@@ -28,9 +28,21 @@ class EvaluateOptions:
     test: AnyPath | None = None
     """Images to test on (default: five-fold cross-validation on --train)."""
     labels: AnyPath | None = None
-    """Labels for --train: a CSV or parquet file (path,label), or `none`. Images without a row are left out."""
+    """Labels for --train: a CSV or parquet file (path,label), a text file with one label per line in the order of the
+    names, or `none`. Images without a row are left out."""
     test_labels: AnyPath | None = None
-    """A CSV file (path,label) for --test."""
+    """The same for --test."""
+    classes: AnyPath | None = None
+    """Use only these classes of --train and, if it has labels, --test: a file with one class name per line, or
+    imagenet100 (default: as the run was trained, if --train is not given)."""
+    masks: AnyPath | None = None
+    """Folder of label maps for --train: PNG files named like the images, whose grey levels are classes."""
+    test_masks: AnyPath | None = None
+    """Folder of label maps for --test."""
+    mask_classes: AnyPath | None = None
+    """What the grey levels mean: a file of lines VALUE NAME, or coco-stuff-27 (default: each level is a class)."""
+    mask_ignore: int = 255
+    """Grey level that is no class, without --mask-classes."""
     metrics: tuple[str, ...] = ("knn", "linear", "rank")
     """What to measure: knn, linear, rank, spectral (maps of eigenvectors; with masks also mIoU), tokencut (object
     discovery), segprobe (segmentation probe), tsne, reconstruct, frechet, precision (with recall), inception-score.
@@ -53,7 +65,10 @@ class EvaluateOptions:
     tiles: int | None = None
     """Cut every image file into square tiles of this side (default: as the run was trained)."""
     samples: AnyPath | None = None
-    """Generated images to compare with --test (else --train): a folder or an .npz file that `sample` wrote."""
+    """Generated images to compare with --reference: a folder or an .npz file that `sample` wrote."""
+    reference: str | None = None
+    """What samples are compared with: train, test, or an .npz file of mu and sigma, as the ADM suite has it (default:
+    test if there is a --test, else train). Published FIDs use the training set."""
     draw: int | None = None
     """Instead of --samples: draw this many samples from a diffusion run into RUN/samples."""
     steps: int = 20

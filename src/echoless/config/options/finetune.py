@@ -65,9 +65,11 @@ class FinetuneOptions:
     pooling: Literal["patch_mean", "cls"] | None = None
     """Input of the linear head: mean over patch tokens, or class token (default: patch_mean)."""
     labels: AnyPath | None = None
-    """A CSV file (path,label) for --train."""
+    """A CSV file (path,label) for --train, or one label per line in the order of the names."""
     test_labels: AnyPath | None = None
-    """A CSV file (path,label) for --test."""
+    """The same for --test."""
+    classes: AnyPath | None = None
+    """Use only these classes of both: a file with one class name per line, or imagenet100."""
     seed: int | None = None
     """Random seed (default: 0)."""
     precision: Precision | None = None

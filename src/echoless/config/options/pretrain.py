@@ -44,7 +44,10 @@ class PretrainOptions:
     channels: int | None = None
     """Number of channels to convert every image to (default: as most images have)."""
     labels: AnyPath | None = None
-    """Labels: a CSV or parquet file (path,label), or `none` to ignore sub-folders (default: sub-folders, if any)."""
+    """Labels: a CSV or parquet file (path,label), a text file with one label per line in the order of the names, or
+    `none` to ignore sub-folders (default: sub-folders, if any)."""
+    classes: AnyPath | None = None
+    """Use only these classes: a file with one class name per line, or imagenet100."""
 
     alpha_min: float | Literal["auto"] | None = None
     """Coefficient of the last identity shortcut: 1 is a standard residual network; the paper's best are 0.6 to 0.7."""

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from echoless.config.checks import require_number, require_one_of, require_whole
 from echoless.config.options.fields import AnyPath, given
 
-Sampler = Literal["em", "ddim", "dpm++2m", "dpm++3", "euler", "heun", "sde", "dopri5"]
+Sampler = Literal["em", "ddim", "dpm++2m", "dpm++3", "dpm3", "euler", "heun", "sde", "dopri5"]
 GuidanceChannels = Literal["all", "first-three"]
 
 
@@ -16,8 +16,8 @@ GuidanceChannels = Literal["all", "first-three"]
 class SampleOptions:
     """Draw images from a diffusion run: PNGs, a grid, and samples.npz for evaluation suites.
 
-    Image i depends only on the seed and on i, not on batch size or number of processes. Stop it with Ctrl-C at any time
-    and continue with --resume.
+    The noise and the class of image i depend only on the seed and on i. Its pixels do not depend on the batch size or
+    on the number of processes. Stop it with Ctrl-C at any time and continue with --resume.
     """
 
     run: AnyPath
@@ -29,7 +29,8 @@ class SampleOptions:
     n: int | None = None
     """Number of images (default: 64)."""
     sampler: Sampler | None = None
-    """dpm++2m (default for noise prediction), heun (default for velocities), dpm++3, ddim, euler, em, sde or dopri5."""
+    """dpm++2m (default for noise prediction), heun (default for velocities), dpm++3, dpm3 (U-ViT-M and -L), ddim,
+    euler, em, sde or dopri5."""
     steps: int | None = None
     """Number of sampler steps; dopri5 chooses its own (default: 20)."""
     guidance: float | None = None
@@ -43,7 +44,12 @@ class SampleOptions:
     latent: AnyPath | None = None
     """Folder of the autoencoder used in training, for a latent-space run (default: the recorded path)."""
     batch_size: int | None = None
-    """Images per batch (default: 64). Does not change the images."""
+    """Images that are saved together (default: 64, or --at-once if that is more). Does not change the images."""
+    at_once: int | None = None
+    """Images given to the network at a time (default: 16 on a CPU, 256 on a GPU). Noise and class of an image do not
+    depend on it; its pixels do by rounding only."""
+    precision: Literal["auto", "fp32", "bf16"] | None = None
+    """Precision of the network: fp32 (default), bf16, or auto: bf16 on GPUs that have it, else fp32."""
     seed: int | None = None
     """Random seed (default: 0)."""
     device: str | None = None
@@ -70,6 +76,8 @@ class SampleSettings:
     guidance_channels: GuidanceChannels = "all"
     clip: bool = True
     classes: tuple[int, ...] | None = None
+    at_once: int | None = None  # None: what suits the device
+    precision: Literal["auto", "fp32", "bf16"] = "fp32"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -79,6 +87,9 @@ class SampleSettings:
         require_whole("steps", self.steps, 1)
         require_number("guidance", self.guidance, 0, 1000)
         require_one_of("guidance_channels", self.guidance_channels, get_args(GuidanceChannels))
+        if self.at_once is not None:
+            require_whole("at_once", self.at_once, 1, 65536)
+        require_one_of("precision", self.precision, ("auto", "fp32", "bf16"))
         require_whole("seed", self.seed, 0)
         for label in self.classes or ():
             require_whole("classes", label, -1)

@@ -59,6 +59,16 @@ class SweepOptions:
     """A CSV file (path,label) for DATA."""
     test_labels: AnyPath | None = None
     """A CSV file (path,label) for --test."""
+    classes: AnyPath | None = None
+    """Use only these classes of DATA and --test: a file with one class name per line, or imagenet100."""
+    masks: AnyPath | None = None
+    """Folder of label maps (PNG) for DATA, for spectral and segprobe."""
+    test_masks: AnyPath | None = None
+    """Folder of label maps (PNG) for --test."""
+    mask_classes: AnyPath | None = None
+    """What the grey levels of the label maps mean: a file of VALUE NAME lines, or coco-stuff-27."""
+    reference: str | None = None
+    """Of diffusion experiments: what samples are compared with: train, test, or an .npz file of statistics."""
     metrics: tuple[str, ...] | None = None
     """What to measure in each run, as in `evaluate`; only an experiment that draws samples can measure them (default:
     knn linear rank, or what the experiment of --paper has)."""

@@ -1,9 +1,10 @@
 """Samplers, pure functions named after their algorithms: (field, x, times, ...) -> samples."""
 
+from echoless.objectives.samplers.dopri5 import dopri5
 from echoless.objectives.samplers.dpm_solver import dpm_solver_multistep, dpm_solver_singlestep
 from echoless.objectives.samplers.guidance import guided
 from echoless.objectives.samplers.noise import NoiseSource, SampleNoise
-from echoless.objectives.samplers.ode import ddim, dopri5, euler, heun, heun_karras
+from echoless.objectives.samplers.ode import ddim, euler, heun, heun_karras
 from echoless.objectives.samplers.sde import DIFFUSIONS, diffusion_coefficient, euler_maruyama, interpolant_sde
 from echoless.objectives.samplers.times import (
     fast_orders,

@@ -35,8 +35,8 @@ def guided(
     both_labels = torch.cat([labels_B, torch.full_like(labels_B, no_label)])
 
     def field(x: Tensor, t: Tensor) -> Tensor:
-        twice = torch.cat([x, x])
-        given, without = model(twice, expand_time(network_time(t), twice), both_labels).chunk(2)
+        time_B = expand_time(network_time(t), x)
+        given, without = model(torch.cat([x, x]), torch.cat([time_B, time_B]), both_labels).chunk(2)
         mixed = without + scale * (given - without)
         return mixed if channels == "all" else torch.cat([mixed[:, :3], given[:, 3:]], dim=1)
 

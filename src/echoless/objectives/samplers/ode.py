@@ -1,4 +1,4 @@
-"""How is the probability-flow ODE solved? Euler, Heun, DDIM, Heun with Karras' parametrisation, and dopri5.
+"""How is the probability-flow ODE solved in given steps? Euler, Heun, DDIM, and Heun with Karras' parametrisation.
 
 Every sampler is a function (field, x, times, ...) -> x at the last time. The name of the
 argument says what the field predicts; `predictions.translate` converts it from what the network predicts. Times run
@@ -72,34 +72,3 @@ def heun_karras(predict_noise: Field, x: Tensor, times: Tensor, path: Path) -> T
             ahead = y + size / 2 * (slope + predict_noise(there.a * ahead, times[index + 1]))
         y = ahead
     return points[-1].a * y
-
-
-# Dormand and Prince's fifth-order method, the sampler of arXiv:2401.08740.
-@torch.no_grad()
-def dopri5(
-    velocity: Field,
-    x: Tensor,
-    start: float,
-    end: float,
-    atol: float = 1e-6,
-    rtol: float = 1e-3,
-    each_alone: bool = False,
-) -> Tensor:
-    """Adaptive steps by torchdiffeq (extra: ode).
-
-    A batch shares its steps, so a sample depends on the rest of its batch, within the tolerance. With `each_alone`
-    every sample is solved separately.
-    """
-    try:
-        from torchdiffeq import odeint
-    except Exception as error:
-        raise ConfigError("the sampler dopri5 needs torchdiffeq: pip install 'echoless[ode]'") from error
-    if each_alone and len(x) > 1:
-        return torch.cat([dopri5(velocity, one[None], start, end, atol, rtol) for one in x])
-    times = torch.tensor([start, end], dtype=torch.float64, device=x.device)
-    # A step that ends at the end: otherwise it looks beyond, where a path may not exist, and interpolates back.
-    options = {"step_t": times[-1:]}
-    solution: Tensor = odeint(
-        lambda t, y: velocity(y, t), x, times, rtol=rtol, atol=atol, method="dopri5", options=options
-    )
-    return solution[-1]

@@ -59,6 +59,7 @@ def table1(inputs: Inputs, scale: Scale) -> Experiment:
         out=f"{RUN}-tuned",
         labels=inputs.labels,
         test_labels=inputs.test_labels,
+        classes=inputs.classes,
         device=inputs.device,
         **scale.finetuning,
         resume=True,
@@ -204,9 +205,14 @@ def table5(inputs: Inputs, scale: Scale) -> Experiment:
     )
 
 
+COCO_STUFF_IMAGES = 2175  # of the curated validation list that the paper's protocol uses
+
+
 def fig3(inputs: Inputs, scale: Scale) -> Experiment:
     """Spectral embedding of the last layer, and its segmentation."""
-    trials = pretraining_trials(inputs, scale, _methods(scale), [evaluate_command(inputs, ("spectral",))])
+    images = COCO_STUFF_IMAGES if scale.name == "paper" else None
+    measure = evaluate_command(inputs, ("spectral",), images=images)
+    trials = pretraining_trials(inputs, scale, _methods(scale), [measure])
     return Experiment(
         name="fig3",
         title=_titled("Figure 3", inputs, scale),
@@ -215,8 +221,9 @@ def fig3(inputs: Inputs, scale: Scale) -> Experiment:
         contrast=("method",),
         published=_figures("miou", "method", {_MAE: 4.10, _OURS: 10.41}),
         notes=(
-            "The maps are RUN/figures/spectral-trained.png. The paper's figures are of COCO-Stuff with 27 classes; "
-            "a figure here needs images with masks, which `shapes` has.",
+            "The maps are RUN/figures/spectral-trained.png. The paper's figures are of COCO-Stuff with 27 classes: "
+            "--test COCO/val2017 --test-masks COCO/stuffthingmaps/val2017 --mask-classes coco-stuff-27.",
+            "A figure here needs masks: --masks or --test-masks, or `shapes`, which has its own.",
         ),
     )
 

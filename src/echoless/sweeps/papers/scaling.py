@@ -96,6 +96,7 @@ def _trial(inputs: Inputs, size: ScalingSize, depth: int, width: int, alpha: flo
         ema=AVERAGING,
         snapshot_every=size.snapshot_every,
         labels=inputs.labels,
+        classes=inputs.classes,
         device=inputs.device,
         resume=True,
     )

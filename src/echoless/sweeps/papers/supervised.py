@@ -122,6 +122,7 @@ def _trials(
                 test=inputs.test,
                 labels=inputs.labels,
                 test_labels=inputs.test_labels,
+                classes=inputs.classes,
                 seed=seed,
                 device=inputs.device,
                 resume=True,
