@@ -10,7 +10,6 @@ import inspect
 import io
 import json
 import math
-import pickle
 from pathlib import Path
 from typing import Any
 
