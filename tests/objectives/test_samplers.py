@@ -196,6 +196,12 @@ def test_dopri5_gives_each_sample_the_same_in_any_batch(generator):
     assert together.dtype == torch.float32
 
 
+def test_dopri5_takes_a_last_step_of_any_size():
+    """What rounding leaves before the end is a step like any other, not a search without end."""
+    x = torch.ones(2, 1, 2, 2)
+    assert torch.equal(dopri5(lambda x, time_B: -x, x, 0.0, 1e-13), x)
+
+
 def test_dopri5_does_not_search_for_ever_where_the_field_is_not_finite():
     with pytest.raises(RunError, match="dopri5 cannot make its step small enough"):
         dopri5(lambda x, t: torch.full_like(x, torch.nan), torch.ones(2, 3), 0.0, 1.0)

@@ -57,7 +57,7 @@ def dopri5(velocity: Field, x: Tensor, start: float, end: float, atol: float = 1
         arrived_B = torch.where(last_B, span, done_B + size_B)  # not rounded
         done_B = torch.where(accepted_B, arrived_B, done_B)
         step_B = torch.where(left_B > 0, size_B * _growth(ratio_B), step_B)
-        _require_progress(step_B)
+        _require_progress(step_B, accepted_B)
     return x
 
 
@@ -91,8 +91,9 @@ def _growth(ratio_B: Tensor) -> Tensor:
     return torch.maximum(_SAFETY * ratio_B ** (-1 / 5), least_B).clamp(max=_GROW)
 
 
-def _require_progress(step_B: Tensor) -> None:
-    if not bool((step_B > _SMALLEST).all()):  # also where it is not a number
+def _require_progress(step_B: Tensor, accepted_B: Tensor) -> None:
+    """A step may be as small as what was left to the end; one that was rejected may not."""
+    if not bool((accepted_B | (step_B > _SMALLEST)).all()):  # also where it is not a number
         raise RunError("dopri5 cannot make its step small enough; the model's predictions are not finite or not smooth")
 
 
