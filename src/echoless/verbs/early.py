@@ -33,6 +33,13 @@ def require_data(*paths: AnyPath | None) -> None:
             raise DataError(f"data {path!r} is an empty folder; it must hold images, or .parquet or .tar files")
 
 
+def require_labels(*files: AnyPath | None) -> None:
+    """Refuse a labels file that is not there, before the images are read."""
+    for file in map(str, (file for file in files if file is not None)):
+        if alone() and file != "none" and not Path(file).exists():
+            raise DataError(f"labels file {file} does not exist; it must be a CSV file with rows path,label")
+
+
 def require_encoder(run: AnyPath, *, ours: bool = False) -> None:
     """Refuse a run or a model folder that is not there. `ours`: models of other libraries are not taken."""
     named = not ours and str(run).startswith(("timm:", "local-dir:"))
