@@ -41,6 +41,11 @@ sys.exit(code)
         ("sweep shapes --out new --paper fig7 --recipe demo", "recipe is 'demo', but the experiment fig7 sets its own"),
         ("sweep shapes --out new --scale cpu", "scale is 'cpu', but it applies only with --paper"),
         ("embed run nowhere --out f.npy", "data 'nowhere' does not exist"),
+        ("evaluate run --train empty/.. --labels no.csv", "labels file no.csv does not exist; it must be a CSV file"),
+        ("embed run empty/.. --out f.npy --labels no.csv", "labels file no.csv does not exist; it must be a CSV file"),
+        ("pretrain empty/.. --out new --labels no.csv", "labels file no.csv does not exist; it must be a CSV file"),
+        ("embed run shapes --out f.json", "out is 'f.json'; allowed: a name that ends in .parquet, .npy or .csv"),
+        ("embed run shapes --out old.csv", "old.csv exists; give --overwrite to replace it, or another --out"),
         ("sweep nowhere --out new", "data 'nowhere' does not exist"),
         ("pretrain empty --out new", "data 'empty' is an empty folder; it must hold images"),
         ("evaluate nowhere", "nowhere does not exist; give a run"),
@@ -63,6 +68,7 @@ def test_it_is_one_sentence_and_no_heavy_library_is_loaded(words, sentence, tmp_
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").write_text("{}")
     (tmp_path / "file").write_text("mine")
+    (tmp_path / "old.csv").write_text("path")
     (tmp_path / "empty").mkdir()
     command = [sys.executable, "-c", WITHOUT_TORCH, *words.split()]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)

@@ -37,7 +37,7 @@ def rankme(value: float) -> Metric:
         ([linear(0.5), rankme(1.2)], "The features collapsed: RankMe is 1.2", "--alpha-min", "warning"),
         (
             [rankme(9.0)],
-            "They use about 9 directions (RankMe), so they have not collapsed",
+            "The trained features use about 9 directions (RankMe), so they have not collapsed",
             "--labels FILE.csv",
             "neutral",
         ),
@@ -54,6 +54,26 @@ def test_a_baseline_on_other_images_is_not_spoken_of():
     assert "no baseline was measured" in words.verdict
     words = in_words([linear(0.1, "raw pixels", train_set="aa"), linear(0.5, train_set="aa", layer="block05/+mlp")])
     assert "it beats raw pixels (10.00 %)" in words.verdict
+
+
+def test_the_checkpoint_of_a_stopped_run_is_compared_with_its_baselines():
+    """Baselines have no checkpoint: its entry in the protocol does not make them another measurement."""
+    words = in_words([linear(0.2, checkpoint=188), linear(0.31, "raw pixels")])
+    assert "it is worse than raw pixels (31.00 %)" in words.verdict and words.tone == "warning"
+
+
+def test_without_baselines_the_next_step_is_to_measure_them():
+    words = in_words([linear(0.5)])
+    assert "no baseline was measured" in words.verdict and "--baselines" in words.next and words.tone == "neutral"
+
+
+def test_an_accuracy_that_naming_the_largest_class_reaches_too_is_called_so():
+    """0.38 with the interval [0.36, 0.40] is not above 0.37, though it beats raw pixels; it is above 0.35."""
+    words = in_words([linear(0.38, chance=0.37), linear(0.2, "raw pixels", chance=0.37)])
+    assert "not clearly better than always naming the largest class (37.00 %)" in words.verdict
+    assert words.tone == "neutral" and "Use them" not in words.next
+    words = in_words([linear(0.38, chance=0.35), linear(0.2, "raw pixels", chance=0.35)])
+    assert "largest class" not in words.verdict and words.tone == "good"
 
 
 def test_nothing_is_said_where_nothing_was_measured_and_scans_do_not_count():

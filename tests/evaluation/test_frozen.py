@@ -111,6 +111,15 @@ def test_embed_gives_the_table_that_the_verb_writes(run, photos, tmp_path):
     assert table.column_names == ["path", "feature", "label"] and set(table["label"].to_pylist()) == {"cats", "dogs"}
 
 
+def test_embed_leaves_out_what_the_verb_leaves_out_and_warns(run, tmp_path):
+    """One file of two cannot be read: far above the fraction that training allows."""
+    Image.new("RGB", (40, 40), "red").save(tmp_path / "good.png")
+    (tmp_path / "empty.jpg").touch()
+    with pytest.warns(UserWarning, match="unreadable image, left out: empty.jpg: the file is empty"):
+        table = echoless.load(run).embed(tmp_path)
+    assert table["path"].to_pylist() == ["good.png"]
+
+
 def test_the_vector_is_the_papers_feature_unless_another_is_asked_for(run):
     encoder, images = echoless.load(run), torch.randn(3, 3, 32, 32)
     model = load_body(run).model

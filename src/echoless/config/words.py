@@ -15,7 +15,8 @@ from echoless.config.metrics import NAMES_OF_SETS, Metric, number
 BASELINES = ("raw pixels", "untrained")
 _MAIN = ("linear", "knn")  # the accuracy that is spoken of: the first that was measured
 LOWEST_RANK = 2.0  # RankMe below which features are one or two directions: collapsed
-_OF_THE_FEATURES = ("features", "layer", "layers", "pooling", *NAMES_OF_SETS)  # entries in which baselines may differ
+# Entries in which baselines may differ: they have no checkpoint.
+_OF_THE_FEATURES = ("features", "checkpoint", "layer", "layers", "pooling", *NAMES_OF_SETS)
 Tone = Literal["good", "neutral", "warning"]
 
 
@@ -40,7 +41,7 @@ def in_words(metrics: Sequence[Metric], run: str = "RUN") -> Words | None:
             verdict, "Try a larger --alpha-min (1 is a standard residual network) or a lower --base-lr.", "warning"
         )
     if main is None:
-        return None if rank is None else Words(_healthy(rank), _WITHOUT_LABELS, "neutral")
+        return None if rank is None else Words(_healthy(rank, "The trained features"), _WITHOUT_LABELS, "neutral")
     if shared := main.protocol.get("overlap"):
         verdict = f"{number(main)} is not a test: {shared} test images are also training images."
         return Words(verdict, "Give --test images that are not in --train.", "warning")
@@ -53,6 +54,9 @@ _WITHOUT_LABELS = "Without labels no accuracy can be measured; a few hundred in 
 
 def _against(main: Metric, others: dict[str, Metric], rank: Metric | None, run: str) -> Words:
     said = [f"{_compared(main, other)} {name} ({number(other)})" for name, other in others.items()]
+    chance = main.protocol.get("chance")
+    if guessed := chance is not None and (main.interval or (main.value,))[0] <= chance:
+        said.append(f"not clearly better than always naming the largest class ({100 * chance:.2f} %)")
     compared = f" {' and '.join(said)}" if said else ""
     verdict = f"{main.info.title} of the trained features is {number(main)}:{compared or ' no baseline was measured'}."
     healthy = f" {_healthy(rank)}" if rank is not None else ""
@@ -62,8 +66,11 @@ def _against(main: Metric, others: dict[str, Metric], rank: Metric | None, run: 
             f"Train longer (--time, or --resume with more --max-steps), and try echoless evaluate {run} --layers all."
         )
         return Words(verdict + healthy, more, "warning")
-    if order and min(order) == 0:
+    if guessed or (order and min(order) == 0):
         more = f"Train longer or label more images; other layers may be better: echoless evaluate {run} --layers all."
+        return Words(verdict + healthy, more, "neutral")
+    if not order:
+        more = f"Compare them with raw pixels: echoless evaluate {run} --baselines."
         return Words(verdict + healthy, more, "neutral")
     more = (
         f"Use them: echoless embed {run} DATA --out features.parquet. A middle layer may be better: "
@@ -72,8 +79,8 @@ def _against(main: Metric, others: dict[str, Metric], rank: Metric | None, run: 
     return Words(verdict + healthy, more, "good")
 
 
-def _healthy(rank: Metric) -> str:
-    return f"They use about {rank.value:.3g} directions (RankMe), so they have not collapsed."
+def _healthy(rank: Metric, which: str = "They") -> str:
+    return f"{which} use about {rank.value:.3g} directions (RankMe), so they have not collapsed."
 
 
 def _of(metrics: Sequence[Metric], main: Metric, features: str) -> Metric | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch import Tensor
 from echoless.config.selfsupervised import DistillationConfig, InfoNCEConfig
 from echoless.data import open_images, resize_and_crop
 from echoless.data.decode import DecodeSettings, Undecodable, pixels_of
+from echoless.data.reading import describe_bad
 from echoless.data.resizing import BY_SIZE, Fit, Framing
 from echoless.errors import ConfigError, DataError
 from echoless.measures.threads import one_thread_each
@@ -117,6 +119,7 @@ class Encoder:
     ) -> pa.Table:
         """A table of the images in a folder, or in any other DATA: path, feature and, where it is known, label.
 
+        Unreadable images are left out with a warning, as `echoless embed` leaves them out.
         tiles: cut the files into squares of this side, one row for each, with its corner in the columns x and y.
         """
         from echoless.evaluation.embed import embedded
@@ -124,8 +127,15 @@ class Encoder:
 
         given = None if labels is None else Path(labels)
         images = open_images(
-            data, labels=given, channels=self.converted_channels, reduction=self.reduction, tiles=tiles
+            data,
+            labels=given,
+            channels=self.converted_channels,
+            reduction=self.reduction,
+            tiles=tiles,
+            max_bad_fraction=1.0,
         )
+        if images.bad:
+            warnings.warn("; ".join(describe_bad(images)), stacklevel=2)
         return embedded(self, images, View(layer or self.default_layer, self.default_pooling))
 
     def pool(self, tokens_BTD: Tensor, pooling: str) -> Tensor:

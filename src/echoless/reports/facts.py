@@ -48,11 +48,12 @@ def facts(run: RunData) -> list[tuple[str, str]]:
 
 
 def command(run: RunData) -> str:
-    """The command that repeats the run; empty if it was not recorded."""
+    """The commands that repeat the run, one to a line; empty if none was recorded. A record leaves out --resume."""
     history = run.about.get("history")
     sessions = [each.get("command") for each in history if isinstance(each, dict)] if isinstance(history, list) else []
     typed = [str(each) for each in sessions if each] or [str(run.about.get("command") or "")]
-    return "\n".join(dict.fromkeys(typed))  # one line for each that a resumed run was given
+    first, *others = dict.fromkeys(typed)  # a run that was resumed as it was started is repeated by one command
+    return "\n".join([first, *(f"{other} --resume" for other in others)])
 
 
 def headline(run: RunData) -> str:

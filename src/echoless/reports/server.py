@@ -182,7 +182,9 @@ def serve(root: Path, port: int, say: Callable[[str], None] = print) -> None:
     """Until Ctrl-C."""
     server = make_server(root, port)
     try:
-        say(f"http://{ADDRESS}:{server.server_port}/ shows {len(find_runs(root))} runs of {root}; stop with Ctrl-C")
+        count = len(find_runs(root))
+        runs = "1 run" if count == 1 else f"{count} runs"
+        say(f"http://{ADDRESS}:{server.server_port}/ shows {runs} of {root}; stop with Ctrl-C")
         server.serve_forever(poll_interval=0.2)
     except KeyboardInterrupt:
         say("stopped")

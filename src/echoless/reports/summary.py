@@ -5,17 +5,18 @@ What was measured decides it; before that, how training went; before that, wheth
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from echoless.config.words import Words, in_words
-from echoless.reports.collect import RunData
+from echoless.reports.collect import RunData, printable_path
 from echoless.reports.facts import is_killed
 from echoless.reports.verdicts import Verdict
 
 
 def summarise(run: RunData, verdicts: Sequence[Verdict]) -> Words:
     """The verdict on a run, with the next step."""
-    name = run.name
+    name = _as_typed(run)
     if run.steps is None and not run.lines:
         words = in_words(run.results, name)
         return words or Words("Nothing has been measured yet.", f"echoless evaluate {name}")
@@ -33,6 +34,11 @@ def summarise(run: RunData, verdicts: Sequence[Verdict]) -> Words:
     return Words(text, f"echoless evaluate {name}", "good")
 
 
+def _as_typed(run: RunData) -> str:
+    """The run as a command names it: by its path, quoted where a shell needs it."""
+    return shlex.quote(printable_path(run.path))
+
+
 def _unfinished(run: RunData) -> Words:
     done = f"{run.steps_done} of {run.steps} steps" if run.steps else f"{run.steps_done} steps"
     again = "the same command with --resume continues it"
@@ -40,9 +46,9 @@ def _unfinished(run: RunData) -> Words:
         return Words(f"Training was killed after {done}.", f"{again}, from the last checkpoint.", "warning")
     if run.alive is False:
         return Words(
-            f"Training was stopped after {done}.", f"{again}; echoless evaluate {run.name} measures it as it is."
+            f"Training was stopped after {done}.", f"{again}; echoless evaluate {_as_typed(run)} measures it as it is."
         )
-    return Words(f"Training has done {done}.", f"echoless evaluate {run.name} measures the newest checkpoint.")
+    return Words(f"Training has done {done}.", f"echoless evaluate {_as_typed(run)} measures the newest checkpoint.")
 
 
 def _improving(verdicts: Sequence[Verdict]) -> str:

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from types import FrameType, TracebackType
+
+_STOPPING = b"\nstopping after this step and saving; Ctrl-C again stops at once, back to the last checkpoint\n"
 
 
 class StopRequest:
@@ -33,6 +36,15 @@ class StopRequest:
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.requested and number == signal.SIGINT:
             raise KeyboardInterrupt  # the user insists; the last checkpoint stands
-        self.requested = signal.Signals(number).name
-        # Not print: a handler may run in the middle of another write to the same stream.
-        os.write(2, b"\nstopping after this step and saving; Ctrl-C again stops at once, back to the last checkpoint\n")
+        first, self.requested = not self.requested, signal.Signals(number).name
+        if first:  # a scheduler may repeat itself
+            _acknowledge()
+
+
+def _acknowledge() -> None:
+    """Not by print: a handler may run in the middle of another write to the same stream."""
+    try:
+        descriptor = sys.stderr.fileno()
+    except (AttributeError, OSError, ValueError):
+        return  # redirected into memory, closed, or none at all: nobody reads it there
+    os.write(descriptor, _STOPPING)

@@ -1,4 +1,4 @@
-"""Which mistakes can be refused before torch is loaded? Missing paths, a run folder in use, labels without images.
+"""Which mistakes can be refused before torch is loaded? Missing paths, an --out in use, labels without images.
 
 The full checks are where the files are opened; these answer the common mistakes in a fraction of a second.
 """
@@ -33,12 +33,28 @@ def require_data(*paths: AnyPath | None) -> None:
             raise DataError(f"data {path!r} is an empty folder; it must hold images, or .parquet or .tar files")
 
 
+def require_labels(*files: AnyPath | None) -> None:
+    """Refuse a labels file that is not there, before the images are read."""
+    for file in map(str, (file for file in files if file is not None)):
+        if alone() and file != "none" and not Path(file).exists():
+            raise DataError(f"labels file {file} does not exist; it must be a CSV file with rows path,label")
+
+
 def require_encoder(run: AnyPath, *, ours: bool = False) -> None:
     """Refuse a run or a model folder that is not there. `ours`: models of other libraries are not taken."""
     named = not ours and str(run).startswith(("timm:", "local-dir:"))
     if alone() and not named and not Path(run).exists():
         others = "" if ours else ", a transformers folder, or timm:NAME"
         raise RunError(f"{run} does not exist; give a run or an encoder folder{others}")
+
+
+def require_vectors_file(out: AnyPath, *, overwrite: bool) -> None:
+    """Refuse a file of vectors whose name says no known format, or that is there already."""
+    out = Path(out)
+    if alone() and out.suffix not in (".parquet", ".npy", ".csv"):
+        raise ConfigError(f"out is {str(out)!r}; allowed: a name that ends in .parquet, .npy or .csv")
+    if alone() and out.exists() and not overwrite:
+        raise RunError(f"{out} exists; give --overwrite to replace it, or another --out")
 
 
 def require_folder(out: AnyPath) -> None:

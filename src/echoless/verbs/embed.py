@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from echoless.config.options import EmbedOptions
 from echoless.errors import ConfigError
-from echoless.verbs.early import require_data, require_encoder
+from echoless.verbs.early import require_data, require_encoder, require_labels, require_vectors_file
 from echoless.verbs.signature import signature_of
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ def embed(options: EmbedOptions) -> int:
     """Returns the number of vectors."""
     require_encoder(options.run)
     require_data(options.data)
+    require_labels(options.labels)
+    require_vectors_file(options.out, overwrite=options.overwrite)
 
     from echoless.evaluation import embed as embedding
     from echoless.evaluation.extract import View

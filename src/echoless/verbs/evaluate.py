@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from echoless.config.metrics import Metrics
 from echoless.config.options import EvaluateOptions
-from echoless.verbs.early import require_data, require_encoder, require_test_of
+from echoless.verbs.early import require_data, require_encoder, require_labels, require_test_of
 from echoless.verbs.signature import signature_of
 
 
@@ -20,6 +20,7 @@ def evaluate(options: EvaluateOptions, say: Callable[[str], None] = print) -> Me
     require_test_of(options.test_masks, options.test, name="test_masks")
     require_encoder(options.run)
     require_data(options.train, options.test)
+    require_labels(options.labels, options.test_labels)
 
     from echoless.verbs.evaluating import run_evaluation
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from echoless.config.metrics import Metric
 from echoless.config.options import FinetuneOptions
 from echoless.config.options.fields import filled
-from echoless.verbs.early import require_data, require_encoder, require_startable
+from echoless.verbs.early import require_data, require_encoder, require_labels, require_startable
 from echoless.verbs.record import Record, read_record, require_same_start, require_verb, with_remembered
 from echoless.verbs.signature import signature_of
 
@@ -18,6 +18,7 @@ def finetune(options: FinetuneOptions) -> Metric | None:
     """Returns the accuracy on --test with its interval; None where a signal stopped the run."""
     require_startable(options.out, resume=options.resume, overwrite=options.overwrite)
     require_data(options.train, options.test)
+    require_labels(options.labels, options.test_labels)
     require_encoder(options.run, ours=True)
     record = read_record(options)
     require_verb("finetune", options, record)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from echoless.config.options import SweepOptions
 from echoless.errors import ConfigError
-from echoless.verbs.early import require_data, require_test_of
+from echoless.verbs.early import require_data, require_labels, require_test_of
 from echoless.verbs.signature import signature_of
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def sweep(options: SweepOptions, say: Callable[[str], None] = _print) -> SweepRe
     require_test_of(options.test_masks, options.test, "test_masks")
     if not options.print:  # printed commands may be for another machine
         require_data(options.data, options.test)
+        require_labels(options.labels, options.test_labels)
 
     from echoless.sweeps.run import run_sweep
 

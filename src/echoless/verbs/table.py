@@ -55,8 +55,13 @@ def _metrics(options: of.EvaluateOptions, metrics: Any) -> str:
         lines.append("ranks: how many directions the features use; low is collapsed, higher is not always better")
     words = in_words(metrics, str(options.run))
     if words is not None:
-        lines += ["", *wrap(words.verdict, WIDTH), *wrap(f"Next: {words.next}", WIDTH)]
+        lines += ["", *_wrapped(words.verdict), *_wrapped(f"Next: {words.next}")]
     return "\n".join(lines)
+
+
+def _wrapped(text: str) -> list[str]:
+    """Lines of a sentence; a number stays with its percent sign."""
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in wrap(text.replace(" %", "\N{NO-BREAK SPACE}%"), WIDTH)]
 
 
 def _vectors(options: of.EmbedOptions, rows: int) -> str:
