@@ -59,7 +59,15 @@ def test_a_baseline_on_other_images_is_not_spoken_of():
 def test_the_checkpoint_of_a_stopped_run_is_compared_with_its_baselines():
     """Baselines have no checkpoint: its entry in the protocol does not make them another measurement."""
     words = in_words([linear(0.2, checkpoint=188), linear(0.31, "raw pixels")])
-    assert "it is worse than raw pixels (31.00 %)" in words.verdict and words.tone == "warning"
+    assert "features at step 188 is 20.00 %: it is worse than raw pixels (31.00 %)" in words.verdict
+    assert words.tone == "warning"
+
+
+def test_the_end_of_a_run_counts_before_its_checkpoints_and_a_later_one_before_an_earlier():
+    """In whatever order they were measured: the results of a run that was stopped twice hold all of them."""
+    early, late, end = linear(0.2, checkpoint=9), linear(0.3, checkpoint=188), linear(0.4)
+    assert "features is 40.00 %" in in_words([end, late, early]).verdict
+    assert "features at step 188 is 30.00 %" in in_words([late, early]).verdict
 
 
 def test_without_baselines_the_next_step_is_to_measure_them():
