@@ -23,6 +23,9 @@ INTEGRATORS = "objectives/samplers/"  # their steps are x + dt * velocity(x, t),
 # Sums of integers that look like one.
 NUMBERS = (
     "unit_rows + threads * (similarities + 2 * 4 * dim * QUERY_TILE + candidates) + results",  # measures/knn.py: bytes
+    "kept_B + start",  # data/loader.py: places in a batch
+    "top + size[0]",  # data/resizing.py: corners of a crop
+    "left + size[1]",
 )
 
 ADDITIONS = {"add", "add_", "addcmul", "addcmul_", "lerp", "lerp_"}

@@ -38,7 +38,7 @@ sys.exit(code)
             "sweep shapes --out new --paper fig7 --alpha-min 0.5",
             "alpha_min is (0.5,), but the experiment fig7 sets its own",
         ),
-        ("sweep shapes --out new --paper fig7 --max-steps 5", "max_steps is 5, but the experiment fig7 sets its own"),
+        ("sweep shapes --out new --paper fig7 --recipe demo", "recipe is 'demo', but the experiment fig7 sets its own"),
         ("sweep shapes --out new --scale cpu", "scale is 'cpu', but it applies only with --paper"),
         ("embed run nowhere --out f.npy", "data 'nowhere' does not exist"),
         ("evaluate run --train empty/.. --labels no.csv", "labels file no.csv does not exist; it must be a CSV file"),

@@ -5,6 +5,7 @@ Run alone: pytest tests/data/test_tiling.py
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,8 +15,9 @@ import torch
 
 from echoless.data import Images, Loader, evaluation_batches, open_images
 from echoless.data.overlap import count_shared
+from echoless.data.sources import FolderSource
 from echoless.data.tiling import Tiling, starts
-from echoless.errors import ConfigError
+from echoless.errors import ConfigError, DataError
 
 Picture = Callable[..., np.ndarray]
 Encoded = Callable[..., bytes]
@@ -99,6 +101,50 @@ def test_a_file_that_cannot_be_read_is_one_bad_tile(scans: Path) -> None:
     assert bad.path == "a/broken.png" and images.usable == 16
     batches = evaluation_batches(images, size=(8, 8), batch_size=5, mean=[0] * 3, std=[1] * 3)
     assert sum(len(batch.ids_B) for batch in batches) == 16
+
+
+class Flaky:
+    """`FolderSource.read` that fails for one file, at its reads of these numbers."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, failing: range) -> None:
+        self.reads, read = 0, FolderSource.read
+
+        def failing_read(source: FolderSource, index: int) -> bytes:
+            if source.paths[index] == name:
+                self.reads += 1
+                if self.reads in failing:
+                    raise OSError(errno.EIO, "Input/output error")
+            return read(source, index)
+
+        monkeypatch.setattr(FolderSource, "read", failing_read)
+
+
+def test_a_read_that_failed_once_is_not_remembered(scans: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hashing a file reads it first, its size second; what cannot be read then is no property of the file."""
+    with monkeypatch.context() as patch:
+        Flaky(patch, "a/wide.png", range(2, 3))
+        assert len(open_images(scans, tiles=32).paths) == 9
+    assert len(open_images(scans, tiles=32).paths) == 16
+
+
+def test_pixels_of_other_bytes_are_not_cached_under_this_name(scans: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that fails or is replaced between hashing and cutting would be in the cache for ever."""
+    with monkeypatch.context() as patch:
+        Flaky(patch, "a/wide.png", range(3, 9))
+        with pytest.raises(DataError, match=r"a/wide\.png changed while it was read, or cannot be read any more"):
+            open_images(scans, tiles=32, max_bad_fraction=1.0)
+    images = open_images(scans, tiles=32)
+    assert images.usable == len(images.paths) == 16 and not images.bad
+
+
+def test_sizes_are_measured_again_with_other_decoders(scans: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could not be decoded before an extra was installed can be afterwards."""
+    with monkeypatch.context() as patch:
+        patch.setattr("echoless.data.encoded.file_shape", lambda data, settings: (0, 0))
+        assert len(open_images(scans, tiles=32, max_bad_fraction=1.0).paths) == 4
+    assert len(open_images(scans, tiles=32).paths) == 4, "kept"
+    monkeypatch.setattr("echoless.data.encoded.decoder_versions", lambda: ["another"])
+    assert len(open_images(scans, tiles=32).paths) == 16
 
 
 def test_what_cannot_be_cut_is_refused() -> None:

@@ -50,10 +50,12 @@ def test_every_file_and_folder_has_the_mode_the_umask_asks_for(tmp_path, umask):
     assert wrong == 0 and len(paths) > 15
 
 
-def test_a_missing_parent_is_said_before_any_work(tmp_path):
-    with pytest.raises(RunError, match=r"run cannot be written: its parent folder .*/missing does not exist"):
-        open_run(tmp_path / "missing" / "run")
-    assert list(tmp_path.iterdir()) == []
+def test_missing_parents_are_made_and_one_that_cannot_be_is_said_before_any_work(tmp_path):
+    open_run(tmp_path / "missing" / "run").close()
+    assert (tmp_path / "missing" / "run").is_dir()
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(RunError, match=r"run cannot be written: .*/file is not a folder"):
+        open_run(tmp_path / "file" / "run")
 
 
 @pytest.mark.parametrize(("number", "words"), [(errno.EDQUOT, "quota is used up"), (errno.EROFS, "is read-only")])

@@ -10,7 +10,6 @@ import inspect
 import io
 import json
 import math
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +180,7 @@ def test_a_state_dict_is_enough_to_restore_a_faded_model_whatever_was_wrapped_ar
 def test_a_pickle_of_a_faded_model_is_refused_with_the_way_to_save_it() -> None:
     model, x = Transformer(), torch.randn(2, 3, WIDTH)
     fade(model, 0.4, example=x)
-    with pytest.raises(pickle.PicklingError, match=r"cannot be pickled.*save its state_dict\(\)"):
+    with pytest.raises(TypeError, match=r"cannot be pickled.*save its state_dict\(\)"):
         torch.save(model, io.BytesIO())
     assert torch.equal(copy.deepcopy(model)(x), model(x)), "a copy is no pickle"
     unfade(model)

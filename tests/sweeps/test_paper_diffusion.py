@@ -79,6 +79,17 @@ def test_table_4_on_latents_is_imagenet_100_without_and_with_classes():
     assert shown["linear", "unconditional", 0.7] == 0.761 and len(shown) == 12
 
 
+@pytest.mark.parametrize(("latent", "recipe", "figure"), [(None, "uvit-small", 0.6686), ("VAE", "uvit-mid", 0.761)])
+def test_published_probes_stand_beside_networks_without_classes(latent, recipe, figure):
+    """The paper probes U-ViTs that were trained without labels, so ours must not see them either."""
+    table = published("diffusion", latent=latent)
+    trainings = {trial.settings["recipe"]: trial.commands[0] for trial in table.trials}
+    assert "--no-conditional" in trainings[recipe]
+    assert "--conditional" in trainings.get("sit-xl2", ("--conditional",))
+    shown = {(each.settings["recipe"], each.settings["alpha_min"]): each.value for each in table.published}
+    assert shown[recipe, 0.7] == figure
+
+
 def test_sit_has_three_networks_and_the_faded_one_also_at_half_of_its_training():
     table = published("sit", latent="VAE")
     plain, skipped, faded = table.trials

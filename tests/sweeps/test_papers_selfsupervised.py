@@ -41,7 +41,7 @@ def test_rows_differ_in_their_shortcuts_alone_and_every_command_is_accepted(name
 
 
 def test_dense_columns_are_there_for_images_with_masks_alone():
-    for data, there in (("shapes", True), ("photos", False)):
-        plan = paper("dino", data, SweepOptions("DATA", out="OUT", paper="dino", seeds=1))
+    for data, maps, there in (("shapes", None, True), ("photos", None, False), ("photos", "MAPS", True)):
+        plan = paper("dino", data, SweepOptions("DATA", out="OUT", paper="dino", seeds=1, masks=maps))
         assert ("segprobe-miou" in {quantity.metric for quantity in plan.quantities}) == there
         assert any("segprobe" in words for words in plan.trials[0].commands[1]) == there

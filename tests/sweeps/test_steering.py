@@ -58,6 +58,22 @@ def test_metrics_replace_the_measured_columns_and_leave_the_others():
     assert [column.metric for column in experiment.quantities] == ["finetune", "knn", "rank_paper"]
 
 
+def test_label_maps_reach_what_is_measured_by_them():
+    for name, options in (("fig3", {}), ("dino", {}), ("table2", {"metrics": ("segprobe",)})):
+        experiment = steered(name, masks="MAPS", test_masks="OTHERS", **options)
+        assert {option_of(trial.commands[1], "test_masks") for trial in experiment.trials} == {("OTHERS",)}
+
+
+@pytest.mark.parametrize(("length", "snapshot"), [({"max_steps": 20}, 10), ({"epochs": 2.0}, None), ({}, 50)])
+def test_the_snapshot_at_half_of_the_training_follows_its_length(length, snapshot):
+    """A snapshot of the experiment's own length would never be written in a shorter run, and its samples would fail."""
+    experiment = steered("sit", **length)
+    faded = experiment.trials[-1]
+    assert option_of(faded.commands[0], "snapshot_every") == (None if snapshot is None else (str(snapshot),))
+    sources = [words[1] for words in faded.commands if words[0] == "sample"]
+    assert sources == ["{run}", *([] if snapshot is None else [f"{{run}}/snapshots/step-{snapshot:08d}"])]
+
+
 def test_an_autoencoder_and_an_extractor_reach_the_diffusion_models():
     """With an extractor of the user's, none is trained."""
     experiment = steered("table4", latent="VAE", extractor="inception:FILE")
@@ -72,6 +88,9 @@ def test_an_autoencoder_and_an_extractor_reach_the_diffusion_models():
     [
         ("table1", {"latent": "vae"}, "latent is not an option of recipe demo"),
         ("table2", {"extractor": "timm:x"}, "extractor is 'timm:x', but the experiment table2 compares no samples"),
+        ("table2", {"reference": "train"}, "reference is 'train', but the experiment table2 compares no samples"),
+        ("table2", {"masks": "MAPS"}, "masks is 'MAPS', but the experiment table2 segments no images"),
+        ("table4", {"test_masks": "MAPS"}, "test_masks is 'MAPS', but the experiment table4 segments no images"),
         ("table2", {"over": ("depth=6",)}, "over is 'depth', but the rows of table2 differ in it"),
         (
             "skipless",

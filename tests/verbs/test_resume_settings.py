@@ -40,6 +40,7 @@ SETTINGS = {
     "patch_size": ("shapes", 8, 4, "model.encoder.patch_size"),
     "channels": ("shapes", 3, 1, "data.channels"),
     "labels": ("shapes", "a.csv", "b.csv", "data.labels"),
+    "classes": ("shapes", "a.txt", "b.txt", "data.classes"),
     "alpha_min": ("shapes", 0.7, 0.6, "model.encoder.shortcuts.alpha_min"),
     "variant": ("shapes", "scale_both", "faded", "model.encoder.shortcuts.variant"),
     "schedule": ("shapes", "cosine", "linear", "model.encoder.shortcuts.schedule"),
@@ -162,6 +163,7 @@ FINETUNE = {
     "erase": (0.5, 0.25, "objective.erase"),
     "pooling": ("cls", "patch_mean", "model.pooling"),
     "labels": ("a.csv", "b.csv", "data.labels"),
+    "classes": ("a.txt", "b.txt", "data.classes"),
     "seed": (5, 0, "seed"),
     "precision": ("bf16", "fp32", "precision"),
     "compile": (True, False, "compile"),
@@ -187,7 +189,7 @@ def test_a_setting_of_finetune_is_honoured_when_given_and_kept_when_not(name, im
     resumed = finetuning.configure(finetune_options(resume=True, **{name: later}), SOURCE, images, started)
     expected = later if name != "epochs" else 4  # 2 epochs of 16 images in batches of 8
     assert look_up(resumed, path) == expected != look_up(started, path)
-    kept = finetune_options(train=asked.train, labels=asked.labels, resume=True)
+    kept = finetune_options(train=asked.train, labels=asked.labels, classes=asked.classes, resume=True)
     assert finetuning.configure(kept, SOURCE, images, started) == started
 
 

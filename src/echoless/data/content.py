@@ -76,6 +76,11 @@ def make_content(paths: Sequence[str], digests: Sequence[bytes]) -> Content:
     return Content(digest(lines), np.frombuffer(b"".join(digests), np.uint8).reshape(-1, DIGEST_BYTES))
 
 
+def digest_of(blob: bytes | memoryview | OSError) -> bytes:
+    """The hash of one image; all that cannot be read have the same."""
+    return hashlib.sha256(b"unreadable" if isinstance(blob, OSError) else blob).digest()[:DIGEST_BYTES]
+
+
 class Hasher:
     """Hashes images as they are read: `for first, blobs in hasher.passing(source.chunks())`."""
 
@@ -91,10 +96,8 @@ class Hasher:
             yield first, blobs
 
     def add(self, blob: bytes | memoryview | OSError) -> None:
-        if isinstance(blob, OSError):
-            self.complete = False
-            blob = b"unreadable"
-        self.digests.append(hashlib.sha256(blob).digest()[:DIGEST_BYTES])
+        self.complete = self.complete and not isinstance(blob, OSError)
+        self.digests.append(digest_of(blob))
 
 
 class Memory:

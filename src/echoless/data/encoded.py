@@ -16,16 +16,17 @@ from typing import Any
 from echoless.data.cache import CachedPixels, in_parallel, open_cache
 from echoless.data.cache_place import CachePlace
 from echoless.data.classes import label_source
-from echoless.data.content import Chunk, Content, Hasher, Memory, digest, make_content
+from echoless.data.content import Chunk, Content, Hasher, Memory, digest, digest_of, make_content
 from echoless.data.decode import DecodeSettings, Undecodable, decode, file_shape
 from echoless.data.images import BadSample, Fetched, Images
 from echoless.data.jpeg import decoder_versions
 from echoless.data.labels import encode_labels
 from echoless.data.resample import Array
 from echoless.data.resizing import Fit
-from echoless.data.sources import ImageSource
+from echoless.data.sources import ImageSource, read_or_error
 from echoless.data.survey import Survey, look_at, survey_of
 from echoless.data.tiling import PIXEL_LIMIT, TilesOnDemand, Tiling, remembered_shapes
+from echoless.errors import DataError
 
 # How larger images are reduced: known beforehand, or decided from what the set turns out to be.
 Reduction = Fit | Callable[[Survey, int], Fit | None] | None
@@ -219,7 +220,8 @@ def open_tiles(
     memory = Memory(place.root, source.stamps, getattr(source, "selection", ""))
     wanted = replace(wanted, pixel_limit=PIXEL_LIMIT)
     files = memory.recall(source.paths) or _read_content(source, place, memory)
-    shapes_F2 = remembered_shapes(place.root, files, source.paths, lambda file: _shape_or_none(source, wanted, file))
+    read_by = digest([files.fingerprint, *decoder_versions()])
+    shapes_F2 = remembered_shapes(place.root, read_by, len(source.paths), lambda file: _shape(source, wanted, file))
     tiling = Tiling.of(shapes_F2, size)
     content = tiling.content(files)
     key, note = _key(content, wanted), ""
@@ -228,7 +230,7 @@ def open_tiles(
         survey = survey_of(store)
     else:
         survey = look_at(source, wanted).reduced_by(None)
-        store, note = _cut(source, wanted, place, survey, tiling, key)
+        store, note = _cut(source, files, wanted, place, survey, tiling, key)
     labels, class_names = encode_labels(source.labels, source.class_names)
     return Images(
         pixels=store,
@@ -250,13 +252,22 @@ def open_tiles(
 
 
 def _cut(
-    source: ImageSource, wanted: DecodeSettings, place: CachePlace, survey: Survey, tiling: Tiling, key: str
+    source: ImageSource,
+    files: Content,
+    wanted: DecodeSettings,
+    place: CachePlace,
+    survey: Survey,
+    tiling: Tiling,
+    key: str,
 ) -> tuple[CachedPixels | TilesOnDemand, str]:
     """All tiles, in the cache where they fit; a file at a time, because one may fill much of the memory."""
     settings = replace(wanted, channels=survey.shape.channels, bits=survey.bits)
 
     def cut(file: int) -> list[Array | BadSample]:
-        image = read_and_decode(source, settings, file)
+        data = read_or_error(source, file)
+        if digest_of(data) != files.digests_ND[file].tobytes():  # the cache is named by what was read before
+            raise DataError(f"{source.paths[file]} changed while it was read, or cannot be read any more; try again")
+        image = decode_or_bad(source, settings, file, data)
         return [tiling.cut(number, image) for number in tiling.numbers(file)]
 
     def produce() -> Iterator[list[Array | BadSample]]:
@@ -271,19 +282,19 @@ def _cut(
     return TilesOnDemand(tiling, lambda file: read_and_decode(source, settings, file)), note
 
 
-def _shape_or_none(source: ImageSource, settings: DecodeSettings, file: int) -> tuple[int, int]:
+def _shape(source: ImageSource, settings: DecodeSettings, file: int) -> tuple[int, int] | None:
+    """Height and width; 0 x 0 for what is no image, None for what cannot be read now."""
+    data = read_or_error(source, file)
+    if isinstance(data, OSError):
+        return None
     try:
-        return file_shape(source.read(file), settings)
-    except (OSError, Undecodable):
+        return file_shape(data, settings)
+    except Undecodable:
         return 0, 0
 
 
 def read_and_decode(source: ImageSource, settings: DecodeSettings, index: int) -> Array | BadSample:
-    try:
-        data: bytes | OSError = source.read(index)
-    except OSError as error:
-        data = error
-    return decode_or_bad(source, settings, index, data)
+    return decode_or_bad(source, settings, index, read_or_error(source, index))
 
 
 def decode_or_bad(

@@ -55,10 +55,10 @@ class ImageSource(Protocol):
 def read_in_order(source: ImageSource) -> Iterator[tuple[int, list[bytes | OSError]]]:
     """`ImageSource.chunks` for sources that read any image as cheaply as the next."""
     for start in range(0, len(source.paths), CHUNK):
-        yield start, [_read_or_error(source, i) for i in range(start, min(start + CHUNK, len(source.paths)))]
+        yield start, [read_or_error(source, i) for i in range(start, min(start + CHUNK, len(source.paths)))]
 
 
-def _read_or_error(source: ImageSource, index: int) -> bytes | OSError:
+def read_or_error(source: ImageSource, index: int) -> bytes | OSError:
     try:
         return source.read(index)
     except OSError as error:

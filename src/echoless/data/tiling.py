@@ -11,7 +11,7 @@ import hashlib
 import io
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,16 +100,21 @@ class TilesOnDemand:
         return self._at_hand[file]
 
 
-def remembered_shapes(
-    root: Path, content: Content, paths: Sequence[str], measure: Callable[[int], tuple[int, int]]
-) -> Array:
-    """Heights and widths of all files (F, 2): measured once, then kept beside the hashes of their content."""
-    place = root / "content" / f"{content.fingerprint[:32]}.shapes.npy"
+def remembered_shapes(root: Path, key: str, count: int, measure: Callable[[int], tuple[int, int] | None]) -> Array:
+    """Heights and widths of all files (F, 2): measured once, then kept beside the hashes of their content.
+
+    key: what decides them, the files and their decoders. A file that cannot be read (None) may be readable tomorrow:
+    then nothing is kept.
+    """
+    place = root / "content" / f"{key[:32]}.shapes.npy"
     with suppress(OSError, ValueError, EOFError):
         kept = np.load(place, allow_pickle=False)
-        if kept.shape == (len(paths), 2):
+        if kept.shape == (count, 2):
             return np.asarray(kept)
-    shapes = np.array([measure(file) for file in range(len(paths))], dtype=np.int64).reshape(-1, 2)
+    measured = [measure(file) for file in range(count)]
+    shapes = np.array([shape or (0, 0) for shape in measured], dtype=np.int64).reshape(-1, 2)
+    if None in measured:
+        return shapes
     data = io.BytesIO()
     np.save(data, shapes, allow_pickle=False)
     with suppress(OSError, RunError):  # a full or read-only disk is no error

@@ -18,7 +18,6 @@ import functools
 import gc
 import itertools
 import linecache
-import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CellType, CodeType, FunctionType
@@ -71,7 +70,7 @@ def _reduce(self: Any, protocol: Any) -> Any:
     caller = sys._getframe(1).f_globals.get("__name__")
     if caller == "copy":
         return object.__reduce_ex__(self, protocol)
-    raise pickle.PicklingError(
+    raise TypeError(
         f"a faded {type(self).__name__} cannot be pickled, because its class was made by fade(); save its state_dict() "
         "(or save_pretrained), and restore it with fade_saved(model, saved, example=...)"
     )

@@ -39,6 +39,8 @@ class Inputs:
     latent: str | None = None  # autoencoder of diffusion models
     extractor: str | None = None  # network whose features compare samples with images
     reference: str | None = None
+    max_steps: int | None = None  # of every training, where it is not the experiment's own
+    epochs: float | None = None  # the same
 
     @property
     def through_inception(self) -> bool:
@@ -58,7 +60,8 @@ class Inputs:
         given = {name: getattr(options, name) for name in _FROM_OPTIONS}
         paths = {name: str(path) for name, path in given.items() if path is not None}
         device = None if options.device == "auto" else options.device
-        return Inputs(data=data, seeds=options.seeds, device=device, **paths)
+        length = {"max_steps": options.max_steps, "epochs": options.epochs}
+        return Inputs(data=data, seeds=options.seeds, device=device, **length, **paths)
 
 
 def command(verb: str, *positional: str, **options: Any) -> Words:

@@ -20,7 +20,7 @@ def _print(text: str) -> None:
 
 
 OF_A_GRID = ("alpha_min", "recipe")  # what an experiment of a paper sets itself
-OF_A_PAPER = ("scale", "extractor")
+OF_A_PAPER = ("scale", "extractor", "reference")
 
 
 @signature_of(SweepOptions)
@@ -28,6 +28,7 @@ def sweep(options: SweepOptions, say: Callable[[str], None] = _print) -> SweepRe
     """Returns which runs failed, and whether a signal stopped the sweep."""
     _refuse_ignored(options)
     require_test_of(options.test_labels, options.test)
+    require_test_of(options.test_masks, options.test, "test_masks")
     if not options.print:  # printed commands may be for another machine
         require_data(options.data, options.test)
         require_labels(options.labels, options.test_labels)

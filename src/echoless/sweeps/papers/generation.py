@@ -112,10 +112,12 @@ _SIT = {
 }
 
 
-def _figures_of_sit(half: int) -> tuple[Published, ...]:
-    """`half`: the step of the snapshot that stands for half of the training."""
+def _figures_of_sit(half: int | None) -> tuple[Published, ...]:
+    """`half`: the step of the snapshot that stands for half of the training; None where there is none."""
     figures = []
     for (skips, alpha, share), values in _SIT.items():
+        if share < 1 and half is None:
+            continue
         row = {"skips": skips, "alpha_min": alpha, "step": half if share < 1 else None}
         for metric, value in zip(("frechet", "inception-score"), values):
             if value is not None:
@@ -128,7 +130,8 @@ def sit(inputs: Inputs, scale: Scale) -> Experiment:
     size, inputs = size_for("sit", inputs, scale, short=True), with_test(inputs)
     if size.sit is None:
         raise ConfigError("--paper sit at scale paper trains SiT-XL/2 on latents, so it needs --latent")
-    half = size.sit_steps // 2
+    # How many steps --epochs are depends on the images, which are not read here: then there is no row of the half.
+    half = None if inputs.epochs is not None else (inputs.max_steps or size.sit_steps) // 2 or None
     trials = [
         trial(
             inputs,

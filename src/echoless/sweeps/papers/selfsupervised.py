@@ -68,7 +68,8 @@ def dino(inputs: Inputs, scale: Scale) -> Experiment:
         Cell({"shortcuts": "faded-0.7"}, {"alpha_min": 0.7}),
         Cell({"shortcuts": "none"}, {"variant": "none", "init_scheme": "skipless", "init_constants": start}),
     ]
-    dense = ("tokencut", "segprobe") if inputs.built_in else ()
+    mapped = inputs.masks is not None and (inputs.test is None or inputs.test_masks is not None)
+    dense = ("tokencut", "segprobe") if inputs.built_in else ("segprobe",) if mapped else ()
     metrics = ("knn", "linear", "rank", *dense)
     return Experiment(
         name="dino",
@@ -90,7 +91,8 @@ def dino(inputs: Inputs, scale: Scale) -> Experiment:
         ),
         notes=(
             "paper: ViT-S by DINO on VOC: TokenCut (SOAP), single-layer probe (AdamW); from notes on the paper, not",
-            "the paper itself. CorLoc and probe need masks, which `shapes` alone has",
+            "the paper itself. CorLoc needs masks of single objects, as `shapes` has; the probe takes label maps too,",
+            "--masks and --test-masks.",
             f"initialisation without shortcuts: alpha {start[0]:g}, beta {start[1]:g}, c {start[2]:g}.",
         ),
     )

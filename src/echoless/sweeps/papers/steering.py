@@ -20,6 +20,9 @@ from echoless.sweeps.experiment import Experiment, Quantity, Trial, trial_name
 from echoless.sweeps.grid import Choices, parse_over, require_few, require_trainable
 
 TRAINING = ("epochs", "max_steps", "batch_size", "latent")  # options of `pretrain` that have a flag of their own
+OF_SAMPLES = ("extractor", "reference")
+OF_MASKS = ("masks", "test_masks", "mask_classes")
+MEASURED_WITH_MASKS = {"spectral", "segprobe"}
 
 
 def steered(experiment: Experiment, options: SweepOptions) -> Experiment:
@@ -93,16 +96,26 @@ def _measuring(words: Words, metrics: Sequence[str]) -> Words:
 def _require_used(experiment: Experiment, options: SweepOptions) -> None:
     """Refuses an option that no command of the experiment takes."""
     commands = [words for trial in experiment.trials for words in trial.commands]
-    if options.extractor is not None and all(option_of(words, "extractor") is None for words in commands):
-        _refuse("extractor", options.extractor, f"the experiment {experiment.name} compares no samples")
+    measured = [words for words in commands if words[0] == "evaluate"]
+    for name, value in given(options, *OF_SAMPLES).items():
+        if all(option_of(words, name) is None for words in measured):
+            _refuse(name, value, f"the experiment {experiment.name} compares no samples")
+    for name, value in given(options, *OF_MASKS).items():
+        if not any(_reads_masks(words, name, options.metrics) for words in measured):
+            _refuse(name, str(value), f"the experiment {experiment.name} segments no images")
     if options.metrics is None:
         return
-    measured = [words for words in commands if words[0] == "evaluate"]
     if not measured:
         _refuse("metrics", " ".join(options.metrics), f"{experiment.name} is measured by its training alone")
     samples = [name for name in options.metrics if any(info_of(m).kind == "samples" for m in YIELDS[name])]
     if samples and all(option_of(words, "samples") is None for words in measured):
         _refuse("metrics", samples[0], f"the experiment {experiment.name} draws no samples")
+
+
+def _reads_masks(words: Words, name: str, metrics: Sequence[str] | None) -> bool:
+    """Whether this `evaluate` is given the option and measures something by it."""
+    measured = metrics if metrics is not None else option_of(words, "metrics") or ()
+    return option_of(words, name) is not None and not MEASURED_WITH_MASKS.isdisjoint(measured)
 
 
 def _require_same_in_all_rows(experiment: Experiment, name: str) -> None:
