@@ -60,7 +60,7 @@ def _against(main: Metric, others: dict[str, Metric], rank: Metric | None, run: 
     chance = main.protocol.get("chance")
     if guessed := chance is not None and (main.interval or (main.value,))[0] <= chance:
         said.append(f"not clearly better than always naming the largest class ({100 * chance:.2f} %)")
-    compared = f" {' and '.join(said)}" if said else ""
+    compared = " " + " and ".join([", ".join(said[:-1])] * (len(said) > 1) + said[-1:]) if said else ""
     at = f" at step {main.protocol['checkpoint']}" if "checkpoint" in main.protocol else ""
     verdict = (
         f"{main.info.title} of the trained features{at} is {number(main)}:{compared or ' no baseline was measured'}."
