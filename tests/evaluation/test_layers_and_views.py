@@ -6,7 +6,9 @@ Run alone: pytest tests/evaluation/test_layers_and_views.py
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,6 +25,7 @@ from echoless.evaluation import augmented
 from echoless.evaluation.context import Evaluation, FeatureSource
 from echoless.evaluation.encoder import from_body
 from echoless.evaluation.extract import View
+from echoless.evaluation.segment import patch_tokens
 from echoless.models import ViT
 from echoless.runs.open import TrainedBody
 
@@ -112,11 +115,11 @@ CROPPED = {
 }
 
 
-def foreign_folder(kind, processor, folder):
+def foreign_folder(kind, processor, folder, image_size=48):
     """A model of transformers with random weights, saved beside its image processor."""
     transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
-    sizes |= {"image_size": 48, "patch_size": 16}
+    sizes |= {"image_size": image_size, "patch_size": 16}
     torch.manual_seed(0)
     config = getattr(transformers, f"{kind}Config")(**sizes)
     model = getattr(transformers, f"{kind}Model")(config).eval()
@@ -150,6 +153,52 @@ def test_a_foreign_encoder_sees_and_says_what_its_library_does(kind, processor, 
             token = model(expected, **options).last_hidden_state[:, 0]
         torch.testing.assert_close(encoder(expected, pooling="cls"), token, rtol=0, atol=1e-5)
         torch.testing.assert_close(encoder(ours, pooling="cls"), token, rtol=0, atol=0.05)
+
+
+@pytest.mark.parametrize(("kind", "side"), [("Dinov2", 48), ("Dinov2WithRegisters", 48), ("ViT", 96)])
+def test_images_are_those_of_the_processor_where_the_model_takes_them(kind, side, tmp_path):
+    """DINOv2's config names the 518 pixels of its training, and its processor makes crops of 224."""
+    model, theirs = foreign_folder(kind, CROPPED, tmp_path, image_size=96)
+    encoder = echoless.load(tmp_path)
+    assert encoder.image_size == (side, side) and encoder.grid == (side // 16, side // 16)
+    if side == 48:
+        picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (200, 300, 3), dtype=np.uint8))
+        expected = theirs(picture, return_tensors="pt")["pixel_values"]
+        with torch.no_grad():
+            tokens = model(expected).last_hidden_state
+        torch.testing.assert_close(encoder(expected, pooling="cls"), tokens[:, 0], rtol=0, atol=1e-5)
+        patches = tokens[:, -9:].mean(dim=1)
+        torch.testing.assert_close(encoder(expected, pooling="patch_mean"), patches, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("prefix", "class_token"), [(0, False), (1, True), (4, False), (5, True)])
+def test_registers_of_timm_are_neither_patches_nor_a_class_token(prefix, class_token, monkeypatch):
+    """timm's own attributes say how many tokens precede the patches, and whether the first is a class token."""
+
+    class Made(torch.nn.Module):
+        num_prefix_tokens, has_class_token = prefix, class_token
+
+        @property
+        def pretrained_cfg(self):
+            return {"input_size": (3, 16, 16), "mean": (0.5,) * 3, "std": (0.5,) * 3, "crop_pct": 0.9}
+
+        def forward_features(self, images_BCHW):
+            return torch.arange(prefix + 4.0).expand(len(images_BCHW), 1, -1).mT
+
+    monkeypatch.setitem(sys.modules, "timm", SimpleNamespace(create_model=lambda name, pretrained: Made()))
+    encoder = echoless.load("timm:made")
+    assert encoder.has_class_token == class_token and encoder.prefix_tokens == prefix
+    patches = encoder(torch.zeros(1, 3, 16, 16), pooling="patch_mean")
+    assert patches.item() == prefix + 1.5
+
+
+def test_patch_tokens_leave_out_all_that_come_before(tmp_path):
+    """Registers are no patches: with one of them counted, every patch would be at its neighbour's place."""
+    foreign_folder("Dinov2WithRegisters", CROPPED, tmp_path / "model")
+    encoder, images = echoless.load(tmp_path / "model"), open_images("shapes:4", cache="off")
+    pictures, (tokens_IPD,) = patch_tokens(encoder, images, [0, 1], ["norm"])
+    assert encoder.prefix_tokens == 5
+    torch.testing.assert_close(tokens_IPD, encoder.tokens(pictures, ["norm"])["norm"][:, 5:])
 
 
 def test_a_folder_without_an_image_processor_is_given_images_as_ours(tmp_path):

@@ -81,3 +81,25 @@ def test_what_the_curves_say_is_said_below_the_table(tmp_path):
     steps = {row.columns["step"] for row in rows(plan, found)}
     assert steps == {500, 1000, 2000, 4000}
     assert conclude(plan, {}, tmp_path) == []
+
+
+def test_runs_are_compared_with_those_that_differ_in_alpha_alone(tmp_path):
+    """A setting that is varied on request gives curves of its own: they were put into one, and the last one stayed."""
+    options = SweepOptions("DATA", out="OUT", paper="scaling", seeds=1, over=("optimizer=adamw,soap",))
+    plan = paper("scaling", "shapes", options)
+    gain = {"adamw": 0.1, "soap": 0.2}
+    found = {
+        trial.name: [
+            Metric(
+                metric="knn",
+                value=0.3 + (gain[trial.settings["optimizer"]] if trial.settings["alpha_min"] < 1 else 0.0),
+                n=100,
+                protocol={"features": "trained", "step": step},
+            )
+            for step in (500, 1000)
+        ]
+        for trial in plan.trials
+    }
+    lines = [line for line in conclude(plan, found, tmp_path) if "alpha_min 0.6" in line]
+    assert ["optimizer adamw" in line and "+10.0 points" in line for line in lines] == [True, False]
+    assert ["optimizer soap" in line and "+20.0 points" in line for line in lines] == [False, True]

@@ -78,6 +78,11 @@ class Encoder:
         return NORM if NORM in self.layers else self.default_layer
 
     @property
+    def prefix_tokens(self) -> int:
+        """How many tokens come before those of the patches: a class token, registers."""
+        return int(self.has_class_token) if self.extra_tokens is None else self.extra_tokens
+
+    @property
     def reduction(self) -> Fit:
         """How larger images may be made smaller when they are decoded for it."""
         return self.framing.reduction(self.image_size)
@@ -135,8 +140,7 @@ class Encoder:
 
     def pool(self, tokens_BTD: Tensor, pooling: str) -> Tensor:
         """(B, D) of the tokens of one of its layers."""
-        extra = int(self.has_class_token) if self.extra_tokens is None else self.extra_tokens
-        return pool(tokens_BTD, pooling, extra_tokens=extra, class_token=self.has_class_token)
+        return pool(tokens_BTD, pooling, extra_tokens=self.prefix_tokens, class_token=self.has_class_token)
 
     def tokens_of(self, images_BCHW: Tensor, layers: Layers, ids_B: Tensor) -> Tokens:
         """The tokens of images whose indices are known; they decide the noise, where there is any."""

@@ -26,10 +26,10 @@ def from_transformers(folder: Path, device: str = "cpu") -> Encoder:
     """Any vision model that `AutoModel` loads from this folder and that returns hidden states (B, T, D)."""
     config, model = _read_transformers(folder)
     model = model.to(device).eval()
-    size, channels = _pair(getattr(config, "image_size", 224), folder), getattr(config, "num_channels", 3)
-    depth = getattr(config, "num_hidden_layers", None)
+    channels, depth = getattr(config, "num_channels", 3), getattr(config, "num_hidden_layers", None)
     if not _is_count(channels) or not _is_count(depth):
         raise RunError(f"{folder} says neither num_channels nor num_hidden_layers; allowed: a vision transformer")
+    size = _input_size(folder, config, model, channels)
     mean, std = _normalisation(folder, channels)
     _fade_as_saved(folder, config, model, (channels, *size))
     hidden = tuple(f"hidden{index:02d}" for index in range(depth + 1))
@@ -53,7 +53,7 @@ def from_transformers(folder: Path, device: str = "cpu") -> Encoder:
     extra = 1 if grid is None else max(0, seen[hidden[-1]].shape[1] - math.prod(grid))
     return Encoder(
         name=str(folder),
-        fingerprint=fingerprint_of(model.state_dict(), [config.to_json_string(), repr((mean, std))]),
+        fingerprint=fingerprint_of(model.state_dict(), [config.to_json_string(), repr((mean, std, size))]),
         image_size=size,
         channels=channels,
         mean=mean,
@@ -65,6 +65,31 @@ def from_transformers(folder: Path, device: str = "cpu") -> Encoder:
         extra_tokens=extra,
         grid=grid,
     )
+
+
+def _input_size(folder: Path, config: Any, model: Any, channels: int) -> tuple[int, int]:
+    """What its image processor makes, if the model takes that; else the size in its config.
+
+    They differ where positions are interpolated: DINOv2 says 518, and is given crops of 224.
+    """
+    own, made = _pair(getattr(config, "image_size", 224), folder), _processed_size(folder)
+    if made is None or made == own:
+        return own
+    try:
+        with torch.no_grad():
+            model(torch.zeros(1, channels, *made, device=model.device))
+    except (ValueError, RuntimeError):  # its positions are those of one size
+        return own
+    return made
+
+
+def _processed_size(folder: Path) -> tuple[int, int] | None:
+    """Height and width of what the folder's image processor makes of any image; None where that varies."""
+    file = folder / "preprocessor_config.json"
+    settings = read_json_object(file) if file.is_file() else {}
+    given = settings.get("crop_size" if settings.get("do_center_crop") else "size")
+    sides = (given.get("height"), given.get("width")) if isinstance(given, Mapping) else (given, given)
+    return (sides[0], sides[1]) if all(map(_is_count, sides)) else None  # type: ignore[return-value]
 
 
 def _fade_as_saved(folder: Path, config: Any, model: Any, shape: tuple[int, ...]) -> None:
@@ -148,6 +173,7 @@ def from_timm(source: str, device: str = "cpu") -> Encoder:
         raise RunError(f"timm could not open {name!r}: {error}") from None
     settings = model.pretrained_cfg
     channels, *size = settings["input_size"]
+    prefix = getattr(model, "num_prefix_tokens", 0)  # a class token, and registers, which may be there without one
 
     @torch.no_grad()
     def tokens(images_BCHW: Tensor, wanted: Layers) -> Tokens:
@@ -156,7 +182,7 @@ def from_timm(source: str, device: str = "cpu") -> Encoder:
 
     return Encoder(
         name=source,
-        fingerprint=fingerprint_of(model.state_dict(), [name]),
+        fingerprint=fingerprint_of(model.state_dict(), [name, str(prefix)]),
         image_size=(size[0], size[1]),
         channels=channels,
         mean=tuple(settings["mean"]),
@@ -164,7 +190,8 @@ def from_timm(source: str, device: str = "cpu") -> Encoder:
         layers=("features",),
         tokens=tokens,
         framing=_timm_framing(settings, size[0]),
-        has_class_token=getattr(model, "num_prefix_tokens", 0) > 0,
+        has_class_token=bool(prefix) and getattr(model, "has_class_token", True),
+        extra_tokens=prefix,
     )
 
 

@@ -130,7 +130,7 @@ def patch_tokens(encoder: Encoder, images: Images, ids: list[int], layers: list[
     for batch in batches:
         pictures.append(batch.images_BCHW)
         for layer, values in encoder.tokens(batch.images_BCHW, layers).items():
-            tokens[layer].append(values[:, int(encoder.has_class_token) :].float().cpu())
+            tokens[layer].append(values[:, encoder.prefix_tokens :].float().cpu())
     return torch.cat(pictures), [torch.cat(tokens[layer]) for layer in layers]
 
 

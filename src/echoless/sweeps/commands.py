@@ -58,10 +58,16 @@ class Inputs:
     def of(data: str, options: SweepOptions) -> Inputs:
         require_whole("seeds", options.seeds, 1, 100)
         given = {name: getattr(options, name) for name in _FROM_OPTIONS}
-        paths = {name: str(path) for name, path in given.items() if path is not None}
+        paths: dict[str, Any] = {name: str(path) for name, path in given.items() if path is not None}
         device = None if options.device == "auto" else options.device
-        length = {"max_steps": options.max_steps, "epochs": options.epochs}
-        return Inputs(data=data, seeds=options.seeds, device=device, **length, **paths)
+        return Inputs(
+            data=data,
+            seeds=options.seeds,
+            device=device,
+            max_steps=options.max_steps,
+            epochs=options.epochs,
+            **paths,
+        )
 
 
 def command(verb: str, *positional: str, **options: Any) -> Words:

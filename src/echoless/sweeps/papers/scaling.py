@@ -22,7 +22,7 @@ from echoless.sweeps.papers.scale import KNN, LINEAR, Build, Scale
 
 AVERAGING = 0.99  # a window of about 100 steps, a fifth of the shortest budget
 FIGURE = "scaling.png"
-Key = tuple[int, int, float]  # depth, width, alpha_min
+Key = tuple[str, float]  # everything but alpha_min and the seed, in words; alpha_min
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,13 +111,13 @@ def conclude(experiment: Experiment, found: Mapping[str, Sequence[Metric]], out:
     lines = []
     for metric in ("knn", "linear"):
         curves = curves_of(experiment, found, metric)
-        plain = {key[:2]: by_seed for key, by_seed in curves.items() if key[2] == 1.0}
-        for (depth, width, alpha), faded in curves.items():
-            if alpha != 1.0 and (depth, width) in plain:
-                base = plain[depth, width]
-                lines.append(f"{info_of(metric).title}, {depth} x {width}, alpha_min {alpha:g}: {_words(base, faded)}")
+        for (network, alpha), faded in curves.items():
+            plain = curves.get((network, 1.0))
+            if alpha != 1.0 and plain is not None:
+                lines.append(f"{info_of(metric).title}, {network}, alpha_min {alpha:g}: {_words(plain, faded)}")
     if lines:
-        path = growth_plot(out / FIGURE, {info_of(m).title: _drawn(experiment, found, m) for m in ("knn", "linear")})
+        panels = {info_of(m).title: _drawn(experiment, found, m) for m in ("knn", "linear")}
+        path = growth_plot(out / FIGURE, {title: drawn for title, drawn in panels.items() if drawn})
         lines.append(f"figure: {path}")
     return lines
 
@@ -128,13 +128,20 @@ def curves_of(
     """Accuracy by images seen, for each setting and seed."""
     curves: dict[Key, dict[int, dict[int, float]]] = {}
     for trial in experiment.trials:
-        s = trial.settings
         measured = [m for m in found.get(trial.name, ()) if m.metric == metric and "step" in m.protocol]
         if measured:
             batch = int(trial.commands[0][trial.commands[0].index("--batch-size") + 1])
             curve = {int(m.protocol["step"]) * batch: m.value for m in measured}
-            curves.setdefault((s["depth"], s["width"], s["alpha_min"]), {})[s["seed"]] = curve
+            key = (_network(trial), trial.settings["alpha_min"])
+            curves.setdefault(key, {})[trial.settings["seed"]] = curve
     return curves
+
+
+def _network(trial: Trial) -> str:
+    """`12 x 384`, and what else was varied on request: only runs that differ in alpha_min alone are compared."""
+    shown = {"depth", "width", "alpha_min", "effective", "seed"}
+    others = [f"{name} {value}" for name, value in trial.settings.items() if name not in shown]
+    return ", ".join([f"{trial.settings['depth']} x {trial.settings['width']}", *others])
 
 
 def _words(plain: Mapping[int, Curve], faded: Mapping[int, Curve]) -> str:
@@ -161,10 +168,10 @@ def _points(gain: Spread) -> str:
 def _drawn(experiment: Experiment, found: Mapping[str, Sequence[Metric]], metric: str) -> dict[str, Any]:
     """Name of a setting -> images seen -> mean and interval, in per cent."""
     drawn: dict[str, Any] = {}
-    for (depth, width, alpha), by_seed in curves_of(experiment, found, metric).items():
+    for (network, alpha), by_seed in curves_of(experiment, found, metric).items():
         counts = sorted({images for curve in by_seed.values() for images in curve})
         values = {images: [curve[images] for curve in by_seed.values() if images in curve] for images in counts}
-        drawn[f"{depth} x {width}, alpha_min {alpha:g}"] = {images: spread(each) for images, each in values.items()}
+        drawn[f"{network}, alpha_min {alpha:g}"] = {images: spread(each) for images, each in values.items()}
     return drawn
 
 
