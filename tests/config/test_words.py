@@ -59,7 +59,15 @@ def test_a_baseline_on_other_images_is_not_spoken_of():
 def test_the_checkpoint_of_a_stopped_run_is_compared_with_its_baselines():
     """Baselines have no checkpoint: its entry in the protocol does not make them another measurement."""
     words = in_words([linear(0.2, checkpoint=188), linear(0.31, "raw pixels")])
-    assert "it is worse than raw pixels (31.00 %)" in words.verdict and words.tone == "warning"
+    assert "features at step 188 is 20.00 %: it is worse than raw pixels (31.00 %)" in words.verdict
+    assert words.tone == "warning"
+
+
+def test_the_end_of_a_run_counts_before_its_checkpoints_and_a_later_one_before_an_earlier():
+    """In whatever order they were measured: the results of a run that was stopped twice hold all of them."""
+    early, late, end = linear(0.2, checkpoint=9), linear(0.3, checkpoint=188), linear(0.4)
+    assert "features is 40.00 %" in in_words([end, late, early]).verdict
+    assert "features at step 188 is 30.00 %" in in_words([late, early]).verdict
 
 
 def test_without_baselines_the_next_step_is_to_measure_them():
@@ -70,7 +78,7 @@ def test_without_baselines_the_next_step_is_to_measure_them():
 def test_an_accuracy_that_naming_the_largest_class_reaches_too_is_called_so():
     """0.38 with the interval [0.36, 0.40] is not above 0.37, though it beats raw pixels; it is above 0.35."""
     words = in_words([linear(0.38, chance=0.37), linear(0.2, "raw pixels", chance=0.37)])
-    assert "not clearly better than always naming the largest class (37.00 %)" in words.verdict
+    assert "(20.00 %) and not clearly better than always naming the largest class (37.00 %)." in words.verdict
     assert words.tone == "neutral" and "Use them" not in words.next
     words = in_words([linear(0.38, chance=0.35), linear(0.2, "raw pixels", chance=0.35)])
     assert "largest class" not in words.verdict and words.tone == "good"

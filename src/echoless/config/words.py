@@ -6,6 +6,7 @@ the two values do not overlap.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -32,6 +33,8 @@ class Words:
 def in_words(metrics: Sequence[Metric], run: str = "RUN") -> Words | None:
     """Of the trained features against their baselines; None where neither was measured."""
     plain = [metric for metric in metrics if not {"scan", "step"} & set(metric.protocol)]
+    # The newest weights count: those of the end before any checkpoint.
+    plain.sort(key=lambda metric: metric.protocol.get("checkpoint", math.inf))
     trained = {metric.metric: metric for metric in plain if metric.protocol.get("features", "trained") == "trained"}
     main = next((trained[name] for name in _MAIN if name in trained), None)
     rank = trained.get("rankme")
@@ -57,8 +60,11 @@ def _against(main: Metric, others: dict[str, Metric], rank: Metric | None, run: 
     chance = main.protocol.get("chance")
     if guessed := chance is not None and (main.interval or (main.value,))[0] <= chance:
         said.append(f"not clearly better than always naming the largest class ({100 * chance:.2f} %)")
-    compared = f" {' and '.join(said)}" if said else ""
-    verdict = f"{main.info.title} of the trained features is {number(main)}:{compared or ' no baseline was measured'}."
+    compared = " " + " and ".join([", ".join(said[:-1])] * (len(said) > 1) + said[-1:]) if said else ""
+    at = f" at step {main.protocol['checkpoint']}" if "checkpoint" in main.protocol else ""
+    verdict = (
+        f"{main.info.title} of the trained features{at} is {number(main)}:{compared or ' no baseline was measured'}."
+    )
     healthy = f" {_healthy(rank)}" if rank is not None else ""
     order = [_order(main, other) for other in others.values()]
     if order and min(order) < 0:
