@@ -80,7 +80,11 @@ class Evaluation:
 
     def features(self, encoder: Encoder, views: list[View], images: Images, what: str) -> Views:
         with Progress(f"features of {what}", images.usable, "images") as progress:
-            return extract(encoder, images, views, cache=self.cache, report=lambda done, total: progress.show(done))
+
+            def show(done: int, total: int) -> None:
+                progress.show(done)
+
+            return extract(encoder, images, views, cache=self.cache, report=show, workers=self.options.workers)
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,7 @@ class FeatureSource:
     @property
     def dense_protocol(self) -> dict[str, Any]:
         """The same for measurements of whole images."""
-        return self.protocol | self.evaluation.view_of(replace(self.encoder.framing, share=1.0))
+        return self.protocol | self.evaluation.view_of(self.encoder.dense_framing)
 
     @property
     def view(self) -> View:

@@ -27,6 +27,7 @@ from echoless.measures.probe import (
     quick_probe,
     shuffled_batches,
 )
+from echoless.measures.projection import principal_plane
 from echoless.measures.rank import pearson, rank_centered, rank_paper, rankme
 from echoless.measures.segmentation import (
     Segmentation,
@@ -107,6 +108,7 @@ __all__ = [
     "pearson",
     "pearson_interval",
     "precision_recall",
+    "principal_plane",
     "quick_probe",
     "rank_centered",
     "rank_paper",

@@ -51,9 +51,11 @@ def require_encoder(run: AnyPath, *, ours: bool = False) -> None:
 def require_vectors_file(out: AnyPath, *, overwrite: bool) -> None:
     """Refuse a file of vectors whose name says no known format, or that is there already."""
     out = Path(out)
-    if alone() and out.suffix not in (".parquet", ".npy", ".csv"):
-        raise ConfigError(f"out is {str(out)!r}; allowed: a name that ends in .parquet, .npy or .csv")
-    if alone() and out.exists() and not overwrite:
+    if alone() and out.suffix not in ("", ".parquet", ".npy", ".csv"):
+        raise ConfigError(
+            f"out is {str(out)!r}; allowed: a name that ends in .parquet, .npy or .csv, or a folder, without an ending"
+        )
+    if alone() and out.exists() and not overwrite and not (out.is_dir() and not any(out.iterdir())):
         raise RunError(f"{out} exists; give --overwrite to replace it, or another --out")
 
 

@@ -46,7 +46,9 @@ def _as_text(options: Any, result: Any) -> str:
 
 
 def _metrics(options: of.EvaluateOptions, metrics: Any) -> str:
-    """The table, what its marks and ranks mean, and what it says in plain words."""
+    """The table, what its marks and ranks mean, and what it says in plain words; nothing for a helping process."""
+    if not metrics:
+        return ""
     best = best_of(metrics)
     lines = [metric_table(metrics, best)]
     if any(best):
@@ -67,10 +69,11 @@ def _wrapped(text: str) -> list[str]:
 def _vectors(options: of.EmbedOptions, rows: int) -> str:
     if not rows:
         return ""
-    read = {".parquet": "pandas.read_parquet", ".csv": "pandas.read_csv", ".npy": "numpy.load"}[
-        Path(options.out).suffix
-    ]
-    return f"{rows} vectors in {options.out}; read them with {read}({str(options.out)!r})"
+    known = {".csv": "pandas.read_csv", ".npy": "numpy.load"}
+    read = known.get(Path(options.out).suffix, "pandas.read_parquet")
+    files = f" ({sum(1 for _ in Path(options.out).iterdir())} files)" if Path(options.out).is_dir() else ""
+    what = "the patch features of {} images" if options.tokens else "{} vectors"
+    return f"{what.format(rows)} in {options.out}{files}; read them with {read}({str(options.out)!r})"
 
 
 def _images(options: of.SampleOptions, count: int) -> str:

@@ -16,7 +16,8 @@ class EvaluateOptions:
 
     Every table includes two baselines, raw pixels and the same encoder untrained, and every accuracy has a 95 %
     bootstrap interval. Features are computed without masking, are deterministic, and are cached, so that a second
-    evaluation takes seconds.
+    evaluation takes seconds. Several processes (torchrun) share the images; the numbers are the same for any number of
+    them.
     """
 
     run: AnyPath
@@ -87,6 +88,8 @@ class EvaluateOptions:
     """Number of images for spectral and tokencut, and of each set for segprobe."""
     seed: int = 0
     """Random seed of folds, probes and bootstrap."""
+    workers: int = 2
+    """Number of threads that prepare images, in each process."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     cache: bool = True
@@ -94,4 +97,5 @@ class EvaluateOptions:
 
     def __post_init__(self) -> None:
         require_whole("images", self.images, 1)
+        require_whole("workers", self.workers, 0)
         require_measurements(self.metrics)
