@@ -26,7 +26,12 @@ def explain(options: type[Any], words: Sequence[str], prog: str, other_flags: It
     for name, values in walk.given.items():
         if mistake := _mistake(walk.hints[name], walk.shown(name), values):
             return f"{mistake}; {help_page}"
-    required = [field.name for field in walk.fields if is_required(field)]
+    recorded = {"resume", "config"} & walk.given.keys()  # then a run says which images it was trained on
+    required = [
+        field.name
+        for field in walk.fields
+        if is_required(field) or (not field.kw_only and field.default is None and not recorded)
+    ]
     if missing := [walk.shown(name) for name in required if name not in walk.given]:
         return f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; {help_page}"
     return f"{' '.join(words)!r} cannot be read; {help_page}"

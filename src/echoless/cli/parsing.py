@@ -20,7 +20,6 @@ from echoless.config.options.fields import explanations, is_required
 from echoless.errors import ConfigError
 
 Options = TypeVar("Options")
-CONFIG = (tyro.conf.DisallowNone,)
 
 
 def parse(options: type[Options], words: Sequence[str], prog: str, other_flags: Iterable[str] = ()) -> Options:
@@ -31,7 +30,6 @@ def parse(options: type[Options], words: Sequence[str], prog: str, other_flags: 
                 command_of(options),
                 args=list(words),
                 prog=prog,
-                config=CONFIG,
                 add_help=False,
                 return_unknown_args=True,
             )
@@ -50,7 +48,7 @@ def command_of(options: type[Any]) -> type[Any]:
         described = tyro.conf.arg(
             help=texts[field.name], metavar="PATH" if Path in members(hints[field.name]) else None
         )
-        markers = (described,) if field.kw_only else (tyro.conf.Positional, described)
+        markers = (tyro.conf.DisallowNone, *(() if field.kw_only else (tyro.conf.Positional,)), described)
         value: Any = dataclasses.MISSING if is_required(field) else field.default
         hint: Any = as_typed(hints[field.name])
         fields.append((field.name, Annotated[hint, *markers], dataclasses.field(kw_only=True, default=value)))

@@ -75,6 +75,10 @@ def page(options: of.ReportOptions, path: Path) -> Records:
     yield {"file": str(path), "bytes": path.stat().st_size}
 
 
+def listed_runs(options: of.RunsOptions, listing: Any) -> Records:
+    yield from ({"action": options.action} | plain(run) for run in listing)
+
+
 def recipes(options: of.RecipesOptions, text: str) -> Records:
     """Names and first lines: the text is for people."""
     from echoless.sweeps.papers import PAPERS

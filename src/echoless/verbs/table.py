@@ -91,6 +91,12 @@ def _page(options: of.ReportOptions, path: Any) -> str:
     return f"{path}: {path.stat().st_size / 1e6:.2f} MB"
 
 
+def _runs(options: of.RunsOptions, listing: Any) -> str:
+    if options.action != "rm" or not listing:
+        return str(listing)
+    return "\n".join(f"removed {run.path} ({run.bytes / 1e6:.1f} MB)" for run in listing)
+
+
 REQUEUE = 75  # the exit code after which schedulers start the same command again
 
 
@@ -124,12 +130,14 @@ VERBS = {
     "sample": Verb(MEASURE, of.SampleOptions, _images, records=to.images),
     "report": Verb(MEASURE, of.ReportOptions, _page, records=to.page),
     "serve": Verb(MEASURE, of.ServeOptions),
+    "runs": Verb(MEASURE, of.RunsOptions, _runs, records=to.listed_runs),
     "conditioning": Verb(MEASURE, of.ConditioningOptions),
     "inspect": Verb(EXCHANGE, of.InspectOptions, _as_text),
     "export": Verb(EXCHANGE, of.ExportOptions, _as_text),
     "import": Verb(EXCHANGE, of.ImportOptions, _as_text),
     "recipes": Verb(ABOUT, of.RecipesOptions, _as_text, records=to.recipes),
     "doctor": Verb(ABOUT, of.DoctorOptions, exit_code=_broken),
+    "completion": Verb(ABOUT, of.CompletionOptions, _as_text, function="echoless.cli.completion:completion"),
 }
 
 

@@ -44,6 +44,8 @@ class FinetuneOptions:
     """Continue the run in --out exactly where it stopped. Settings that are not given keep their recorded values."""
     overwrite: bool = False
     """Replace the run in --out."""
+    config: AnyPath | None = None
+    """Take the settings from RUN/config.json of another fine-tuning. Those that are given replace the recorded ones."""
 
     group("images and labels")
     labels: AnyPath | None = None

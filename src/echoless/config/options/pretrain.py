@@ -24,8 +24,9 @@ class PretrainOptions:
         "echoless pretrain PHOTOS --out RUN --recipe mae-small --epochs 200 --alpha-min 0.6",
     )
 
-    data: AnyPath
-    """A folder of images (nested or flat), a .parquet file or folder of them, .tar shards, .npz, or `shapes`."""
+    data: AnyPath | None = None
+    """A folder of images (nested or flat), a .parquet file or folder of them, .tar shards, .npz, or `shapes`. With
+    --resume or --config it may be left out: the images are those of the recorded run."""
     _: KW_ONLY
     out: AnyPath
     """Run folder to create."""
@@ -48,6 +49,8 @@ class PretrainOptions:
     """Continue the run in --out exactly where it stopped. Settings that are not given keep their recorded values."""
     overwrite: bool = False
     """Replace the run in --out."""
+    config: AnyPath | None = None
+    """Repeat a run: RUN/config.json of another run. Settings that are given replace the recorded ones."""
     init: AnyPath | None = None
     """Warm start: initialise from the weights of this run or encoder folder."""
 
