@@ -59,7 +59,8 @@ def embed(
     with explained(target.out), _alone(target) if rank == 0 else nullcontext():
         wait()  # a target that another command writes is refused before any work
         work.mkdir(exist_ok=True)
-        pieces = _compute(encoder, images, columns, Pieces(work, _count(images, columns)), workers, say)
+        pieces = Pieces(work, images.usable, CHUNK * _per_piece(columns))
+        _compute(encoder, images, columns, pieces, workers, say)
         wait()
         rows = make_table(pieces, target, columns, dict(about or {}), say)
         wait()
@@ -71,13 +72,7 @@ def _per_piece(columns: Columns) -> int:
     return 1 if columns.dense else CHUNKS_PER_PIECE
 
 
-def _count(images: Images, columns: Columns) -> int:
-    return -(-count_chunks(images) // _per_piece(columns))
-
-
-def _compute(
-    encoder: Encoder, images: Images, columns: Columns, pieces: Pieces, workers: int, report: Report
-) -> Pieces:
+def _compute(encoder: Encoder, images: Images, columns: Columns, pieces: Pieces, workers: int, report: Report) -> None:
     """Those pieces of this process that are not there yet, prepared ahead without a break between them."""
     rank, world = rank_and_world()
     each, count = _per_piece(columns), count_chunks(images)
@@ -94,7 +89,6 @@ def _compute(
     for number, numbers in of_piece.items():
         _write_piece(pieces.file(number), columns.table(images, [next(found) for _ in numbers]))
         report("embedding", min(images.usable, (number + 1) * each * CHUNK), images.usable)
-    return pieces
 
 
 def _write_piece(file: Path, table: pa.Table) -> None:

@@ -157,9 +157,10 @@ class Encoder:
             tiles=tiles,
             max_bad_fraction=1.0,
         )
+        table = embedded(self, images, Columns((View(layer or self.default_layer, self.default_pooling),)))
         if images.bad:
             warnings.warn("; ".join(describe_bad(images)), stacklevel=2)
-        return embedded(self, images, Columns((View(layer or self.default_layer, self.default_pooling),)))
+        return table
 
     def patches_of(self, tokens_BTD: Tensor) -> Tensor:
         """(B, P, D): the patch tokens among the tokens of one of its layers."""

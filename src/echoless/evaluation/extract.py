@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from torch import Tensor
 from echoless.data import Batch, Images, evaluation_batches
 from echoless.errors import DataError, EcholessError, RunError
 from echoless.evaluation.encoder import MOST_AT_ONCE, Encoder
-from echoless.runtime.sharing import from_process, leads, rank_and_world
+from echoless.runtime.sharing import from_process, leads, rank_and_world, wait
 from echoless.storage import new_folder, read_json_object, write_json
 from echoless.storage.atomic import explained
 from echoless.storage.mapped import create_array
@@ -197,15 +198,15 @@ def extract(
     # A chunk is computed by one process for all of them: they must agree on what is missing.
     missing = [view for view, there in zip(views, from_process(0, lambda: known, torch.bool).tolist()) if not there]
     computed = _compute(encoder, images, missing, folders, report, workers) if missing else {}
-    return {view: computed.get(view) or kept[view] or _of_the_first(folders[view], view, images) for view in views}
+    return {view: computed.get(view) or kept[view] or _of_the_first(folders, view, images) for view in views}
 
 
-def _of_the_first(folder: Path | None, view: View, images: Images) -> FeatureSet:
+def _of_the_first(folders: dict[View, Path | None], view: View, images: Images) -> FeatureSet:
     """What the first process has in the cache."""
-    found = _load(folder, view, images)
+    found = _load(folders[view], view, images)
     if found is None:
         raise RunError(
-            f"{folder} was written by the first process, and this one cannot read it; several machines need a shared "
+            f"{folders[view]} was written by the first process, and this one cannot read it; several machines need a shared "
             "disk, or give --no-cache"
         )
     return found
@@ -239,12 +240,29 @@ def _compute(
         for view, home in homes.items():
             if home is not None:
                 _seal(home, rows.features[view], rows.ids_N)
-    from_process(0, lambda: torch.zeros(1))  # the cache of the first process is whole from here on
+    wait()  # the cache of the first process is whole from here on
     labels_N = images.labels_of(rows.ids_N)
-    return {
-        view: FeatureSet(view, features_ND[: rows.done], rows.ids_N, labels_N, folders[view])
-        for view, features_ND in rows.features.items()
+    found = {
+        view: FeatureSet(view, rows.features[view][: rows.done], rows.ids_N, labels_N, folders[view])
+        if view in rows.features
+        else _of_the_first(folders, view, images)
+        for view in views
     }
+    if rows.done == images.usable:
+        return found
+    wait()
+    return _forgotten(found)
+
+
+def _forgotten(found: dict[View, FeatureSet]) -> dict[View, FeatureSet]:
+    """Not in the cache any more: an image that cannot be read now may be readable tomorrow.
+
+    What is mapped stays readable for as long as it is mapped.
+    """
+    for features in found.values():
+        if features.home is not None and leads():
+            shutil.rmtree(features.home, ignore_errors=True)
+    return {view: replace(features, home=None) for view, features in found.items()}
 
 
 @dataclass

@@ -94,19 +94,25 @@ class Pieces:
     """Tables of a few images each, by number, in a folder; and how they are joined, once all are there."""
 
     folder: Path
-    count: int
+    images: int
+    images_each: int
+
+    @property
+    def count(self) -> int:
+        return -(-self.images // self.images_each)
 
     def file(self, number: int) -> Path:
         return self.folder / f"piece-{number:06d}.parquet"
 
     def has(self, number: int) -> bool:
-        """A piece appears by renaming, so it is whole; what cannot be read is computed again."""
+        """What cannot be read is computed again, and so is a piece that lacks an image: it may be readable now."""
         if self.plan_file.exists() and self.plan.holds(number):
             return True
         try:
-            return pq.ParquetFile(self.file(number)).metadata.num_rows >= 0
+            rows = pq.ParquetFile(self.file(number)).metadata.num_rows
         except Exception:
             return False
+        return bool(rows == min(self.images_each, self.images - number * self.images_each))
 
     def tables(self, numbers: Sequence[int] | None = None) -> Iterator[pa.Table]:
         """Those with rows, in order."""

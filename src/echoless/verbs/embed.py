@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ def embed(options: EmbedOptions) -> int:
     require_labels(options.labels)
     require_vectors_file(options.out, overwrite=options.overwrite)
 
+    from echoless.data.reading import describe_bad
     from echoless.evaluation import embed as embedding
     from echoless.evaluation.frozen import load
     from echoless.evaluation.table_files import Target, check_target
@@ -44,7 +46,7 @@ def embed(options: EmbedOptions) -> int:
         with team.together():
             columns.check(encoder, images)
         with _Stages() as stages:
-            return embedding.embed(
+            rows = embedding.embed(
                 encoder,
                 images,
                 target,
@@ -53,6 +55,9 @@ def embed(options: EmbedOptions) -> int:
                 report=stages.show,
                 about=_about(options, encoder, images, columns),
             )
+        for line in describe_bad(images, late=True):
+            print(line, file=sys.stderr)
+        return rows
     finally:
         leave_team()
 
