@@ -1,4 +1,4 @@
-"""What does `embed` cost for many images, apart from decoding and the encoder? Seconds and memory for each power of ten.
+"""What does `embed` cost for many images, apart from decoding and the encoder? Seconds and memory by their number.
 
     python benchmarks/embed_scale.py [--counts 100000 1000000 10000000]
 
@@ -88,27 +88,30 @@ def measure(file: Path, folder: Path) -> dict[str, float]:
         fingerprint="stub",
     )
     places = ("echoless.data.encoded.decode", "echoless.data.survey.decode")
-    with mock.patch(places[0], stub_decode), mock.patch(places[1], stub_decode):
-        with mock.patch("echoless.data.survey.file_shape", lambda data, settings: (8, 8)):
-            start = time.process_time()
-            opening = Memory()
-            opening.start()
-            images = open_images(file, cache="off", cache_dir=folder / "cache")
-            opened, opening_memory = time.process_time(), opening.finish()
-            stages: dict[str, float] = {}
-            memory = Memory()
-            before = memory.look()
-            memory.largest = 0.0
-            memory.start()
-            target = Target(folder / "features.parquet", part_bytes=32 * 10**6)
-            rows = embed(
-                encoder,
-                images,
-                target,
-                Columns((View("output"),)),
-                report=lambda stage, done, total: stages.setdefault(stage, time.process_time()),
-            )
-            done = time.process_time()
+    with (
+        mock.patch(places[0], stub_decode),
+        mock.patch(places[1], stub_decode),
+        mock.patch("echoless.data.survey.file_shape", lambda data, settings: (8, 8)),
+    ):
+        start = time.process_time()
+        opening = Memory()
+        opening.start()
+        images = open_images(file, cache="off", cache_dir=folder / "cache")
+        opened, opening_memory = time.process_time(), opening.finish()
+        stages: dict[str, float] = {}
+        memory = Memory()
+        before = memory.look()
+        memory.largest = 0.0
+        memory.start()
+        target = Target(folder / "features.parquet", part_bytes=32 * 10**6)
+        rows = embed(
+            encoder,
+            images,
+            target,
+            Columns((View("output"),)),
+            report=lambda stage, done, total: stages.setdefault(stage, time.process_time()),
+        )
+        done = time.process_time()
     assert rows == len(images)
     return {
         "images": rows,

@@ -206,8 +206,8 @@ def _of_the_first(folders: dict[View, Path | None], view: View, images: Images) 
     found = _load(folders[view], view, images)
     if found is None:
         raise RunError(
-            f"{folders[view]} was written by the first process, and this one cannot read it; several machines need a shared "
-            "disk, or give --no-cache"
+            f"{folders[view]} was written by the first process, and this one cannot read it; several machines need a "
+            "shared disk, or give --no-cache"
         )
     return found
 

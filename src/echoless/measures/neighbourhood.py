@@ -71,3 +71,20 @@ def duplicate_groups(similarities_NK: Tensor, neighbours_NK: Tensor, threshold: 
 def outlier_scores(similarities_NK: Tensor) -> Tensor:
     """(N): the mean cosine distance of a row to its k nearest others; large where nothing similar is in the table."""
     return 1 - similarities_NK.double().mean(dim=1).float()
+
+
+def separating_threshold(copies_P: Tensor, others_Q: Tensor) -> float:
+    """The similarity that most copies reach and most others do not: largest in the difference of the two shares.
+
+    Among equally good ones the middle of the widest gap. Copies that hide among the others lower both shares alike, and
+    do not move it.
+    """
+    ends = (
+        torch.cat([copies_P, others_Q]).double().unique()
+    )  # sorted; a threshold between two of them is like any other
+    copies = 1 - torch.searchsorted(copies_P.double().sort().values, ends) / len(copies_P)
+    others = 1 - torch.searchsorted(others_Q.double().sort().values, ends) / len(others_Q)
+    gain, below = copies - others, torch.cat([ends[:1], ends[:-1]])
+    best = (gain >= gain.max() - 1e-12).nonzero()[:, 0]
+    widest = best[(ends - below)[best].argmax()]
+    return float((ends[widest] + below[widest]) / 2)

@@ -23,7 +23,6 @@ class EmbedOptions:
         "echoless embed RUN PHOTOS --out features.parquet",
         "echoless embed RUN PHOTOS --out features.npy --layer block05/+mlp --pooling cls",
         "echoless embed RUN PHOTOS --out patches.parquet --tokens --dtype fp16",
-        "torchrun --nproc-per-node 8 -m echoless embed RUN PHOTOS --out features.parquet",
     )
 
     run: AnyPath
@@ -71,7 +70,7 @@ class EmbedOptions:
     workers: int = 2
     """Number of threads that prepare images, in each process."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, xpu or mps."""
 
     def __post_init__(self) -> None:
         require_whole("workers", self.workers, 0)

@@ -103,7 +103,7 @@ class EvaluateOptions:
     workers: int = 2
     """Number of threads that prepare images, in each process."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, xpu or mps."""
     cache: bool = True
     """Cache features on disk, so that a second evaluation takes seconds."""
 
