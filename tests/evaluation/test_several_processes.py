@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 
 
 def start(arguments: list[str], folder: Path, world: int, before: str = "") -> list[subprocess.Popen]:
@@ -40,7 +40,7 @@ def start(arguments: list[str], folder: Path, world: int, before: str = "") -> l
 
 
 def finish(processes: list[subprocess.Popen]) -> list[tuple[int, str, str]]:
-    outputs = [process.communicate(timeout=500) for process in processes]
+    outputs = [process.communicate(timeout=1000) for process in processes]
     return [(process.returncode, *output) for process, output in zip(processes, outputs)]
 
 
@@ -73,12 +73,12 @@ def test_an_embedding_by_two_processes_is_bitwise_that_of_one(run, tmp_path, opt
 def test_an_embedding_killed_at_random_times_and_continued_by_another_number_of_processes(run, tmp_path):
     """SIGKILL to all processes, again and again; one process, then two, then one, ..."""
     slow = f"{SMALL_PIECES}; import time; w = e._write_piece; e._write_piece = lambda *a: (w(*a), time.sleep(0.2))"
-    command = f"embed {run} shapes:1500@test --out f.parquet --part-size 100K"
+    command = f"embed {run} shapes:1200@test --out f.parquet --part-size 100K"
     kills, code = 0, -signal.SIGKILL
     while code == -signal.SIGKILL and kills < 30:
         processes = start(command.split(), tmp_path, 1 + kills % 2, slow)
         before = len(list(tmp_path.glob(".f.parquet.parts-*/**/*.parquet")))
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while time.monotonic() < deadline and processes[0].poll() is None:
             if len(list(tmp_path.glob(".f.parquet.parts-*/**/*.parquet"))) >= before + 5:
                 break
@@ -106,12 +106,14 @@ def test_an_evaluation_by_two_processes_has_the_numbers_of_one(run, tmp_path):
     numbers = {}
     for name, world, options in (("one", 1, ""), ("two", 2, ""), ("uncached", 2, "--no-cache")):
         shutil.copytree(run, tmp_path / name, ignore=shutil.ignore_patterns("features", "results.json"))
-        command = f"evaluate {name} --train shapes:300 --test shapes:100@test --probe quick mae {options}"
-        short = "import echoless.evaluation.classify as c; c.MAE_EPOCHS = 2"
+        command = (
+            f"evaluate {name} --train shapes:200 --test shapes:100@test --no-baselines --probe quick mae {options}"
+        )
+        short = "import echoless.evaluation.classify as c; c.MAE_EPOCHS = 1"
         first, *others = echoless(command, tmp_path, world, short)
         assert "linear" in first[1] and not any(text or shown for _, text, shown in others)
         numbers[name] = results(tmp_path / name)
-    assert numbers["one"] == numbers["two"] == numbers["uncached"] and len(numbers["one"]) > 6
+    assert numbers["one"] == numbers["two"] == numbers["uncached"] and len(numbers["one"]) > 4
     print(f"evaluate: 2 processes against 1: all {len(numbers['one'])} numbers equal")
 
 

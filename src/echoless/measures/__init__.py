@@ -19,6 +19,14 @@ from echoless.measures.intervals import (
     sign_flip_test,
 )
 from echoless.measures.knn import accuracy, knn_classify, memory_estimate, nearest_neighbours, weighted_vote
+from echoless.measures.neighbourhood import (
+    duplicate_groups,
+    nearest_in_blocks,
+    nearest_others,
+    outlier_scores,
+    separating_threshold,
+    without_self,
+)
 from echoless.measures.probe import (
     LARS,
     LinearProbe,
@@ -63,6 +71,7 @@ from echoless.measures.tokencut import (
     second_eigenvectors,
 )
 from echoless.measures.tsne import tsne_map
+from echoless.measures.whitening import whitened
 
 __all__ = [
     "LARS",
@@ -85,6 +94,7 @@ __all__ = [
     "confusion_per_image",
     "diagonal_attention",
     "discover_objects",
+    "duplicate_groups",
     "extreme_singular_values",
     "fit_segmentation_probe",
     "frechet_distance",
@@ -102,7 +112,10 @@ __all__ = [
     "mean_interval",
     "memory_estimate",
     "moments",
+    "nearest_in_blocks",
     "nearest_neighbours",
+    "nearest_others",
+    "outlier_scores",
     "patch_classes",
     "patch_graph",
     "pearson",
@@ -115,6 +128,7 @@ __all__ = [
     "rankme",
     "second_eigenvectors",
     "segment",
+    "separating_threshold",
     "shuffled_batches",
     "sign_flip_test",
     "spectral_embedding",
@@ -124,4 +138,6 @@ __all__ = [
     "tsne_map",
     "upsample_labels",
     "weighted_vote",
+    "whitened",
+    "without_self",
 ]
