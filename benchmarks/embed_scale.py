@@ -78,7 +78,7 @@ def measure(file: Path, folder: Path) -> dict[str, float]:
     from echoless.evaluation.encoder import from_function
     from echoless.evaluation.extract import View
     from echoless.evaluation.table_columns import Columns
-    from echoless.evaluation.table_files import Target
+    from echoless.evaluation.table_files import TableTarget
 
     torch.set_num_threads(1)
     encoder = from_function(
@@ -103,7 +103,7 @@ def measure(file: Path, folder: Path) -> dict[str, float]:
         before = memory.look()
         memory.largest = 0.0
         memory.start()
-        target = Target(folder / "features.parquet", part_bytes=32 * 10**6)
+        target = TableTarget(folder / "features.parquet", part_bytes=32 * 10**6)
         rows = embed(
             encoder,
             images,

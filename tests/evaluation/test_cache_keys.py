@@ -25,7 +25,7 @@ from echoless.evaluation.frozen import load
 from echoless.evaluation.noisy import from_denoiser
 from echoless.evaluation.reference import reference_moments
 from echoless.evaluation.table_columns import Columns
-from echoless.evaluation.table_files import Target
+from echoless.evaluation.table_files import TableTarget
 from echoless.evaluation.trained_denoiser import TrainedDenoiser
 from echoless.models import UViT
 from echoless.runs.autoencoder import LatentMoments
@@ -76,7 +76,7 @@ def test_features(encoder, images, tmp_path):
 def test_parts_of_an_embedding(encoder, images, tmp_path):
     def key(encoder=encoder, images=images, view=VIEW, size=10**9, **columns) -> Path:
         return _work_folder(
-            encoder, images, Target(tmp_path / "f.parquet", part_bytes=size), Columns((view,), **columns)
+            encoder, images, TableTarget(tmp_path / "f.parquet", part_bytes=size), Columns((view,), **columns)
         )
 
     assert key() == key() and key(half=True) != key() and key(size=10**6) != key()

@@ -22,14 +22,14 @@ from echoless.evaluation import table_files
 from echoless.evaluation.extract import PATCHES, View, extract
 from echoless.evaluation.frozen import load
 from echoless.evaluation.table_columns import Columns
-from echoless.evaluation.table_files import Target, numbers_of
+from echoless.evaluation.table_files import TableTarget, numbers_of
 
 VIEW = View("block05/+mlp")
 PATCH = View("block05/+mlp", PATCHES)
 
 
 def embed(encoder, images, out, *, views=(VIEW,), overwrite=False, part_bytes=10**9, report=None, **columns) -> int:
-    target = Target(out, overwrite, part_bytes)
+    target = TableTarget(out, overwrite, part_bytes)
     return module.embed(encoder, images, target, Columns(tuple(views), **columns), report=report)
 
 

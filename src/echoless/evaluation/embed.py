@@ -25,7 +25,7 @@ from echoless.errors import DataError
 from echoless.evaluation.encoder import MOST_AT_ONCE, Encoder
 from echoless.evaluation.extract import CHUNK, WORKERS, check_channels, chunks, count_chunks
 from echoless.evaluation.table_columns import Columns
-from echoless.evaluation.table_files import PARQUET, Pieces, Target, check_target, make_table
+from echoless.evaluation.table_files import PARQUET, Pieces, TableTarget, check_target, make_table
 from echoless.runtime.sharing import rank_and_world, wait
 from echoless.storage import clear_leftovers, write_bytes
 from echoless.storage.atomic import explained
@@ -39,7 +39,7 @@ Report = Callable[[str, int, int], None]  # (what is being done, how many are do
 def embed(
     encoder: Encoder,
     images: Images,
-    target: Target,
+    target: TableTarget,
     columns: Columns,
     *,
     workers: int = WORKERS,
@@ -98,7 +98,7 @@ def _write_piece(file: Path, table: pa.Table) -> None:
 
 
 @contextmanager
-def _alone(target: Target) -> Iterator[None]:
+def _alone(target: TableTarget) -> Iterator[None]:
     """Nobody else writes this table meanwhile. When it is there, nothing else is: no pieces, also of other images."""
     out = target.out
     lock = FileLock(
@@ -115,7 +115,7 @@ def _alone(target: Target) -> Iterator[None]:
         lock.remove()
 
 
-def _work_folder(encoder: Encoder, images: Images, target: Target, columns: Columns) -> Path:
+def _work_folder(encoder: Encoder, images: Images, target: TableTarget, columns: Columns) -> Path:
     """Named after everything that decides the table, so that pieces of another embedding are never joined in."""
     words = [encoder.fingerprint or os.urandom(8).hex(), images.fingerprint, images.label_fingerprint, repr(columns)]
     words += [repr((encoder.framing, images.reduction)), repr(sorted(images.excluded)), str(target.part_bytes)]

@@ -41,7 +41,7 @@ Report = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class Target:
+class TableTarget:
     """Where the table goes, and how many bytes of features one parquet file holds."""
 
     out: Path
@@ -58,7 +58,7 @@ class Target:
         return self.out.suffix in ("", ".parquet")
 
 
-def check_target(target: Target, columns: Columns) -> None:
+def check_target(target: TableTarget, columns: Columns) -> None:
     """Refuse before any work."""
     out = target.out
     if not target.in_parts and out.suffix not in _JOIN:
@@ -77,7 +77,7 @@ def check_target(target: Target, columns: Columns) -> None:
         _check_replaceable(file, target)
 
 
-def _check_replaceable(file: Path, target: Target) -> None:
+def _check_replaceable(file: Path, target: TableTarget) -> None:
     folder = target.in_parts and file.is_dir()
     if not file.exists() or (folder and not any(file.iterdir())):
         return
@@ -126,8 +126,8 @@ class Pieces:
         return self.folder / "plan.json"
 
     @cached_property
-    def plan(self) -> Plan:
-        return Plan(self.folder, self.count, **read_json_object(self.plan_file))
+    def plan(self) -> JoinPlan:
+        return JoinPlan(self.folder, self.count, **read_json_object(self.plan_file))
 
     def make_plan(self, columns: Columns, part_bytes: int) -> None:
         """Once, when all pieces are there: which of them go into one file."""
@@ -146,7 +146,7 @@ class Pieces:
 
 
 @dataclass(frozen=True)
-class Plan:
+class JoinPlan:
     """each: pieces in one file. starts: the number of the first row of every file. rows: of all of them.
 
     empty: pieces without rows, because none of their images could be decoded.
@@ -184,7 +184,7 @@ def _bytes_of(kind: pa.DataType) -> int:
     return kind.list_size * _bytes_of(kind.value_type) if pa.types.is_fixed_size_list(kind) else kind.bit_width // 8
 
 
-def make_table(pieces: Pieces, target: Target, columns: Columns, about: dict[str, str], report: Report) -> int:
+def make_table(pieces: Pieces, target: TableTarget, columns: Columns, about: dict[str, str], report: Report) -> int:
     """Returns the number of rows, in the first process; the others help to join."""
     rank, _ = rank_and_world()
     if rank == 0 and not pieces.plan_file.exists():
@@ -245,12 +245,12 @@ def _write_part(joined: Joined, part: int) -> None:
             writer.write_table(table)
 
 
-def _publish(plan: Plan, target: Target) -> None:
+def _publish(plan: JoinPlan, target: TableTarget) -> None:
     single = plan.parts == 1 and target.out.suffix == ".parquet"
     move_into_place(plan.file(0) if single else plan.file(0).parent, target.out)
 
 
-def _join_csv(joined: Joined, target: Target) -> None:
+def _join_csv(joined: Joined, target: TableTarget) -> None:
     """path, the corner of a tile or the place on a map, label where it is known, and one column per dimension."""
     writer = None
     with new_file(target.out) as file:
@@ -266,7 +266,7 @@ def _join_csv(joined: Joined, target: Target) -> None:
         text.detach()  # the file is forced to the disk before it is closed
 
 
-def _join_npy(joined: Joined, target: Target) -> None:
+def _join_npy(joined: Joined, target: TableTarget) -> None:
     out, names = target.written
     (column,) = joined.columns.names
     kind = next(joined.tables()).schema.field(column).type
@@ -302,4 +302,4 @@ def _names(part: pa.Table) -> list[str]:
     return [",".join(map(str, row)) for row in zip(*columns)]
 
 
-_JOIN: dict[str, Callable[[Joined, Target], None]] = {".npy": _join_npy, ".csv": _join_csv}
+_JOIN: dict[str, Callable[[Joined, TableTarget], None]] = {".npy": _join_npy, ".csv": _join_csv}

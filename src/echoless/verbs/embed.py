@@ -31,10 +31,10 @@ def embed(options: EmbedOptions) -> int:
     from echoless.data.reading import describe_bad
     from echoless.evaluation import embed as embedding
     from echoless.evaluation.frozen import load
-    from echoless.evaluation.table_files import Target, check_target
+    from echoless.evaluation.table_files import TableTarget, check_target
     from echoless.runtime import join_team, leave_team
 
-    target = Target(Path(options.out), options.overwrite, parse_bytes("part_size", options.part_size))
+    target = TableTarget(Path(options.out), options.overwrite, parse_bytes("part_size", options.part_size))
     latent = str(options.latent) if options.latent else None
     team = join_team(options.device)
     try:
