@@ -20,12 +20,12 @@ from PIL import Image
 from torch import Tensor
 
 from echoless.data.cache import in_parallel, kept_on_disk
-from echoless.data.resample import Array
 from echoless.data.resizing import Fit
 from echoless.errors import DataError
 from echoless.evaluation.originals import Corner, Originals
 from echoless.measures import duplicate_groups, separating_threshold
 from echoless.randomness import generator_for
+from echoless.reports.pictures import as_rgb
 
 SIDE = 16
 CALIBRATED_ON = 200  # images
@@ -130,13 +130,6 @@ def signature(image: Image.Image) -> np.ndarray:
     return (centred / length if length > 1e-3 else 0 * centred).astype(np.float16)
 
 
-def as_picture(pixels_CHW: Array) -> Image.Image:
-    """Three channels of 8 bits: grey is repeated, and of more than three channels the first are taken."""
-    levels = (pixels_CHW >> 8).astype(np.uint8) if pixels_CHW.dtype == np.uint16 else pixels_CHW
-    shown = levels[:3] if len(levels) >= 3 else np.repeat(levels[:1], 3, axis=0)
-    return Image.fromarray(np.ascontiguousarray(shown.transpose(1, 2, 0)))
-
-
 def _signatures(
     originals: Originals, paths: Sequence[str], corners: Sequence[Corner] | None, report: Report | None
 ) -> np.ndarray:
@@ -144,7 +137,7 @@ def _signatures(
     found = np.zeros((len(paths), 3 * SIDE * SIDE), np.float16)
     missing = 0
     pixels = originals.pixels(paths, corners, _KEPT)
-    made = in_parallel(lambda image: None if image is None else signature(as_picture(image)), pixels, 2)
+    made = in_parallel(lambda image: None if image is None else signature(as_rgb(image)), pixels, 2)
     for row, values in enumerate(made):
         if values is None:
             missing += 1
@@ -182,7 +175,7 @@ def _copies(
     for row, pixels in zip(rows, originals.pixels([paths[row] for row in rows], places)):
         if pixels is None:
             continue
-        image, own_1S = as_picture(pixels), torch.from_numpy(signatures_NS[row : row + 1].astype(np.float32))
+        image, own_1S = as_rgb(pixels), torch.from_numpy(signatures_NS[row : row + 1].astype(np.float32))
         for name, alter in ALTERATIONS.items():
             copy_S = torch.from_numpy(signature(alter(image)).astype(np.float32))
             found[name].append(float(max((own_1S @ copy_S).max(), (mirrored(own_1S) @ copy_S).max())))

@@ -37,12 +37,12 @@ def nearest_others(rows_ND: Rows, k: int) -> tuple[Tensor, Tensor]:
     """Similarities and numbers of the k nearest other rows of every row, both (N, K)."""
     if len(rows_ND) < 2:
         raise DataError(f"features has {len(rows_ND)} row(s); allowed: 2 or more")
-    return without_self(*nearest_neighbours(rows_ND, rows_ND, k + 1))
+    return without_self(*nearest_neighbours(rows_ND, rows_ND, k + 1), torch.arange(len(rows_ND)))
 
 
-def without_self(values_NK: Tensor, rows_NK: Tensor) -> tuple[Tensor, Tensor]:
-    """Without each row itself; where many equal rows have pushed it out, without the last."""
-    own_NK = rows_NK == torch.arange(len(rows_NK)).unsqueeze(1)
+def without_self(values_NK: Tensor, rows_NK: Tensor, own_N: Tensor) -> tuple[Tensor, Tensor]:
+    """Without the row that asked, `own_N`; where many equal rows have pushed it out, without the last."""
+    own_NK = rows_NK == own_N.unsqueeze(1)
     own_NK[:, -1] |= ~own_NK.any(dim=1)
     shape = (len(rows_NK), rows_NK.shape[1] - 1)
     return values_NK[~own_NK].view(shape), rows_NK[~own_NK].view(shape)

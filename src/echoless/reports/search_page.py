@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 import echoless
 from echoless.errors import ConfigError
 from echoless.reports.page import Page, asset, template
+from echoless.reports.pictures import as_rgb
 from echoless.storage import clear_leftovers, write_bytes
 from echoless.storage.atomic import explained
 
@@ -60,10 +60,8 @@ class Section:
 
 
 def thumbnail(pixels_CHW: np.ndarray) -> bytes:
-    """A small JPEG. One channel is grey; of more than three, the first three are shown; 16 bits become 8."""
-    levels = (pixels_CHW >> 8).astype(np.uint8) if pixels_CHW.dtype == np.uint16 else pixels_CHW
-    shown = levels[:3] if len(levels) >= 3 else np.repeat(levels[:1], 3, axis=0)
-    picture = Image.fromarray(np.ascontiguousarray(shown.transpose(1, 2, 0)))
+    """A small JPEG."""
+    picture = as_rgb(pixels_CHW)
     picture.thumbnail((SIDE, SIDE))
     data = io.BytesIO()
     picture.save(data, "JPEG", quality=_QUALITY)

@@ -131,6 +131,7 @@ VERBS = {
     "evaluate": Verb(MEASURE, of.EvaluateOptions, _metrics),
     "embed": Verb(MEASURE, of.EmbedOptions, _vectors, records=to.vectors),
     "sample": Verb(MEASURE, of.SampleOptions, _images, records=to.images),
+    "search": Verb(MEASURE, of.SearchOptions, _as_text, records=to.found_images),
     "report": Verb(MEASURE, of.ReportOptions, _page, records=to.page),
     "serve": Verb(MEASURE, of.ServeOptions),
     "runs": Verb(MEASURE, of.RunsOptions, _runs, records=to.listed_runs),

@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from echoless.config.checks import require_number, require_whole
-from echoless.config.options.fields import AnyPath
+from echoless.config.options.fields import AnyPath, group
 from echoless.errors import ConfigError
 
 
@@ -19,6 +19,12 @@ class SearchOptions:
     needs the extra `search` (faiss), and says how many of the true neighbours were found.
     """
 
+    EXAMPLES = (
+        "echoless search features.parquet --query photo.jpg",
+        "echoless search features.parquet --duplicates --table duplicates.csv",
+        "echoless search features.parquet --outliers --k 10",
+    )
+
     features: AnyPath
     """The .parquet file or folder of `embed`. It names its encoder and its images."""
     _: KW_ONLY
@@ -28,15 +34,20 @@ class SearchOptions:
     """Number of neighbours of each query; also those that decide what is an outlier."""
     duplicates: bool = False
     """Find groups of near-duplicates: re-encoded, resized or slightly cropped copies."""
+    by: Literal["pixels", "features"] = "pixels"
+    """How duplicates are told: pixels (the features propose, thumbnails of 16 x 16 decide; finds mirrored copies, too),
+    or features (their cosine alone, which needs --threshold)."""
     threshold: float | None = None
-    """Similarity from which on two images are near-duplicates, -1 to 1 (default: chosen with altered copies of images
-    of the set; the result says how)."""
+    """Agreement from which on two images are near-duplicates, -1 to 1 (default: chosen with altered copies of images of
+    the set; the result says how)."""
     outliers: bool = False
     """Find the images that are least similar to their nearest neighbours."""
     out: AnyPath = "search.html"
     """HTML file to write; an existing one is replaced."""
     table: AnyPath | None = None
     """Also write the whole list: a .csv or .parquet file, which is replaced."""
+
+    group("machine")
     encoder: AnyPath | None = None
     """The encoder that made FEATURES, if it was moved (default: the recorded path)."""
     engine: Literal["auto", "exact", "faiss"] = "auto"
@@ -50,6 +61,8 @@ class SearchOptions:
             require_number("threshold", self.threshold, -1, 1)
         if self.threshold is not None and not self.duplicates:
             raise ConfigError(f"threshold is {self.threshold:g}, which needs --duplicates")
+        if self.duplicates and self.by == "features" and self.threshold is None:
+            raise ConfigError("by is 'features', which needs --threshold, a cosine similarity such as 0.98")
         asked = [name for name in ("query", "duplicates", "outliers") if getattr(self, name)]
         if not asked:
             raise ConfigError("nothing to search for; give --query IMAGE, --duplicates or --outliers")

@@ -1,0 +1,30 @@
+"""What does `search` do? Refuse what cannot be searched, then search. The half that needs torch: `searching.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from echoless.config.options import SearchOptions
+from echoless.errors import ConfigError, DataError
+from echoless.verbs.signature import signature_of
+
+if TYPE_CHECKING:
+    from echoless.verbs.searching import SearchResult
+
+
+@signature_of(SearchOptions)
+def search(options: SearchOptions) -> SearchResult:
+    """Returns the lists as Arrow tables, `neighbours`, `duplicates` and `outliers`, and the `page`."""
+    if not Path(options.features).exists():
+        raise DataError(
+            f"features {str(options.features)!r} does not exist; give the .parquet file or folder of `echoless embed`"
+        )
+    if Path(options.out).suffix.lower() not in (".html", ".htm"):
+        raise ConfigError(f"out is {str(options.out)!r}; allowed: a file whose name ends in .html")
+    if options.table is not None and Path(options.table).suffix not in (".csv", ".parquet"):
+        raise ConfigError(f"table is {str(options.table)!r}; allowed: a name that ends in .csv or .parquet")
+
+    from echoless.verbs.searching import run_search
+
+    return run_search(options)
