@@ -77,6 +77,15 @@ def test_it_is_one_sentence_and_no_heavy_library_is_loaded(words, sentence, tmp_
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize("words", ["evaluate {}", "pretrain {} --out new", "report {}", "export {} --to hf --out new"])
+def test_what_the_system_says_of_a_path_is_one_sentence(words, tmp_path: Path):
+    """A name of 300 letters stands for every path that cannot even be looked at: locked, or on a faulty disk."""
+    command = [sys.executable, "-c", WITHOUT_TORCH, *words.format("a" * 300).split()]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert "a" * 300 in done.stderr and "File name too long" in done.stderr
+
+
 @pytest.mark.parametrize("words", ["pretrain shapes --out", "embed run shapes --out", "sample run --out"])
 def test_an_output_whose_name_is_no_text_is_refused_before_any_work(words, tmp_path: Path):
     """safetensors could not open the run again, hours later."""

@@ -60,6 +60,11 @@ def _run(name: str, words: Sequence[str]) -> int:
     except BrokenPipeError:  # `echoless ... | head`
         sys.stderr.close()
         return 0
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"echoless {name}: {error.filename}: {error.strerror}", file=sys.stderr)
+        return EcholessError.exit_code
     except KeyboardInterrupt:
         print(f"echoless {name}: interrupted", file=sys.stderr)
         return 130
