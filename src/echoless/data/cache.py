@@ -28,6 +28,7 @@ from echoless.data.images import BadSample, Fetched
 from echoless.data.resample import Array
 from echoless.errors import DataError
 from echoless.storage.lock import hold_shared, lock_exclusively
+from echoless.storage.mapped import in_a_file
 
 VERSION = 2
 _SETTLING_SECONDS = 60  # a folder this young may not have its lock yet
@@ -45,6 +46,14 @@ def default_cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "echoless"
 
 
+def kept_on_disk(array: Array) -> Array:
+    """Equal to the array; a large one is memory of the file system, below the folder of the caches."""
+    root = default_cache_dir()
+    with suppress(OSError):
+        root.mkdir(parents=True, exist_ok=True)
+    return in_a_file(array, root)
+
+
 class CachedPixels:
     """A finished cache, memory-mapped: the operating system holds what is used, this process holds nothing."""
 
@@ -53,7 +62,7 @@ class CachedPixels:
         self._folder = folder
         self.note = f"decoded pixels are cached in {folder}"
         self.about: dict[str, Any] = json.loads((folder / "about.json").read_text())
-        self.index: Array = np.load(folder / "index.npy", allow_pickle=False)
+        self.index: Array = np.asarray(np.load(folder / "index.npy", mmap_mode="r", allow_pickle=False))
         self.bad = [BadSample(**entry) for entry in self.about["bad"]]
         self._channels: int = self.about["channels"]
         dtype = np.dtype(np.uint8 if self.about["bits"] == 8 else np.uint16)
