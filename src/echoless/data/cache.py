@@ -27,8 +27,10 @@ import numpy as np
 from echoless.data.images import BadSample, Fetched
 from echoless.data.resample import Array
 from echoless.errors import DataError
+from echoless.storage.atomic import sync_folder
 from echoless.storage.lock import hold_shared, lock_exclusively
 from echoless.storage.mapped import in_a_file
+from echoless.storage.portable import open_flags
 
 VERSION = 2
 _SETTLING_SECONDS = 60  # a folder this young may not have its lock yet
@@ -216,7 +218,7 @@ def _move_into_place(folder: Path, target: Path) -> None:
     if not _is_complete(target):
         raise OSError(f"{folder.name} could not be moved to {target}")
     (target / "lock").unlink(missing_ok=True)
-    _sync(target.parent)
+    sync_folder(target.parent)
 
 
 def _is_complete(folder: Path) -> bool:
@@ -236,12 +238,13 @@ def _is_alive(folder: Path) -> bool:
 
 
 def _flush(folder: Path) -> None:
-    for path in (*folder.iterdir(), folder):
+    for path in folder.iterdir():
         _sync(path)
+    sync_folder(folder)
 
 
 def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, open_flags("RDWR"))
     try:
         os.fsync(descriptor)
     finally:
