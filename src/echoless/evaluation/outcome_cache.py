@@ -18,7 +18,7 @@ import torch
 
 from echoless.evaluation.extract import FeatureSet
 from echoless.runtime.sharing import from_process
-from echoless.storage import write_bytes
+from echoless.storage import clear_leftovers, write_bytes
 from echoless.storage.seal import sealed, unsealed
 
 CODE = ("echoless.measures", "echoless.evaluation")
@@ -47,6 +47,7 @@ def _outcome(
         return kept
     outcome, data = measure(), io.BytesIO()
     np.save(data, outcome, allow_pickle=False)
+    clear_leftovers(file.parent, file.name)
     write_bytes(file, sealed(data.getvalue()))
     return outcome
 

@@ -89,9 +89,8 @@ class Columns:
         return pa.table(columns)
 
     def _path(self, path: str) -> str:
-        """A file name may be any bytes; those that are not UTF-8 are written as \\xNN."""
-        text = path if path.isascii() else os.fsencode(path).decode("utf-8", "backslashreplace")
-        return text if self.root is None else str(self.root / text)
+        text = path if path.isascii() else as_text(path)
+        return text if self.root is None else str(Path(as_text(self.root)) / text)
 
     def _lists(self, values: torch.Tensor, view: View) -> pa.FixedSizeListArray:
         """(N, D) as lists of D numbers, (N, rows, columns, D) as lists of lists of lists."""
@@ -102,6 +101,11 @@ class Columns:
         for size in reversed(values.shape[1:]):
             lists = pa.FixedSizeListArray.from_arrays(lists, size)
         return lists
+
+
+def as_text(path: str | Path) -> str:
+    """A file name may be any bytes; those that are not UTF-8 are written as \\xNN."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _labels(images: Images, ids_N: torch.Tensor) -> pa.Array | None:

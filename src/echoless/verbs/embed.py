@@ -107,7 +107,9 @@ def _about(options: EmbedOptions, encoder: Encoder, images: Images, columns: Col
 
 def _place(given: str) -> str:
     """An absolute path, or a name such as timm:NAME."""
-    return str(Path(given).resolve()) if Path(given).exists() else given
+    from echoless.evaluation.table_columns import as_text
+
+    return as_text(Path(given).resolve() if Path(given).exists() else given)
 
 
 class _Stages:
