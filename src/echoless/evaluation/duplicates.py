@@ -77,7 +77,8 @@ class Duplicates:
         shares = ", ".join(f"{100 * share:.1f} % {name}" for name, share in self.reached.items())
         return (
             f"threshold {self.threshold:.4g}, chosen on {self.calibrated_on} images of the set: of their altered "
-            f"copies reach it {shares}; of their most similar other images {100 * (self.others or 0):.1f} %"
+            f"copies reach it {shares}; of their most similar other images {100 * (self.others or 0):.1f} % (copies in "
+            "the set among them)"
         )
 
 

@@ -98,7 +98,9 @@ def run_search(options: SearchOptions) -> SearchResult:
         notes += [] if odd.how == "exact" else [f"outliers: {odd.how}"]
     if options.table is not None:
         notes.append(_write_table(Path(options.table), next(iter(tables.values()))))
-    page = write_search_page(Path(options.out), _title(sections), sections, _facts(searcher), notes)
+    page = write_search_page(
+        Path(options.out), _title(sections, searcher.table.path), sections, _facts(searcher), notes
+    )
     return SearchResult(page, **tables, notes=tuple(notes))
 
 
@@ -116,8 +118,8 @@ def _summary(copies: Duplicates, rows: int) -> str:
     return f"{len(copies.groups)} groups of near-duplicates, with {images} of {rows} images"
 
 
-def _title(sections: Sequence[Section]) -> str:
-    return "; ".join(section.title for section in sections)
+def _title(sections: Sequence[Section], features: Path) -> str:
+    return sections[0].title if len(sections) == 1 else f"Search in {features.name}"
 
 
 def _facts(searcher: Searcher) -> list[tuple[str, str]]:
@@ -164,9 +166,9 @@ def _neighbours_section(near: Neighbours, table: pa.Table, searcher: Searcher) -
         for place, (name, image) in enumerate(shown)
     ]
     more = f"{len(near.names) - len(rows)} more queries are not shown." if len(near.names) > len(rows) else ""
-    of = f"of {near.names[0]}" if len(near.names) == 1 else f"of {len(near.names)} images"
+    of = f"to {Path(near.names[0]).name}" if len(near.names) == 1 else f"to each of {len(near.names)} queries"
     note = "Nearest first, with the cosine similarity of the features to those of the query."
-    return Section("neighbours", f"{each} nearest images {of}", note, rows, more)
+    return Section("neighbours", f"The {each} images nearest {of}", note, rows, more)
 
 
 def _duplicates_section(copies: Duplicates, table: pa.Table, searcher: Searcher, by: str) -> Section:
