@@ -78,6 +78,11 @@ class Encoder:
         return NORM if NORM in self.layers else self.default_layer
 
     @property
+    def depth(self) -> int:
+        """How many blocks it has."""
+        return len({name.split("/")[0] for name in self.layers if name.startswith("block")})
+
+    @property
     def prefix_tokens(self) -> int:
         """How many tokens come before those of the patches: a class token, registers."""
         return int(self.has_class_token) if self.extra_tokens is None else self.extra_tokens

@@ -132,6 +132,10 @@ class PretrainOptions:
     """Decay of an exponential moving average of the weights."""
     crop_scale: tuple[float, float] | None = None
     """Smallest and largest area of a random resized crop, as a fraction of the image."""
+    mean: tuple[float, ...] | None = None
+    """Mean of each channel, for pixels in 0..1, by which images are normalised (default: that of the images)."""
+    std: tuple[float, ...] | None = None
+    """Standard deviation of each channel (default: as for --mean)."""
 
     seed: int | None = None
     """Random seed of data order, crops, masks and initial weights (default: 0)."""

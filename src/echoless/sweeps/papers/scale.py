@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from echoless.config.training import IMAGENET_MEAN, IMAGENET_STD
 from echoless.sweeps.commands import RUN, Inputs, Words, command
 from echoless.sweeps.experiment import Experiment, Quantity, Trial, trial_name
 
@@ -27,6 +28,9 @@ class Scale:
 Build = Callable[[Inputs, Scale], Experiment]
 KNN, LINEAR, RANK = (Quantity(metric=metric) for metric in ("knn", "linear", "rank_paper"))
 
+# The published models of ImageNet see pixels normalised by these constants, not by statistics of the images.
+NORMALISED: Mapping[str, Any] = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
+
 SCALES = {
     "tiny": Scale(
         name="tiny",
@@ -47,12 +51,13 @@ SCALES = {
     # 800 epochs with a snapshot every 50.
     "paper": Scale(
         name="paper",
-        training={"recipe": "mae-base"},
+        training={"recipe": "mae-base", **NORMALISED},
         widths={384: 384, 768: 768, 1024: 1024},
         snapshots=16,
         log_every=10,
         imagenet100_probe="imagenet100",
         imagenet1k_probe="mae",
+        finetuning={"precision": "bf16"},  # mixed, as He et al. 2022
     ),
 }
 
