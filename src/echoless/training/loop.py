@@ -88,7 +88,7 @@ def train(session: Session, done: int) -> bool:
     try:
         with reuse_freed_memory():
             for batch in batches:
-                report = take_step(session.trainee, batch, bool(session.stop.requested))
+                report = take_step(session.trainee, batch, lambda: bool(session.stop.requested))
                 done = batch.step + 1
                 clock.tick(batch)
                 _record(session, done, report, clock, probe)
