@@ -65,7 +65,7 @@ def open_images(
     names = None if classes is None else read_class_list(classes)
     given = None if str(labels) == NO_LABELS else labels
     shapes = parse_shapes(str(data))
-    arrays = Path(data).suffix == ".npz" and Path(data).is_file()
+    arrays = _is_arrays(data)
     if arrays or shapes is not None:
         _require_files(data, tiles=tiles, classes=classes)
     if shapes is not None:
@@ -87,6 +87,15 @@ def open_images(
     elif given is not None:
         images.label_source = "a labels file"
     return images
+
+
+def holds_files(data: str | Path) -> bool:
+    """Whether these are encoded image files, and not drawn on the spot or decoded already."""
+    return parse_shapes(str(data)) is None and not _is_arrays(data)
+
+
+def _is_arrays(data: str | Path) -> bool:
+    return Path(data).suffix == ".npz" and Path(data).is_file()
 
 
 def _require_files(data: str | Path, **options: object) -> None:
