@@ -7,7 +7,7 @@ holds them all: 50,000 images cost no more memory than 50, apart from their path
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -66,18 +66,18 @@ def read_or_error(source: ImageSource, index: int) -> bytes | OSError:
 
 
 class FolderSource:
-    """Image files below a folder, in the order of their paths.
+    """Image files below a folder, in the order of their paths; `only`: those of these paths.
 
     The first-level sub-folders are the classes if there are at least two and every image is inside one of them.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, only: Collection[str] | None = None) -> None:
         self.root = root
         self.paths: list[str] = []
         self.stamps: list[Stamp] = []
         ignored = 0
         for path, entry in sorted(_walk(root, "", set())):
-            if not _is_image(path):
+            if not is_image_name(path) or (only is not None and path not in only):
                 ignored += 1
                 continue
             self.paths.append(path)
@@ -98,10 +98,10 @@ class FolderSource:
 
 
 def count_image_files(root: Path) -> int:
-    return sum(_is_image(path) for path, _ in _walk(root, "", set()))
+    return sum(is_image_name(path) for path, _ in _walk(root, "", set()))
 
 
-def _is_image(path: str) -> bool:
+def is_image_name(path: str) -> bool:
     return os.path.splitext(path)[1].lower() in IMAGE_SUFFIXES  # noqa: PTH122 (a Path is several times as slow)
 
 
