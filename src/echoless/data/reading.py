@@ -10,9 +10,9 @@ from pathlib import Path
 from echoless.config import DataConfig
 from echoless.config.training import Interpolation
 from echoless.data import Images, open_images
-from echoless.data.opening import holds_files
 from echoless.data.encoded import Reduction
 from echoless.data.masks import LabelMaps, MaskClasses
+from echoless.data.opening import holds_files
 from echoless.data.resizing import LARGE, Fit
 from echoless.errors import DataError
 from echoless.runtime import Progress

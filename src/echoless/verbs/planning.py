@@ -94,7 +94,7 @@ def _with_length(
 
 
 def _given(time: Time, spent: float) -> str:
-    over = f", {duration(spent)} of which went into reading and measuring" if spent > 0.05 * time.seconds else ""
+    over = f", {duration(spent)} of which went into reading and measuring" if spent > max(1.0, 0.05 * time.seconds) else ""
     return f"{duration(time.seconds)} for this run{over}"
 
 
