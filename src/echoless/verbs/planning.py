@@ -94,7 +94,8 @@ def _with_length(
 
 
 def _given(time: Time, spent: float) -> str:
-    over = f", {duration(spent)} of which went into reading and measuring" if spent > max(1.0, 0.05 * time.seconds) else ""
+    matters = spent > max(1.0, 0.05 * time.seconds)
+    over = f", {duration(spent)} of which went into reading and measuring" if matters else ""
     return f"{duration(time.seconds)} for this run{over}"
 
 
