@@ -56,7 +56,7 @@ def test_every_recipe_fits_every_shape_and_survives_json(recipe, shape):
 @pytest.mark.parametrize("count", [1, 3, 17, 200, 5_000_000])
 def test_auto_trains_on_any_number_of_images(count):
     config = settled(DataFacts(3, 64, 64, count))
-    assert 1 <= config.batch_size <= max(1, count) and 1 <= config.steps <= 50_000
+    assert 1 <= config.batch_size <= max(32, count) and 1 <= config.steps <= 50_000
 
 
 def test_the_user_has_the_last_word():
