@@ -15,12 +15,14 @@ from echoless.data.cache import in_parallel
 from echoless.data.reading import natural_filter
 from echoless.errors import DataError
 from echoless.evaluation.encoder import Encoder
-from echoless.evaluation.extract import WORKERS, FeatureSet, Report, View
+from echoless.evaluation.extract import FeatureSet, Report, View
 from echoless.measures import accuracy_interval, mae_probe
 from echoless.randomness import generator_for
+from echoless.runtime.machine import usable_cores
 from echoless.runtime.sharing import from_process, rank_and_world
 
-AT_ONCE = 64  # images in the encoder; a few times as many are prepared ahead
+AT_ONCE = 64  # images in the encoder; a few times as many are prepared ahead by each thread
+MOST_THREADS = 16  # that prepare crops: each of them holds pieces of a batch
 LARGEST_BATCH = 16_384  # the published one; the learning rate is scaled to what is used
 
 
@@ -31,17 +33,18 @@ def mae_linear(
     *,
     view: View,
     seed: int,
-    epochs: int = 90,
-    workers: int = WORKERS,
+    epochs: int,
+    workers: int | None = None,
     report: Report | None = None,
     **protocol: Any,
 ) -> Metric:
-    """Batch norm without affine, LARS, 90 epochs; the test images are not augmented."""
+    """Batch norm without affine, LARS; the test images are not augmented."""
     if train.labels is None or test.labels_N is None:
         raise DataError("the mae probe needs labels for --train and --test")
     batch_size = min(LARGEST_BATCH, train.usable)
     steps = max(1, train.usable // batch_size)
-    crops = _Crops(encoder, train, view, batch_size=batch_size, steps=steps, seed=seed, workers=workers)
+    threads = min(MOST_THREADS, max(2, usable_cores())) if workers is None else workers
+    crops = _Crops(encoder, train, view, batch_size=batch_size, steps=steps, seed=seed, workers=threads)
 
     def batches_of_epoch(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         for batch in crops.of_epoch(epoch):
@@ -85,7 +88,7 @@ class _Crops:
                 seed=seed,
                 mean=encoder.mean,
                 std=encoder.std,
-                augment=AugmentConfig(scale=(0.08, 1.0), interpolation=natural_filter(images)),
+                augment=AugmentConfig(scale=(0.08, 1.0), interpolation=natural_filter(images), cut_to_fit=True),
                 rank=rank,
                 world=world,
             )

@@ -13,7 +13,7 @@ from echoless.config.options import EvaluateOptions
 from echoless.data import Images
 from echoless.data.resizing import LARGE, Framing
 from echoless.evaluation.encoder import Encoder
-from echoless.evaluation.extract import FeatureSet, View, extract
+from echoless.evaluation.extract import WORKERS, FeatureSet, View, extract
 from echoless.runtime import Progress
 from echoless.storage.atomic import can_write
 
@@ -84,7 +84,8 @@ class Evaluation:
             def show(done: int, total: int) -> None:
                 progress.show(done)
 
-            return extract(encoder, images, views, cache=self.cache, report=show, workers=self.options.workers)
+            workers = WORKERS if self.options.workers is None else self.options.workers
+            return extract(encoder, images, views, cache=self.cache, report=show, workers=workers)
 
 
 @dataclass(frozen=True)

@@ -78,10 +78,11 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _vectors(options: of.EmbedOptions, rows: int) -> str:
+    """With a function that can be called after any installation: pandas is not among what we install."""
     if not rows:
         return ""
-    known = {".csv": "pandas.read_csv", ".npy": "numpy.load"}
-    read = known.get(Path(options.out).suffix, "pandas.read_parquet")
+    known = {".csv": "pyarrow.csv.read_csv", ".npy": "numpy.load"}
+    read = known.get(Path(options.out).suffix, "pyarrow.parquet.read_table")
     files = f" ({sum(1 for _ in Path(options.out).iterdir())} files)" if Path(options.out).is_dir() else ""
     what = "the patch features of {} images" if options.tokens else "{} vectors"
     return f"{what.format(rows)} in {options.out}{files}; read them with {read}({str(options.out)!r})"

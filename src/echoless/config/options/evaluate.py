@@ -58,7 +58,7 @@ class EvaluateOptions:
     mask_ignore: int = 255
     """Grey level that is no class, without --mask-classes."""
     tiles: int | None = None
-    """Cut every image file into square tiles of this side (default: as the run was trained)."""
+    """Cut every image file into square tiles of this side (default: as the run was trained; 0: whole images)."""
 
     group("measurements")
     k: tuple[int, ...] = (20,)
@@ -100,8 +100,8 @@ class EvaluateOptions:
     """Folder of the autoencoder used in training, for a latent-space run (default: the recorded path)."""
 
     group("machine")
-    workers: int = 2
-    """Number of threads that prepare images, in each process."""
+    workers: int | None = None
+    """Number of threads that prepare images, in each process (default: 2; for --probe mae one per core, up to 16)."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, xpu or mps."""
     cache: bool = True
@@ -113,5 +113,6 @@ class EvaluateOptions:
 
     def __post_init__(self) -> None:
         require_whole("images", self.images, 1)
-        require_whole("workers", self.workers, 0)
+        if self.workers is not None:
+            require_whole("workers", self.workers, 0)
         require_measurements(self.metrics)
