@@ -109,7 +109,7 @@ def test_an_evaluation_by_two_processes_has_the_numbers_of_one(run, tmp_path):
         command = (
             f"evaluate {name} --train shapes:200 --test shapes:100@test --no-baselines --probe quick mae {options}"
         )
-        short = "import echoless.evaluation.classify as c; c.MAE_EPOCHS = 1"
+        short = "import echoless.evaluation.classify as c; c.mae_epochs = lambda depth: 1"
         first, *others = echoless(command, tmp_path, world, short)
         assert "linear" in first[1] and not any(text or shown for _, text, shown in others)
         numbers[name] = results(tmp_path / name)

@@ -49,8 +49,9 @@ EXTRAS = {
     "science": (("tifffile", "pydicom"), "TIFF of any depth and number of channels, DICOM"),
     "onnx": (("onnx", "onnxruntime", "onnxscript"), "export to ONNX"),
     "tracking": (("tensorboard",), "--tensorboard"),
+    "search": (("faiss-cpu",), "search in more than a million images"),
 }
-_MODULES = {"pillow": "PIL", "scikit-learn": "sklearn"}
+_MODULES = {"pillow": "PIL", "scikit-learn": "sklearn", "faiss-cpu": "faiss"}
 
 
 @dataclass(frozen=True, slots=True)
