@@ -6,11 +6,12 @@ holds them all: ten million images cost no more memory than 50, because their pa
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -26,6 +27,7 @@ IMAGE_SUFFIXES = frozenset(
     )
 )
 CHUNK = 64
+_NOT_DATA = ("__MACOSX", "lost+found")  # of archives made on a Mac; of the root of a disk, for its administrator
 LARGEST_FILE = 2**31  # bytes of one encoded image: a larger one would fill the memory before it is refused
 
 
@@ -69,13 +71,13 @@ def read_or_error(source: ImageSource, index: int) -> bytes | OSError:
 
 
 class FolderSource:
-    """Image files below a folder, in the order of their paths.
+    """Image files below a folder, in the order of their paths; `only`: those of these paths.
 
     The first-level sub-folders are the classes if there are at least two and every image is inside one of them.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, only: Collection[str] | None = None) -> None:
+        self.root, self._only = root, only
         numbers, self._others = array("Q"), 0
         found = PathColumn.of(self._found(numbers))
         if not len(found):
@@ -90,7 +92,7 @@ class FolderSource:
     def _found(self, numbers: array[int]) -> Iterator[str]:
         """The path of every image; what the file system says of it is added to the numbers."""
         for path, status in _walk(self.root, "", set()):
-            if _is_image(path):
+            if is_image_name(path) and (self._only is None or path in self._only):
                 numbers.extend(Stamps.row(status))
                 yield path
             else:
@@ -106,10 +108,10 @@ class FolderSource:
 
 
 def count_image_files(root: Path) -> int:
-    return sum(_is_image(path) for path, _ in _walk(root, "", set()))
+    return sum(is_image_name(path) for path, _ in _walk(root, "", set()))
 
 
-def _is_image(path: str) -> bool:
+def is_image_name(path: str) -> bool:
     return os.path.splitext(path)[1].lower() in IMAGE_SUFFIXES  # noqa: PTH122 (a Path is several times as slow)
 
 
@@ -119,15 +121,36 @@ def _walk(root: Path, inside: str, seen: set[str]) -> Iterator[tuple[str, os.sta
     if real in seen:
         return
     seen.add(real)
-    for entry in os.scandir(root / inside):
+    for entry in _entries(root / inside):
         path = f"{inside}/{entry.name}" if inside else entry.name
-        if entry.name.startswith(".") or entry.name == "__MACOSX":
-            continue
-        with suppress(OSError):  # a link that leads nowhere, or to itself
-            if entry.is_dir():
-                yield from _walk(root, path, seen)
-            elif entry.is_file():  # not a pipe, nor a device
-                yield path, entry.stat()
+        status = _status(entry)
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            yield from _walk(root, path, seen)
+        elif status is not None and stat.S_ISREG(status.st_mode):  # not a pipe, nor a device
+            yield path, status
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """The visible entries. A folder that cannot be read is no empty one: its images, perhaps a class, would vanish."""
+    try:
+        found = list(os.scandir(folder))
+    except OSError as error:
+        raise DataError(_unreadable(str(folder), error)) from None
+    return [entry for entry in found if not (entry.name.startswith(".") or entry.name in _NOT_DATA)]
+
+
+def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """None for a link that leads nowhere or to itself, and for what was deleted meanwhile."""
+    try:
+        return entry.stat()
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP):
+            return None
+        raise DataError(_unreadable(entry.path, error)) from None
+
+
+def _unreadable(path: str, error: OSError) -> str:
+    return f"{path} cannot be read: {error.strerror or error}; make it readable, or move it away"
 
 
 def _labels_from_folders(paths: Sequence[str]) -> list[str] | None:
