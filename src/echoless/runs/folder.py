@@ -73,7 +73,7 @@ _WRITTEN = (
     *("wandb/id.txt", "wandb/debug*.log", "wandb/latest-run", "wandb/run-*", "wandb/offline-run-*"),
     *(f"{name}/{_STEP}/*" for name in ("checkpoints", "snapshots")),
     f"features/{32 * '[0-9a-f]'}/*",
-    *(f"figures/{name}.png" for name in ("data", "grid", "spectral-*", "tsne", "reconstructions")),
+    *(f"figures/{name}.png" for name in ("data", "grid", "spectral-*", "neighbours-*", "tsne", "reconstructions")),
     *("figures/tsne.json", "figures/tsne-images.jpg"),
     *(f"samples/*/{name}" for name in SAMPLES),
     f"results-{_STEP}.json",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,7 +37,7 @@ from echoless.training.latent_space import LatentSpace, encode_all, latent_image
 from echoless.training.launch import Launch, Workplace, launch, workplace
 from echoless.training.timing import measure_speed
 from echoless.training.validation import Judge, judge_on, require_labels
-from echoless.verbs.planning import make_plan
+from echoless.verbs.planning import Time, make_plan
 from echoless.verbs.probing import open_probe
 from echoless.verbs.record import Record
 from echoless.verbs.table import INTERRUPTED, REQUEUE
@@ -58,6 +59,7 @@ class Stopped(EcholessError):
 
 def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
     """Everything that can be refused is refused before the first image is decoded into the cache."""
+    started = time.monotonic()
     runtime = RuntimeConfig(**given(options, *RUNTIME))
     options = _with_channels_of_autoencoder(options)
     _require_ready(options)
@@ -67,7 +69,7 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
         images = place.team.leader_first(lambda: _read(options, place, recorded))
         with place.team.together():
             space = open_space(options, images, place.team)
-        config, plan = _planned(options, images, place, recorded, space)
+        config, plan = _planned(options, images, place, recorded, space, started)
         judge = _judge(config, options, images, place.team)
         probe = open_probe(options, config, str(place.team.device), images.shape.channels) if place.team.leads else None
         latents = _encode(space, images, place, options)
@@ -94,7 +96,12 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
 
 
 def _planned(
-    options: PretrainOptions, images: Images, place: Workplace, record: RunConfig | None, space: LatentSpace | None
+    options: PretrainOptions,
+    images: Images,
+    place: Workplace,
+    record: RunConfig | None,
+    space: LatentSpace | None,
+    started: float,
 ) -> tuple[RunConfig, tuple[str, ...]]:
     """`configure`, after a few steps were timed where the length of the run depends on the speed."""
     team = place.team
@@ -108,9 +115,12 @@ def _planned(
     def check() -> None:
         _stop_here(place.stop, options)
 
+    def spent() -> float:
+        return team.maximum(time.monotonic() - started)[0]
+
     plan = make_plan(
         options,
-        seconds,
+        Time(seconds, spent),
         facts_of(images, team),
         lambda wanted: configure(wanted, images, team),
         lambda config: measure_speed(config, images, team, workers, limit=measuring_limit(seconds), check=check),
