@@ -5,7 +5,7 @@
     DIR/config.json            the same as a run's, where there is a checkpoint
     DIR/import.json            where it came from, and what was left behind
 
-Another kind of checkpoint is another line in FAMILIES.
+Another kind of checkpoint is another line in FAMILIES; another model of transformers, in HF_BODIES (from_hf.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from echoless.errors import ConfigError, UntrustedFile
 from echoless.exchange.export import require_new
 from echoless.exchange.foreign import Foreign, Imported, read_foreign, weights_of
 from echoless.exchange.from_denoiser import ImportedDenoiser
-from echoless.exchange.from_hf import from_hf_vit, from_hf_vitmae
+from echoless.exchange.from_hf import from_hf, hf_family
 from echoless.exchange.from_mae import from_authors, from_mae, from_vit
 from echoless.exchange.from_sit import from_diffusers_dit, from_sit
 from echoless.exchange.from_uvit import from_uvit
@@ -57,9 +57,6 @@ FAMILIES = (
     Family("a faded masked autoencoder of the paper's authors", ("skip.0.fc.0.weight", "pos_embed"), from_authors),
     Family("a masked autoencoder of facebookresearch/mae", ("decoder_embed.weight", "pos_embed"), from_mae),
     Family("a ViT with timm's tensor names", ("blocks.0.attn.qkv.weight", "pos_embed"), from_vit),
-    Family("a ViTMAE of transformers", ("vit.embeddings.cls_token", "decoder.mask_token"), from_hf_vitmae),
-    Family("a ViT of transformers", ("vit.embeddings.cls_token",), from_hf_vit),
-    Family("a ViT of transformers", ("embeddings.cls_token",), from_hf_vit),
 )
 
 
@@ -180,10 +177,16 @@ def _denoiser_parts(imported: ImportedDenoiser, foreign: Foreign, options: Impor
 
 
 def _family(foreign: Foreign) -> Family:
+    """By its model_type, where it is a folder of transformers; else by its tensors."""
+    if "model_type" in foreign.settings:
+        try:
+            return Family(hf_family(foreign.settings["model_type"]), (), from_hf)
+        except UntrustedFile as error:
+            raise UntrustedFile(f"{foreign.path}: {error}") from None
     for family in FAMILIES:
         if all(sign in foreign.tensors for sign in family.signs):
             return family
-    known = "; ".join(dict.fromkeys(family.name for family in FAMILIES))
+    known = "; ".join([*dict.fromkeys(family.name for family in FAMILIES), "a folder of transformers"])
     some = ", ".join(sorted(foreign.tensors)[:3]) or "nothing"
     raise UntrustedFile(f"{foreign.path} holds {some} ..., which is not a known checkpoint; allowed: {known}")
 
