@@ -10,6 +10,8 @@ import torch
 import transformers
 from torch import Tensor
 
+from echoless.models import sincos_positions
+
 transformers.utils.logging.disable_progress_bar()
 
 SIDE, PATCH, WIDTH, DEPTH = 32, 8, 48, 3
@@ -49,7 +51,7 @@ BODIES: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 def make_folder(folder: Path, name: str, **settings: Any) -> Path:
-    """Every weight is shaken, so that every part matters. Fixed positions stay as they are."""
+    """Every weight is shaken, so that every part matters. Tables that are fixed, of ViTMAE, are as in published files."""
     model, config, own = BODIES[name]
     made = getattr(transformers, model)(getattr(transformers, config)(**SIZES | own | settings))
     generator = torch.Generator().manual_seed(0)
@@ -57,6 +59,8 @@ def make_folder(folder: Path, name: str, **settings: Any) -> Path:
         for parameter in made.parameters():
             if parameter.requires_grad:
                 parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+            else:
+                parameter[0, 1:].copy_(sincos_positions((SIDE // PATCH,) * 2, parameter.shape[-1]))
     made.save_pretrained(folder)
     processor = {"image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.25, 0.3]}
     (folder / "preprocessor_config.json").write_text(json.dumps(processor))

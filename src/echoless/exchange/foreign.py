@@ -41,6 +41,7 @@ class Imported:
     mae: MAEConfig | None = None
     decoder_state: dict[str, Tensor] = field(default_factory=dict)
     objective: MaskedConfig = field(default_factory=MaskedConfig)
+    head_state: dict[str, Tensor] = field(default_factory=dict)  # of DINO, where the weights have one
     dropped: tuple[str, ...] = ()  # with the reason, where there is one
 
 

@@ -16,6 +16,7 @@ from echoless.config.model import Activation, Positions
 from echoless.config.options import ImportOptions
 from echoless.errors import ConfigError, UntrustedFile
 from echoless.exchange.foreign import Foreign, Imported, vit_config
+from echoless.exchange.from_dino import dino_head
 from echoless.exchange.hf_names import current_names, hf_encoder, prefix_of
 from echoless.exchange.hf_vitmae import load_hf_vitmae
 from echoless.exchange.names import Taken, count_blocks
@@ -67,10 +68,12 @@ def from_hf(foreign: Foreign, options: ImportOptions) -> Imported:
     # A model with a head has its own final norm beside the encoder's.
     unused = [*_DROPPED, *(f"{prefix}{name}" for name in _DROPPED), *(("layernorm.",) if prefix else ())]
     dropped = [f"{name}*" for name in dict.fromkeys(unused) if taken.drop(name)]
+    head, why = dino_head(taken)
+    dropped += [why] if why else []
     state = hf_encoder(taken, prefix)
     taken.refuse_the_rest()
     config = _config(foreign, options, state, taken(f"{prefix}{_PATCHES}"))
-    return Imported(encoder=config, encoder_state=state, dropped=tuple(dropped))
+    return Imported(encoder=config, encoder_state=state, head_state=head, dropped=tuple(dropped))
 
 
 def _from_vitmae(foreign: Foreign, options: ImportOptions) -> Imported:

@@ -103,21 +103,24 @@ def import_checkpoint(file: str | Path, out: str | Path, **options: Any) -> Impo
 def import_with(options: ImportOptions) -> ImportReport:
     file, out = Path(options.file), Path(options.out)
     require_new(out)
-    foreign = read_foreign(file)
-    family = _family(foreign)
-    imported = _converted(family, foreign, options)
-    if isinstance(imported, ImportedDenoiser):
-        ours, notes = _denoiser_parts(imported, foreign, options), imported.notes
-    else:
-        ours, notes = _encoder_parts(imported, foreign, options), ()
+    ours = read_parts(read_foreign(file), options)
     with new_folder(out) as temporary:
         save_weights(temporary / "encoder", ours.state, ours.described, ours.shortcuts)
         if ours.run is not None:
             _write_checkpoint(temporary, ours)
-        record = {"file": file.name, "sha256": _sha256(file), "family": family.name, "dropped": list(ours.dropped)}
+        record = {"file": file.name, "sha256": _sha256(file), "family": ours.family, "dropped": list(ours.dropped)}
         write_json_file(temporary / "import.json", record)
-    decoder = isinstance(imported, Imported) and ours.run is not None
-    return ImportReport(out, family.name, ours.config, decoder, ours.dropped, notes)
+    decoder = not ours.config.denoises and ours.run is not None
+    return ImportReport(out, ours.family, ours.config, decoder, ours.dropped, ours.notes)
+
+
+def read_parts(foreign: Foreign, options: ImportOptions) -> Parts:
+    """What a checkpoint of others is here; refused where it cannot be held."""
+    family = _family(foreign)
+    imported = _converted(family, foreign, options)
+    if isinstance(imported, ImportedDenoiser):
+        return replace(_denoiser_parts(imported, foreign, options), family=family.name, notes=imported.notes)
+    return replace(_encoder_parts(imported, foreign, options), family=family.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +134,9 @@ class Parts:
     dropped: tuple[str, ...]
     run: RunConfig | None = None
     run_state: dict[str, Tensor] = field(default_factory=dict)
+    head_state: dict[str, Tensor] = field(default_factory=dict)  # of DINO: for a run that starts from the weights
+    family: str = ""
+    notes: tuple[str, ...] = ()  # what was assumed
 
 
 def _encoder_parts(imported: Imported, foreign: Foreign, options: ImportOptions) -> Parts:
@@ -143,6 +149,7 @@ def _encoder_parts(imported: Imported, foreign: Foreign, options: ImportOptions)
         described={"kind": "vit", "model": to_dict(imported.encoder), "mean": list(mean), "std": list(std)},
         shortcuts=shortcuts,
         dropped=(*foreign.dropped, *imported.dropped),
+        head_state=imported.head_state,
     )
     if imported.mae is None:
         return parts

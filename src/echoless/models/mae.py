@@ -48,6 +48,8 @@ class MAE(EncoderModel):
         self.encoder = ViT(config.encoder, generator)
         decoder = LongSkipDecoder if config.decoder == "long_skips" else PlainDecoder
         self.decoder = decoder(config, generator)
+        if config.decoder == "long_skips":  # it reads the blocks: a final norm that the encoder brings stays as it is
+            self.encoder.norm.requires_grad_(False)
 
     def forward(self, images_BCHW: Tensor, masking: Masking) -> Tensor:
         blocks = _BlockOutputs()

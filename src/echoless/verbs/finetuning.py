@@ -20,10 +20,11 @@ from echoless.data.reading import natural_filter, read_images, require_channels,
 from echoless.data.resizing import BY_SIZE, Fit
 from echoless.recipes.finetuning import finetuning
 from echoless.reports.datasheet import show_data
-from echoless.runs.open import load_body
+from echoless.runs.open import Start
 from echoless.training.launch import Launch, launch, workplace
 from echoless.training.validation import judge_on, require_labels
 from echoless.verbs.record import Record
+from echoless.verbs.starting import open_encoder
 
 OPTIM = ("base_lr", "layer_decay", "weight_decay", "warmup", "min_lr")
 OBJECTIVE = ("label_smoothing", "mixup", "cutmix", "erase", "drop_path")
@@ -34,7 +35,8 @@ RUNTIME = ("workers", "device", "checkpoint_every")
 def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | None:
     """Everything that can be refused is refused before an old run is replaced."""
     runtime = RuntimeConfig(**given(options, *RUNTIME))
-    source = read_source(Path(options.run))
+    start = open_encoder(Path(options.run), use="for finetune")
+    source = read_source(start)
     kept = {"resume": options.resume, "overwrite": options.overwrite}
     with workplace(Path(options.out), runtime.device, **kept) as place:
         channels, recorded = source.encoder.channels, record.config if record else None
@@ -57,6 +59,7 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
             place=place,
             resume=options.resume,
             init=options.run,
+            start=start if start.foreign else None,
             judge=judge,
             command=as_command("finetune", options),
             show_data=lambda run: show_data(run, images, size),
@@ -90,9 +93,11 @@ class Source:
         self.encoder, self.mean, self.std = encoder, mean, std
 
 
-def read_source(path: Path) -> Source:
-    body = load_body(path, kinds=("vit",), use="for finetune")
-    return Source(body.config, body.mean, body.std)
+def read_source(start: Start) -> Source:
+    """At the size that its images are given at."""
+    body = start.body
+    size = start.image_size or body.config.image_size
+    return Source(replace(body.config, image_size=size), body.mean, body.std)
 
 
 def configure(options: FinetuneOptions, source: Source, images: Images, record: RunConfig | None) -> RunConfig:
