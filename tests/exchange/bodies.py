@@ -51,7 +51,7 @@ BODIES: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 def make_folder(folder: Path, name: str, **settings: Any) -> Path:
-    """Every weight is shaken, so that every part matters. Tables that are fixed, of ViTMAE, are as in published files."""
+    """Every weight is shaken, so that every part matters. The fixed tables of ViTMAE are as in published files."""
     model, config, own = BODIES[name]
     made = getattr(transformers, model)(getattr(transformers, config)(**SIZES | own | settings))
     generator = torch.Generator().manual_seed(0)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from echoless.config import MAEConfig, RunConfig
+from echoless.config import MAEConfig, MaskedConfig, RunConfig
 
 SMALL_SIDE = 128  # images up to this side are used at their own size
 
@@ -35,7 +35,8 @@ class StartFacts:
     foreign: bool = False  # of another project: its images are normalised as they were there
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
-    model: MAEConfig | None = None  # the whole model, where the weights are of a masked autoencoder
+    model: MAEConfig | None = None  # the whole model and its objective, where the weights are of a masked autoencoder
+    objective: MaskedConfig | None = None
     head: tuple[int, int, int] | None = None  # of DINO, where they have one: hidden, bottleneck, prototypes
 
 

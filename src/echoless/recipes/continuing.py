@@ -19,8 +19,9 @@ def continued(facts: DataFacts) -> RunConfig:
 
     echoless pretrain DATA --out RUN --init FOLDER
     The encoder, its image size and its normalisation come from the weights, the shortcuts too; --alpha-min fades them.
-    The decoder has the width of the encoder, up to 512, and half its depth, up to 8; that of a ViTMAE, or of a masked
-    autoencoder trained here, is taken over. Cost: 100 epochs; without a GPU, one hour or as long as --time says.
+    The decoder has the width of the encoder, up to 512, and half its depth, up to 8; those of a ViTMAE, or of a masked
+    autoencoder trained here, are taken over, and so is the loss.
+    Cost: 100 epochs; without a GPU, one hour or as long as --time says.
     """
     batch = 128 if facts.count >= 1024 else max(1, min(128, facts.count // 8))
     return RunConfig(
@@ -52,6 +53,8 @@ def adopted(config: RunConfig, start: StartFacts, options: PretrainOptions) -> R
     if config.recipe != CONTINUE and not start.foreign:
         body = replace(body, image_size=fitted(own.image_size, body.patch_size))
     config = replace(config, model=_around(config, body, start, options))
+    if config.recipe == CONTINUE and start.objective is not None:
+        config = replace(config, objective=start.objective)
     if not start.foreign:
         return config
     return replace(config, data=replace(config.data, mean=start.mean, std=start.std))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from echoless.config import MAEConfig, RunConfig
+from echoless.config import MAEConfig, MaskedConfig, RunConfig
 from echoless.config.facts import StartFacts
 from echoless.config.options import PretrainOptions
 from echoless.exchange.starting import is_foreign, open_foreign
@@ -37,7 +37,7 @@ def facts_of_start(start: Start | None, record: RunConfig | None) -> StartFacts 
     if start is None or record is not None:
         return None
     body, whole = start.body, start.whole
-    model = None if whole is None else whole.config.model
+    model, objective = (None, None) if whole is None else (whole.config.model, whole.config.objective)
     return StartFacts(
         name=body.name,
         body=body.config if start.image_size is None else replace(body.config, image_size=start.image_size),
@@ -45,6 +45,7 @@ def facts_of_start(start: Start | None, record: RunConfig | None) -> StartFacts 
         mean=body.mean,
         std=body.std,
         model=model if isinstance(model, MAEConfig) else None,
+        objective=objective if isinstance(objective, MaskedConfig) else None,
         head=_head_sizes(start),
     )
 
