@@ -48,7 +48,12 @@ class Names(NamedTuple):
     final_norm: str = "layernorm"
 
 
-_VIT_ATTENTION = (*(f"attention.attention.{part}" for part in ("query", "key", "value")), "attention.output.dense")
+_VIT_ATTENTION = (
+    "attention.attention.query",
+    "attention.attention.key",
+    "attention.attention.value",
+    "attention.output.dense",
+)
 _VIT = Names(
     "encoder.layer", ("layernorm_before", "layernorm_after"), _VIT_ATTENTION, ("intermediate.dense", "output.dense")
 )

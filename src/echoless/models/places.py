@@ -34,7 +34,7 @@ class Rotation(NamedTuple):
 class Distances(NamedTuple):
     """For every pair of tokens the row of the table of biases, (T, T) or (B, T, T), on a grid of patches."""
 
-    index: Tensor
+    entries: Tensor
     grid: Grid
 
 
@@ -97,7 +97,7 @@ class RelativeBias(nn.Module):
 
     def forward(self, distances: Distances) -> Tensor:
         """(1, H, T, T), or (B, H, T, T)."""
-        bias = F.embedding(distances.index, self.resampled(distances.grid)).movedim(-1, -3)
+        bias = F.embedding(distances.entries, self.resampled(distances.grid)).movedim(-1, -3)
         return bias if bias.ndim == 4 else bias[None]
 
     def resampled(self, grid: Grid) -> Tensor:

@@ -41,11 +41,11 @@ class ViT(Backbone):
         self.cls_token = nn.Parameter(torch.empty(config.width)) if config.class_token else None
         self.registers = nn.Parameter(torch.empty(config.registers, config.width)) if config.registers else None
         # Fixed, yet part of the state: imported encoders bring tables of their own, and folding rescales them.
-        table = sincos_positions(config.grid, config.width) if config.positions in ("sincos", "learned") else None
-        if config.positions == "learned":
-            self.positions = nn.Parameter(table)  # starts as the fixed one
+        if config.positions == "learned":  # starts as the fixed one
+            self.positions = nn.Parameter(sincos_positions(config.grid, config.width))
         else:
-            self.register_buffer("positions", table)
+            fixed = sincos_positions(config.grid, config.width) if config.positions == "sincos" else None
+            self.register_buffer("positions", fixed)
         self.blocks = build_blocks(
             width=config.width,
             depth=config.depth,

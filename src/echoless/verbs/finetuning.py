@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,7 @@ RUNTIME = ("workers", "device", "checkpoint_every")
 def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | None:
     """Everything that can be refused is refused before an old run is replaced."""
     runtime = RuntimeConfig(**given(options, *RUNTIME))
-    start = open_encoder(Path(options.run), use="for finetune")
-    source = read_source(start)
+    source = read_source(Path(options.run))
     kept = {"resume": options.resume, "overwrite": options.overwrite}
     with workplace(Path(options.out), runtime.device, **kept) as place:
         channels, recorded = source.encoder.channels, record.config if record else None
@@ -59,7 +58,7 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
             place=place,
             resume=options.resume,
             init=options.run,
-            start=start if start.foreign else None,
+            start=source.start if source.start and source.start.foreign else None,
             judge=judge,
             command=as_command("finetune", options),
             show_data=lambda run: show_data(run, images, size),
@@ -86,18 +85,21 @@ def _read(
     return images
 
 
+@dataclass(frozen=True)
 class Source:
-    """The encoder to start from, and the statistics its pixels are normalised by."""
+    """The encoder to start from, at the size of its images, and the statistics its pixels are normalised by."""
 
-    def __init__(self, encoder: ViTConfig, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
-        self.encoder, self.mean, self.std = encoder, mean, std
+    encoder: ViTConfig
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    start: Start | None = None  # the same, opened
 
 
-def read_source(start: Start) -> Source:
-    """At the size that its images are given at."""
+def read_source(path: Path) -> Source:
+    start = open_encoder(path, use="for finetune")
     body = start.body
     size = start.image_size or body.config.image_size
-    return Source(replace(body.config, image_size=size), body.mean, body.std)
+    return Source(replace(body.config, image_size=size), body.mean, body.std, start)
 
 
 def configure(options: FinetuneOptions, source: Source, images: Images, record: RunConfig | None) -> RunConfig:
