@@ -25,7 +25,7 @@ import numpy as np
 from echoless.data.cache import kept_on_disk
 from echoless.data.resample import Array
 from echoless.errors import RunError
-from echoless.storage import write_bytes
+from echoless.storage import clear_leftovers, write_bytes
 from echoless.storage.seal import sealed, unsealed
 
 DIGEST_BYTES = 16
@@ -187,4 +187,5 @@ class Memory:
         body = hasher.began_ns.to_bytes(8, "big") + hasher.digests
         with suppress(OSError, RunError):
             self._file.parent.mkdir(parents=True, exist_ok=True)
+            clear_leftovers(self._file.parent, self._file.name)
             write_bytes(self._file, sealed(body))

@@ -6,11 +6,12 @@ holds them all: ten million images cost no more memory than 50, because their pa
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -26,6 +27,7 @@ IMAGE_SUFFIXES = frozenset(
     )
 )
 CHUNK = 64
+_NOT_DATA = ("__MACOSX", "lost+found")  # of archives made on a Mac; of the root of a disk, for its administrator
 LARGEST_FILE = 2**31  # bytes of one encoded image: a larger one would fill the memory before it is refused
 
 
@@ -119,15 +121,36 @@ def _walk(root: Path, inside: str, seen: set[str]) -> Iterator[tuple[str, os.sta
     if real in seen:
         return
     seen.add(real)
-    for entry in os.scandir(root / inside):
+    for entry in _entries(root / inside):
         path = f"{inside}/{entry.name}" if inside else entry.name
-        if entry.name.startswith(".") or entry.name == "__MACOSX":
-            continue
-        with suppress(OSError):  # a link that leads nowhere, or to itself
-            if entry.is_dir():
-                yield from _walk(root, path, seen)
-            elif entry.is_file():  # not a pipe, nor a device
-                yield path, entry.stat()
+        status = _status(entry)
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            yield from _walk(root, path, seen)
+        elif status is not None and stat.S_ISREG(status.st_mode):  # not a pipe, nor a device
+            yield path, status
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """The visible entries. A folder that cannot be read is no empty one: its images, perhaps a class, would vanish."""
+    try:
+        found = list(os.scandir(folder))
+    except OSError as error:
+        raise DataError(_unreadable(str(folder), error)) from None
+    return [entry for entry in found if not (entry.name.startswith(".") or entry.name in _NOT_DATA)]
+
+
+def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """None for a link that leads nowhere or to itself, and for what was deleted meanwhile."""
+    try:
+        return entry.stat()
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP):
+            return None
+        raise DataError(_unreadable(entry.path, error)) from None
+
+
+def _unreadable(path: str, error: OSError) -> str:
+    return f"{path} cannot be read: {error.strerror or error}; make it readable, or move it away"
 
 
 def _labels_from_folders(paths: Sequence[str]) -> list[str] | None:
