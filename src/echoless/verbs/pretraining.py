@@ -32,18 +32,22 @@ from echoless.runs import RunFolder
 from echoless.runs.autoencoder import image_channels, require_vae
 from echoless.runtime import Progress, StopRequest, Team
 from echoless.shortcuts import choose_alpha_min
-from echoless.training import require_tensorboard
+from echoless.training import require_trackers
 from echoless.training.latent_space import LatentSpace, encode_all, latent_image_size, open_space
 from echoless.training.launch import Launch, Workplace, launch, workplace
 from echoless.training.timing import measure_speed
 from echoless.training.validation import Judge, judge_on, require_labels
 from echoless.verbs.planning import Time, make_plan
+from echoless.verbs.probing import open_probe
 from echoless.verbs.record import Record
 from echoless.verbs.starting import facts_of_start, open_start, with_channels_of
 from echoless.verbs.table import INTERRUPTED, REQUEUE
 
 _ROOM_FOR_CROPS = 3
-RUNTIME = ("workers", "device", "checkpoint_every", "snapshot_every", "snapshots", "log_every", "strict", "tensorboard")
+RUNTIME = (
+    *("workers", "device", "checkpoint_every", "snapshot_every", "snapshots", "log_every", "strict"),
+    *("track", "probe_every"),
+)
 
 
 class Stopped(EcholessError):
@@ -70,6 +74,7 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
             space = open_space(options, images, place.team)
         config, plan = _planned(options, images, place, recorded, space, start, started)
         judge = _judge(config, options, images, place.team)
+        probe = open_probe(options, config, str(place.team.device), images.shape.channels) if place.team.leads else None
         latents = _encode(space, images, place, options)
         size = space.config.image_size if space else config.model.image_size
         job = Launch(
@@ -81,6 +86,7 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
             init=options.init,
             start=opened if opened and opened.foreign else None,
             judge=judge,
+            probe=probe,
             command=as_command("pretrain", options),
             show_data=lambda run: show_data(run, images, size),
             remembered=Remembered.of(options).to_json(),
@@ -137,8 +143,7 @@ def _with_channels_of_autoencoder(options: PretrainOptions) -> PretrainOptions:
 
 def _require_ready(options: PretrainOptions) -> None:
     """What the settings need besides the data."""
-    if options.tensorboard:
-        require_tensorboard()
+    require_trackers(options.track or ())
 
 
 def _read(options: PretrainOptions, place: Workplace, record: RunConfig | None, start: StartFacts | None) -> Images:
