@@ -40,5 +40,6 @@ from echoless.verbs.report import report as report
 from echoless.verbs.sample import sample as sample
 from echoless.verbs.serve import serve as serve
 from echoless.verbs.sweep import sweep as sweep
+from echoless.verbs.trial import trial as trial
 
 __version__: str

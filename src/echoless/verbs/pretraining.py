@@ -23,7 +23,7 @@ from echoless.data.rand_augment import require_rand_augment
 from echoless.data.reading import natural_filter, read_images, require_channels, training_reduction
 from echoless.data.resizing import BY_SIZE, Fit
 from echoless.data.survey import Survey
-from echoless.errors import EcholessError
+from echoless.errors import INTERRUPTED, REQUEUE, EcholessError
 from echoless.recipes.budget import budget_of, measuring_limit
 from echoless.recipes.resolve import resolve
 from echoless.reports.datasheet import show_data
@@ -38,7 +38,6 @@ from echoless.training.timing import measure_speed
 from echoless.training.validation import Judge, judge_on, require_labels
 from echoless.verbs.planning import make_plan
 from echoless.verbs.record import Record
-from echoless.verbs.table import INTERRUPTED, REQUEUE
 
 _ROOM_FOR_CROPS = 3
 RUNTIME = ("workers", "device", "checkpoint_every", "snapshot_every", "snapshots", "log_every", "strict", "tensorboard")

@@ -18,6 +18,7 @@ from echoless.config.metrics import WIDTH
 from echoless.config.metrics import table as metric_table
 from echoless.config.options.fields import summary
 from echoless.config.words import best_of, in_words
+from echoless.errors import INTERRUPTED, REQUEUE
 
 
 def _print_nothing(options: Any, result: Any) -> str:
@@ -81,12 +82,6 @@ def _page(options: of.ReportOptions, path: Any) -> str:
     return f"{path}: {path.stat().st_size / 1e6:.2f} MB"
 
 
-REQUEUE = 75  # the exit code after which schedulers start the same command again
-
-
-INTERRUPTED = 130  # the exit code of a run that a signal stopped, so that `pretrain ... && evaluate ...` stops too
-
-
 def _requeue_if_stopped(options: of.PretrainOptions, complete: bool) -> int:
     return 0 if complete else REQUEUE if options.requeue else INTERRUPTED
 
@@ -99,6 +94,14 @@ def _stopped_or_failed(options: of.SweepOptions, swept: Any) -> int:
     return REQUEUE if swept.stopped else 1 if swept.failed else 0
 
 
+def _of_outcome(options: of.TrialOptions, outcome: Any) -> int:
+    return {"done": 0, "failed": 1, "stopped": REQUEUE}[outcome.state]
+
+
+def _outcome_line(options: of.TrialOptions, outcome: Any) -> str:
+    return f"{options.name}: {outcome.state}" + (f", {outcome.text}" if outcome.text else "")
+
+
 def _broken(options: of.DoctorOptions, findings: Any) -> int:
     return 1 if any(finding.broken for finding in findings) else 0
 
@@ -109,6 +112,7 @@ VERBS = {
     "pretrain": Verb(TRAIN, of.PretrainOptions, exit_code=_requeue_if_stopped),
     "finetune": Verb(TRAIN, of.FinetuneOptions, _as_text, _interrupted_if_stopped),
     "sweep": Verb(TRAIN, of.SweepOptions, exit_code=_stopped_or_failed),
+    "trial": Verb(TRAIN, of.TrialOptions, _outcome_line, _of_outcome),
     "evaluate": Verb(MEASURE, of.EvaluateOptions, _metrics),
     "embed": Verb(MEASURE, of.EmbedOptions, _vectors),
     "sample": Verb(MEASURE, of.SampleOptions, _images),

@@ -19,6 +19,7 @@ from echoless.config.options.report import ReportOptions
 from echoless.config.options.sample import SampleOptions
 from echoless.config.options.serve import ServeOptions
 from echoless.config.options.sweep import SweepOptions
+from echoless.config.options.trial import TrialOptions
 
 __all__ = [
     "ConditioningOptions",
@@ -36,5 +37,6 @@ __all__ = [
     "SampleOptions",
     "ServeOptions",
     "SweepOptions",
+    "TrialOptions",
     "as_command",
 ]
