@@ -46,6 +46,7 @@ SETTINGS = {
     "schedule": ("shapes", "cosine", "linear", "model.encoder.shortcuts.schedule"),
     "per": ("shapes", "block", "sublayer", "model.encoder.shortcuts.per"),
     "fade": ("shapes", "mlp", "both", "model.encoder.shortcuts.fade"),
+    "fade_in": ("shapes", 0.5, 0.3, "fade_in"),
     "depth": ("shapes", 2, 12, "model.encoder.depth"),
     "width": ("shapes", 32, 96, "model.encoder.width"),
     "zero_init": ("shapes", False, True, "model.encoder.zero_init"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, replace
 from typing import Any
 
@@ -41,6 +42,7 @@ def resolve(options: PretrainOptions, facts: DataFacts, data: DataConfig, record
     if options.optimizer is not None:
         optim = replace(optim, name=options.optimizer)
     batch_size = config.batch_size if options.batch_size is None else options.batch_size
+    steps = _steps(config, options, facts, batch_size)
     return replace(
         config,
         model=_model(config, options),
@@ -48,7 +50,8 @@ def resolve(options: PretrainOptions, facts: DataFacts, data: DataConfig, record
         optim=optim,
         data=_data(data, config.data, options),
         batch_size=batch_size,
-        steps=_steps(config, options, facts, batch_size),
+        steps=steps,
+        fade_in=_fade_in(options, record, steps),
         **given(options, "accumulate", "seed"),
     )
 
@@ -151,6 +154,17 @@ def _sized(body: Any, options: PretrainOptions) -> Any:
     if options.image_size is None:
         size = fitted(size, patch)
     return replace(body, image_size=size, patch_size=patch)
+
+
+def _fade_in(options: PretrainOptions, record: RunConfig | None, steps: int) -> float | None:
+    """As given; a run that is resumed with another length keeps its ramp, step by step, and so its weights."""
+    if options.fade_in is not None or record is None:
+        return options.fade_in
+    if record.fade_in is None or record.steps == steps:
+        return record.fade_in
+    ramp = record.fade_in * record.steps
+    require(ramp <= steps, "max_steps", steps, f"{math.ceil(ramp)} or more, the steps in which this run fades in")
+    return ramp / steps
 
 
 def _steps(config: RunConfig, options: PretrainOptions, facts: DataFacts, batch_size: int) -> int:

@@ -20,6 +20,7 @@ from echoless.runtime import Progress, StopRequest, duration, reuse_freed_memory
 from echoless.runtime.machine import peak_memory_mb
 from echoless.training import state
 from echoless.training.batches import make_loader
+from echoless.training.fading_in import fading_in_line
 from echoless.training.health import look, probe_batch, probe_latents
 from echoless.training.step import StepReport, Trainee, take_step
 from echoless.training.tensorboard import Board
@@ -208,7 +209,9 @@ def _record(session: Session, done: int, report: StepReport, clock: Clock, probe
     speed = f"{rates['images_per_second']:.3g} images/s" if clock.steps > 1 else ""
     if clock.steps == 1:
         session.progress.begin(done)  # the first step warms up and compiles: it is not counted
-    session.progress.show(done, f"loss {report.loss:.4f}  {speed}")
+    fading = fading_in_line(session.config, done)
+    alpha = f"alpha {fading['alpha_min']:.3f}  " if fading else ""
+    session.progress.show(done, f"loss {report.loss:.4f}  {alpha}{speed}")
     if clock.steps == _STEPS_BEFORE_ESTIMATE:
         if session.note_speed is not None:
             session.note_speed(rates["images_per_second"])
@@ -219,6 +222,7 @@ def _record(session: Session, done: int, report: StepReport, clock: Clock, probe
     if done % due and not last and done != 1 and not judged:
         return
     line: dict[str, Any] = {"step": done, "loss": report.loss, "lr": report.lr, "gradient_norm": report.gradient_norm}
+    line |= fading
     if done == 1 or last or done % (10 * due) == 0:
         assert probe is not None
         line |= look(session.trainee.model, session.trainee.objective, probe, session.trainee.team.device)
@@ -239,14 +243,14 @@ def _keep(session: Session, done: int, report: StepReport) -> None:
     if report.stop or done == session.config.steps or done % session.every("checkpoint_every") == 0:
         state.save(session.run, session.trainee, done, session.runtime.keep)
     if done % session.every("snapshot_every") == 0:
-        session.run.save_snapshot(done, *state.encoder_of(session.trainee))
+        session.run.save_snapshot(done, *state.encoder_of(session.trainee, done))
 
 
 def _end(session: Session, done: int) -> bool:
     complete = done == session.config.steps
     if session.run is not None:
         if complete:
-            session.run.save_encoder(*state.encoder_of(session.trainee))
+            session.run.save_encoder(*state.encoder_of(session.trainee, done))
             session.say(f"done: {done} steps; the encoder is in {session.run.encoder}")
             _say_next(session)
         else:

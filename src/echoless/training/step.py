@@ -14,12 +14,16 @@ from echoless.data import Batch
 from echoless.errors import NonFiniteError
 from echoless.objectives import Draws, LossModule, Objective, Teaching, take
 from echoless.runtime import Team
+from echoless.training.fading_in import fade_to
 from echoless.training.optim import clip_gradients, learning_rate, make_optimizer, set_rates, weight_decay
 
 
 @dataclass
 class Trainee:
-    """Everything that a step reads and changes. `runner` is the loss module, wrapped by DDP and torch.compile."""
+    """Everything that a step reads and changes. `runner` is the loss module, wrapped by DDP and torch.compile.
+
+    Between steps, the alphas are those after the updates that were done.
+    """
 
     config: RunConfig
     model: nn.Module
@@ -75,6 +79,7 @@ def take_step(trainee: Trainee, batch: Batch, stop_requested: bool = False) -> S
         trainee.objective.after_update(trainee.model, batch.step)
     if trainee.ema is not None:
         trainee.ema.update_parameters(trainee.model)
+    fade_to(config, batch.step + 1, trainee.model, trainee.ema)
     return StepReport(float(loss), lr, float(norm), bool(stop))
 
 

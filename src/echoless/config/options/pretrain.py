@@ -59,6 +59,9 @@ class PretrainOptions:
     """One alpha per sub-layer (the authors' code) or per block (equation 5)."""
     fade: Fade | None = None
     """Which shortcuts to fade."""
+    fade_in: float | None = None
+    """Fade gradually: share of the run in which every alpha moves from 1 to its target, in equal steps (default: the
+    alphas stand from the first step). With --init, the weights of a plain network are taken as they are."""
     depth: int | None = None
     """Number of encoder blocks."""
     width: int | None = None
