@@ -1,7 +1,7 @@
 # Every target works from a bare clone with Python 3.11 and make; everything is installed into .venv.
 PYTHON ?= python3
 BIN    := .venv/bin
-EXTRAS := fast,hf,science,onnx,tracking
+EXTRAS := fast,hf,science,onnx,tracking,cluster
 
 .PHONY: help setup lint format test test-tv test-all mutants demo bench docs clean
 help:            ## this list

@@ -49,6 +49,7 @@ EXTRAS = {
     "science": (("tifffile", "pydicom"), "TIFF of any depth and number of channels, DICOM"),
     "onnx": (("onnx", "onnxruntime", "onnxscript"), "export to ONNX"),
     "tracking": (("tensorboard",), "--tensorboard"),
+    "cluster": (("submitit", "ray"), "sweep --on slurm and --on ray"),
     "docs": (("mkdocs-material",), "the documentation as a site: make docs"),
 }
 _MODULES = {"pillow": "PIL", "scikit-learn": "sklearn", "mkdocs-material": "material"}
