@@ -48,7 +48,7 @@ def resolve(options: PretrainOptions, facts: DataFacts, data: DataConfig, record
         model=_model(config, options),
         objective=_objective(config, options),
         optim=optim,
-        data=_data(data, config.data, options),
+        data=_data(data, _wanted(config, options, facts, data), options),
         batch_size=batch_size,
         steps=steps,
         fade_in=_fade_in(options, record, steps),
@@ -63,18 +63,18 @@ def _recipe(options: PretrainOptions, facts: DataFacts) -> RunConfig:
 
 
 def _refuse_other_run(options: PretrainOptions, record: RunConfig) -> None:
-    """Refuses to change the settings that define the model of a resumed run."""
+    """Refuses to change the settings that define the model of a run that is resumed or repeated."""
     body: Any = record.model.body
     recorded: dict[str, Any] = {"recipe": record.recipe}
     if hasattr(body, "classes"):
         recorded["conditional"] = body.classes is not None
     if record.data.latent is None:  # of latents, the model's channels are not those of the images
         recorded["channels"] = record.data.channels or body.channels
+    done, other = ("repeated", "leave out --config") if options.config else ("resumed", "give another --out")
     for name, value in given(options, *recorded).items():
         if value != recorded[name]:
             raise ConfigError(
-                f"{name} is {value!r}, but the run being resumed has {recorded[name]!r}; leave it out, or "
-                "give another --out"
+                f"{name} is {value!r}, but the run being {done} has {recorded[name]!r}; leave it out, or {other}"
             )
 
 
@@ -120,6 +120,14 @@ def _objective(config: RunConfig, options: PretrainOptions) -> Any:
         require(options.drop_path is None, "drop_path", options.drop_path, allowed)
         objective = replace(objective, drop_path=0.0)
     return objective
+
+
+def _wanted(config: RunConfig, options: PretrainOptions, facts: DataFacts, measured: DataConfig) -> DataConfig:
+    """Other images than those of the run that is repeated have other statistics, unless the recipe fixes them."""
+    if options.config is None or measured.fingerprint == config.data.fingerprint:
+        return config.data
+    own = RECIPES[config.recipe](facts).data
+    return replace(config.data, mean=own.mean, std=own.std)
 
 
 def _data(measured: DataConfig, wanted: DataConfig, options: PretrainOptions) -> DataConfig:

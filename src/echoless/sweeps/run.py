@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from echoless.config.checks import require_whole
+from echoless.config.metrics import Metric
 from echoless.config.options import SweepOptions
 from echoless.data.reading import attach_masks, read_images
 from echoless.errors import ConfigError, EcholessError, RunError
@@ -40,11 +41,13 @@ Sets = Mapping[str, str]  # "data" and "test": a hash of the images and of their
 
 @dataclass(frozen=True)
 class SweepResult:
-    """Which trials failed, and whether the sweep was stopped."""
+    """Which trials failed, whether the sweep was stopped, and what was measured of each run, or what to type."""
 
     experiment: Experiment
     failed: tuple[str, ...] = ()
     stopped: bool = False
+    metrics: Mapping[str, Sequence[Metric]] = field(default_factory=dict)
+    commands: tuple[str, ...] = ()
 
 
 def run_sweep(options: SweepOptions, say: Say) -> SweepResult:
@@ -71,11 +74,13 @@ def plan(options: SweepOptions) -> Experiment:
 
 def _print_lines(experiment: Experiment, out: Path, starting: Starting, say: Say) -> SweepResult:
     """One line for each trial; behind it, for the reader, the commands that it runs."""
+    printed = []
     with prepare_folder(experiment, out):
         for trial, line in zip(experiment.trials, command_lines(experiment, out, starting)):
             Ledger(out, trial).plan()
-            say(f"{shlex.join(['echoless', *starting.trial_words(out, trial.name)])}  # {line}")
-    return SweepResult(experiment)
+            printed.append(f"{shlex.join(['echoless', *starting.trial_words(out, trial.name)])}  # {line}")
+            say(printed[-1])
+    return SweepResult(experiment, commands=tuple(printed))
 
 
 def _require_networks(options: SweepOptions) -> None:
@@ -276,7 +281,7 @@ def _compare(result: SweepResult, out: Path, say: Say) -> SweepResult:
     say(_page(result.experiment, out))
     if result.failed:
         say(f"{len(result.failed)} of {len(result.experiment.trials)} runs failed; the same command tries them again")
-    return result
+    return replace(result, metrics=found)
 
 
 def _page(experiment: Experiment, out: Path) -> str:

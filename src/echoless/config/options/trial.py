@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 
-from echoless.config.options.fields import AnyPath
+from echoless.config.options.fields import AnyPath, group
 
 
 @dataclass(frozen=True)
@@ -15,11 +15,15 @@ class TrialOptions:
     there, and does not start the trial again. If another process is running the trial, it waits.
     """
 
+    EXAMPLES = ("echoless trial SWEEP alpha_min-0.6_seed-0",)
+
     sweep: AnyPath
     """Folder of the sweep."""
     name: str
     """The trial: the name of its folder."""
     _: KW_ONLY
+
+    group("machine")
     launcher: str | None = None
     """Program that starts every training, such as "torchrun --nproc-per-node 8"; `-m echoless ...` is appended."""
     accumulate: int | None = None

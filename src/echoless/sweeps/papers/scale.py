@@ -35,7 +35,7 @@ SCALES = {
     # seeds (docs/results.md). About 8 minutes of one core for each ViT-B of the paper.
     "tiny": Scale(
         name="tiny",
-        training={"recipe": "demo", "optimizer": "soap", "max_steps": 1600, "batch_size": 128},
+        training={"recipe": "demo", "optimizer": "soap", "max_steps": 3200, "batch_size": 64},
         widths={384: 32, 768: 64, 1024: 96},
         depths={12: 6, 18: 9, 24: 12},
         snapshots=8,
