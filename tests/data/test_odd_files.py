@@ -5,6 +5,7 @@ Run alone: pytest tests/data/test_odd_files.py
 
 from __future__ import annotations
 
+import errno
 import os
 import tarfile
 from pathlib import Path
@@ -35,6 +36,56 @@ def test_links_to_nowhere_and_to_themselves_pipes_and_sockets_are_passed_over(fo
     (folder / "gone.png").symlink_to("nowhere.png")
     os.mkfifo(folder / "pipe.png")
     assert open_images(folder).paths == [f"{number}.png" for number in range(4)]
+
+
+def refusing(plain, name: str, number: int):
+    """A call of the operating system that refuses one path; root, as whom tests may run, is refused nothing."""
+
+    def call(path, *arguments, **named):
+        if Path(path).name == name:
+            raise OSError(number, os.strerror(number), str(path))
+        return plain(path, *arguments, **named)
+
+    return call
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO], ids=["no permission", "a faulty disk"])
+def test_a_sub_folder_that_cannot_be_read_is_refused(folder, monkeypatch, number):
+    """Its images, perhaps a whole class, would vanish in silence."""
+    (folder / "inside").mkdir()
+    (folder / "0.png").rename(folder / "inside" / "0.png")
+    assert len(open_images(folder)) == 4
+    monkeypatch.setattr(os, "scandir", refusing(os.scandir, "inside", number))
+    with pytest.raises(DataError, match=rf"/inside cannot be read: {os.strerror(number)}; make it readable, or move"):
+        open_images(folder)
+
+
+def test_a_file_whose_status_cannot_be_read_is_refused(folder, monkeypatch):
+    """As in a folder that may be listed but not entered."""
+
+    class Locked:
+        name, path = "0.png", str(folder / "0.png")
+
+        def stat(self):
+            raise PermissionError(errno.EACCES, "Permission denied", self.path)
+
+    plain = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: [Locked(), *(each for each in plain(path) if each.name != "0.png")])
+    with pytest.raises(DataError, match=r"/0\.png cannot be read: Permission denied"):
+        open_images(folder)
+
+
+def test_the_folder_of_the_disks_administrator_holds_no_data(folder, monkeypatch):
+    (folder / "lost+found").mkdir()
+    monkeypatch.setattr(os, "scandir", refusing(os.scandir, "lost+found", errno.EACCES))
+    assert len(open_images(folder)) == 4
+
+
+def test_a_label_file_that_cannot_be_read_is_one_sentence(folder, monkeypatch):
+    (folder / "locked.csv").write_text("0.png,1\n")
+    monkeypatch.setattr(Path, "open", refusing(Path.open, "locked.csv", errno.EACCES))
+    with pytest.raises(DataError, match=r"labels file .*locked\.csv cannot be read: .*Permission denied"):
+        open_images(folder, labels=folder / "locked.csv")
 
 
 def test_a_sparse_file_of_200_gigabytes_is_one_bad_image(folder):

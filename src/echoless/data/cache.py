@@ -27,7 +27,10 @@ import numpy as np
 from echoless.data.images import BadSample, Fetched
 from echoless.data.resample import Array
 from echoless.errors import DataError
+from echoless.storage.atomic import sync_folder
 from echoless.storage.lock import hold_shared, lock_exclusively
+from echoless.storage.mapped import in_a_file
+from echoless.storage.portable import open_flags
 
 VERSION = 2
 _SETTLING_SECONDS = 60  # a folder this young may not have its lock yet
@@ -45,6 +48,14 @@ def default_cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "echoless"
 
 
+def kept_on_disk(array: Array) -> Array:
+    """Equal to the array; a large one is memory of the file system, below the folder of the caches."""
+    root = default_cache_dir()
+    with suppress(OSError):
+        root.mkdir(parents=True, exist_ok=True)
+    return in_a_file(array, root)
+
+
 class CachedPixels:
     """A finished cache, memory-mapped: the operating system holds what is used, this process holds nothing."""
 
@@ -53,7 +64,7 @@ class CachedPixels:
         self._folder = folder
         self.note = f"decoded pixels are cached in {folder}"
         self.about: dict[str, Any] = json.loads((folder / "about.json").read_text())
-        self.index: Array = np.load(folder / "index.npy", allow_pickle=False)
+        self.index: Array = np.asarray(np.load(folder / "index.npy", mmap_mode="r", allow_pickle=False))
         self.bad = [BadSample(**entry) for entry in self.about["bad"]]
         self._channels: int = self.about["channels"]
         dtype = np.dtype(np.uint8 if self.about["bits"] == 8 else np.uint16)
@@ -207,7 +218,7 @@ def _move_into_place(folder: Path, target: Path) -> None:
     if not _is_complete(target):
         raise OSError(f"{folder.name} could not be moved to {target}")
     (target / "lock").unlink(missing_ok=True)
-    _sync(target.parent)
+    sync_folder(target.parent)
 
 
 def _is_complete(folder: Path) -> bool:
@@ -227,12 +238,13 @@ def _is_alive(folder: Path) -> bool:
 
 
 def _flush(folder: Path) -> None:
-    for path in (*folder.iterdir(), folder):
+    for path in folder.iterdir():
         _sync(path)
+    sync_folder(folder)
 
 
 def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, open_flags("RDWR"))
     try:
         os.fsync(descriptor)
     finally:

@@ -21,6 +21,7 @@ from echoless.data.decode import DecodeSettings, Undecodable, decode, file_shape
 from echoless.data.images import BadSample, Fetched, Images
 from echoless.data.jpeg import decoder_versions
 from echoless.data.labels import encode_labels
+from echoless.data.paths import ChosenPaths
 from echoless.data.resample import Array
 from echoless.data.resizing import Fit
 from echoless.data.sources import ImageSource, read_or_error
@@ -234,7 +235,7 @@ def open_tiles(
     labels, class_names = encode_labels(source.labels, source.class_names)
     return Images(
         pixels=store,
-        paths=[source.paths[file] for file in tiling.file_N],
+        paths=ChosenPaths(source.paths, tiling.file_N),
         shape=survey.shape._replace(height=min(size, survey.shape.height), width=min(size, survey.shape.width)),
         bits=survey.bits,
         fingerprint=content.fingerprint,

@@ -73,7 +73,7 @@ def _one_per_line(file: Path) -> list[str] | None:
             lines = (line.strip() for line in _lines(text, file))
             first = next((line for line in lines if line), ",")
             return None if "," in first else [first, *(line for line in lines if line)]
-    except UnicodeDecodeError:
+    except (OSError, UnicodeDecodeError):
         return None
 
 

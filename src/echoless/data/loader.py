@@ -144,28 +144,30 @@ def evaluation_batches(
     batch_size: int,
     mean: Sequence[float],
     std: Sequence[float],
-    first: int = 0,
     ids: Sequence[int] | None = None,
+    steps: Iterable[int] | None = None,
     workers: int = 2,
     framing: Framing = BY_SIZE,
 ) -> Iterator[Batch]:
-    """Every usable image once, in order, not augmented; from number `first` of them on, or of `ids` if given.
+    """Every usable image once, in order, not augmented; or only those of `ids`, in their order.
 
-    Tiles are used whole, whatever the framing's share.
+    steps: the numbers of the batches that are wanted, if not all. Tiles are used whole, whatever the framing's share.
     """
     _check(size, batch_size, workers)
-    wanted = [i for i in (range(len(images)) if ids is None else ids) if i not in images.excluded][first:]
+    wanted = None if ids is None else [index for index in ids if index not in images.excluded]
     framing = framing if images.corners_N2 is None else replace(framing, share=1.0)
 
     def batch(step: int) -> Batch:
-        ids_B = torch.tensor(wanted[step * batch_size : (step + 1) * batch_size], dtype=torch.int64)
+        first, last = step * batch_size, (step + 1) * batch_size
+        ids_B = torch.as_tensor(images.usable_ids(first, last) if wanted is None else wanted[first:last]).long()
         kept_B, pixels = images.get(ids_B)
         kept = torch.from_numpy(kept_B)
         ids_B = ids_B[kept]
         transformed = _evaluation_input(images, pixels, size, framing, mean=mean, std=std)
         return Batch(step, transformed, ids_B, kept, images.labels_of(ids_B), 0.0)
 
-    return timed(batch, range(-(-len(wanted) // batch_size)), workers)
+    count = images.usable if wanted is None else len(wanted)
+    return timed(batch, range(-(-count // batch_size)) if steps is None else steps, workers)
 
 
 def _evaluation_input(

@@ -23,6 +23,7 @@ from echoless.data.encoded import Reduction, open_encoded, open_tiles
 from echoless.data.images import BadSample, Images, Shape
 from echoless.data.labels import encode_labels, read_label_file
 from echoless.data.parquet import ParquetSource
+from echoless.data.paths import NumberedPaths
 from echoless.data.resample import Array
 from echoless.data.shards import TarSource, expand
 from echoless.data.sources import FolderSource, ImageSource, count_image_files
@@ -142,7 +143,7 @@ def _open_shapes(shapes: Shapes, place: CachePlace) -> Images:
     fingerprint = digest(shapes.identity())
     survey = Survey(Shape(3, shapes.size, shapes.size), 8, 3.0 * shapes.size**2, ((shapes.size, shapes.size),))
     labels, _ = encode_labels(shapes.labels().tolist(), CLASS_NAMES)
-    paths = [f"shapes/{shapes.split}/{index:08d}" for index in range(len(shapes))]
+    paths = NumberedPaths(f"shapes/{shapes.split}/", len(shapes))
     common: dict[str, Any] = {"paths": paths, "fingerprint": fingerprint, "labels": labels, "class_names": CLASS_NAMES}
     common |= {"mask_of": shapes.mask, "label_source": "the data set"}
 
@@ -167,7 +168,7 @@ def _hash_arrays(file: ArrayFile, paths: Sequence[str], memory: Memory) -> Conte
 
 
 def _open_arrays(file: ArrayFile, place: CachePlace, max_bad_fraction: float) -> Images:
-    paths = [f"{file.path.name}/{index:08d}" for index in range(len(file))]
+    paths = NumberedPaths(f"{file.path.name}/", len(file))
     memory = Memory(place.root, file.stamps)
     content = memory.recall(paths) or _hash_arrays(file, paths, memory)
     height, width = file.header.shape[1:3]

@@ -48,6 +48,14 @@ def require_encoder(run: AnyPath, *, ours: bool = False) -> None:
         raise RunError(f"{run} does not exist; give a run or an encoder folder{others}")
 
 
+def require_name(out: AnyPath | None) -> None:
+    """Refuse an output whose name is no text: safetensors and pyarrow could not open it again."""
+    try:
+        str(out).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"out is {str(out)!r}, which is not UTF-8; give another name") from None
+
+
 def require_vectors_file(out: AnyPath, *, overwrite: bool) -> None:
     """Refuse a file of vectors whose name says no known format, or that is there already."""
     out = Path(out)

@@ -70,13 +70,15 @@ def _root(options: EmbedOptions) -> Path | None:
 
 def _about(options: EmbedOptions, encoder: Encoder, layer: str) -> dict[str, str]:
     """What the metadata of a parquet file says of its vectors."""
+    from echoless.evaluation.embed import as_text
+
     root = Path(options.data)
     return {
-        "run": str(options.run),
+        "run": as_text(options.run),
         "encoder": encoder.fingerprint,
         "layer": layer,
         "pooling": options.pooling or encoder.default_pooling,
-        "root": str(root.resolve()) if root.exists() else str(options.data),
+        "root": as_text(root.resolve()) if root.exists() else str(options.data),
         "paths": options.paths,
     }
 

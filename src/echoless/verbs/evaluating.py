@@ -174,7 +174,7 @@ def _check(evaluation: Evaluation, measured: Sequence[str]) -> None:
 
 def _usable_labels(images: Images) -> Tensor:
     assert images.labels is not None
-    return images.labels[[index for index in range(len(images)) if index not in images.excluded]]
+    return images.labels[images.usable_ids()]
 
 
 def _sources(evaluation: Evaluation) -> Iterator[FeatureSource]:

@@ -91,7 +91,7 @@ def _planned(
 ) -> tuple[RunConfig, tuple[str, ...]]:
     """`configure`, after a few steps were timed where the length of the run depends on the speed."""
     team = place.team
-    seconds = budget_of(options, accelerated=team.device.type == "cuda", record=record)
+    seconds = budget_of(options, accelerated=team.accelerated, record=record)
     if seconds is None or space is not None:
         return configure(options, images, team, record, space), ()
     if team.leads:
@@ -128,7 +128,7 @@ def _require_ready(options: PretrainOptions) -> None:
 
 
 def _read(options: PretrainOptions, place: Workplace, record: RunConfig | None) -> Images:
-    accelerated = place.team.device.type == "cuda"
+    accelerated = place.team.accelerated
     with Progress("reading", 1, "images") as progress:
 
         def show(done: int, total: int) -> None:
@@ -225,7 +225,7 @@ def configure(
 
 def facts_of(images: Images, team: Team) -> DataFacts:
     """What a recipe may know."""
-    accelerated, shape = team.device.type == "cuda", (images.shape.channels, *images.typical_size)
+    accelerated, shape = team.accelerated, (images.shape.channels, *images.typical_size)
     return DataFacts(*shape, images.usable, accelerated=accelerated, classes=_count_classes(images))
 
 

@@ -55,4 +55,4 @@ class EmbedOptions:
 
     group("machine")
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, xpu or mps."""

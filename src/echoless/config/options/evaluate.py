@@ -100,7 +100,7 @@ class EvaluateOptions:
 
     group("machine")
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, xpu or mps."""
     cache: bool = True
     """Cache features on disk, so that a second evaluation takes seconds."""
 

@@ -103,4 +103,4 @@ class FinetuneOptions:
     workers: int | None = None
     """Threads that prepare batches ahead (default: 2)."""
     device: str | None = None
-    """auto (default), cpu, cuda or cuda:N."""
+    """auto (default), cpu, cuda, cuda:N, xpu or mps."""

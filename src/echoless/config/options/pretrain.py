@@ -186,7 +186,7 @@ class PretrainOptions:
     workers: int | None = None
     """Threads that prepare batches ahead (default: 2)."""
     device: str | None = None
-    """auto (default), cpu, cuda or cuda:N."""
+    """auto (default), cpu, cuda, cuda:N, xpu or mps."""
 
     group("rarely needed")
     taps: Taps | None = None

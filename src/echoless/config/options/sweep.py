@@ -86,7 +86,7 @@ class SweepOptions:
     launcher: str | None = None
     """Program that starts every training, such as "torchrun --nproc-per-node 8"; `-m echoless ...` is appended."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, xpu or mps."""
     jobs: int | None = None
     """Number of runs at a time (default: 1 on this machine, all of them on Slurm and Ray). On this machine every one
     has its own GPU, or an equal share of the cores; small networks train faster that way."""
