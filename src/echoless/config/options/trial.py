@@ -15,7 +15,10 @@ class TrialOptions:
     there, and does not start the trial again. If another process is running the trial, it waits.
     """
 
-    EXAMPLES = ("echoless trial SWEEP alpha_min-0.6_seed-0",)
+    EXAMPLES = (
+        "echoless trial SWEEP alpha_min-0.6_seed-0",
+        "echoless trial SWEEP alpha_min-0.6_seed-0 --launcher 'torchrun --nproc-per-node 8'",
+    )
 
     sweep: AnyPath
     """Folder of the sweep."""
