@@ -27,7 +27,7 @@ from echoless.runtime import StopRequest
 from echoless.storage import write_json
 from echoless.sweeps.dispatch import run_trials
 from echoless.sweeps.executors import open_executor, settings_of
-from echoless.sweeps.executors.on_local import LocalExecutor, Slot, places, visible_gpus
+from echoless.sweeps.executors.on_local import LocalExecutor, LocalPlace, places, visible_gpus
 from echoless.sweeps.executors.on_ray import RayExecutor
 from echoless.sweeps.executors.on_slurm import SlurmExecutor
 from echoless.sweeps.experiment import Trial
@@ -53,7 +53,7 @@ def wait_for(condition, seconds=400):
 
 def test_every_job_has_its_own_gpu_and_its_own_cores():
     cores = list(range(8))
-    assert places(1, ["0", "1"], cores) == [Slot()]
+    assert places(1, ["0", "1"], cores) == [LocalPlace()]
     assert [place.gpus for place in places(2, list("0123"), cores)] == [("0", "1"), ("2", "3")]
     assert [place.gpus for place in places(4, ["GPU-a", "GPU-b"], cores)] == [("GPU-a",), ("GPU-b",)] * 2
     assert [place.cores for place in places(2, [], cores)] == [(0, 1, 2, 3), (4, 5, 6, 7)]
@@ -62,9 +62,9 @@ def test_every_job_has_its_own_gpu_and_its_own_cores():
 
 def test_a_place_is_told_by_the_environment(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert Slot(("2", "3"), (0, 1, 2)).environment == {"CUDA_VISIBLE_DEVICES": "2,3", "OMP_NUM_THREADS": "3"}
+    assert LocalPlace(("2", "3"), (0, 1, 2)).environment == {"CUDA_VISIBLE_DEVICES": "2,3", "OMP_NUM_THREADS": "3"}
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    assert Slot(None, (0,)).environment == {}
+    assert LocalPlace(None, (0,)).environment == {}
 
 
 def test_the_gpus_are_those_that_this_process_may_use(monkeypatch):

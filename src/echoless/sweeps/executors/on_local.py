@@ -16,7 +16,7 @@ GPUS, THREADS = "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"
 
 
 @dataclass(frozen=True)
-class Slot:
+class LocalPlace:
     """Where a job runs; None: wherever it likes."""
 
     gpus: tuple[str, ...] | None = None
@@ -31,12 +31,12 @@ class Slot:
         return found
 
 
-def places(jobs: int, gpus: Sequence[str], cores: Sequence[int]) -> list[Slot]:
+def places(jobs: int, gpus: Sequence[str], cores: Sequence[int]) -> list[LocalPlace]:
     """One place per job, with an equal share of what there is. If there are more jobs than GPUs or cores, several jobs
     share one. A single job has the whole machine."""
     if jobs == 1:
-        return [Slot()]
-    return [Slot(_share(gpus, jobs, job) or None, _share(cores, jobs, job) or None) for job in range(jobs)]
+        return [LocalPlace()]
+    return [LocalPlace(_share(gpus, jobs, job) or None, _share(cores, jobs, job) or None) for job in range(jobs)]
 
 
 def _share(items: Sequence, jobs: int, job: int) -> tuple:
@@ -80,7 +80,7 @@ class LocalExecutor:
 
 
 class LocalJob:
-    def __init__(self, words: Words, place: Slot) -> None:
+    def __init__(self, words: Words, place: LocalPlace) -> None:
         """It says what it has to say in its log, and the terminal belongs to the sweep."""
         self._process = subprocess.Popen(
             words,
