@@ -24,7 +24,7 @@ from echoless.data.rand_augment import require_rand_augment
 from echoless.data.reading import natural_filter, read_images, require_channels, training_reduction
 from echoless.data.resizing import BY_SIZE, Fit
 from echoless.data.survey import Survey
-from echoless.errors import EcholessError
+from echoless.errors import INTERRUPTED, REQUEUE, EcholessError
 from echoless.recipes.budget import budget_of, measuring_limit
 from echoless.recipes.resolve import resolve
 from echoless.reports.datasheet import show_data
@@ -41,7 +41,6 @@ from echoless.verbs.planning import Time, make_plan
 from echoless.verbs.probing import open_probe
 from echoless.verbs.record import Record
 from echoless.verbs.starting import facts_of_start, open_start, with_channels_of
-from echoless.verbs.table import INTERRUPTED, REQUEUE
 
 _ROOM_FOR_CROPS = 3
 RUNTIME = (
