@@ -41,7 +41,7 @@ test: setup      ## the fast tests
 	$(PYTHON) -m venv .venv-tv
 	.venv-tv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt $(TORCH)
 	.venv-tv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  numpy pillow pytest pytest-timeout safetensors pyyaml huggingface_hub rich tyro
+	  numpy pillow scipy pytest pytest-timeout safetensors pyyaml huggingface_hub rich tyro
 	.venv-tv/bin/pip install --quiet --disable-pip-version-check --no-deps torchvision==0.28.0 timm==1.0.30
 	.venv-tv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps -e .
 	touch $@

@@ -78,6 +78,8 @@ SETTINGS = {
     "clip": ("shapes", 2.0, 1.0, "optim.clip"),
     "ema": ("shapes", 0.9, 0.99, "optim.ema"),
     "crop_scale": ("shapes", (0.5, 1.0), (0.2, 1.0), "data.crop_scale"),
+    "mean": ("shapes", (0.1, 0.2, 0.3), (0.4, 0.5, 0.6), "data.mean"),
+    "std": ("shapes", (0.1, 0.2, 0.3), (0.4, 0.5, 0.6), "data.std"),
     "cache_side": ("shapes", "original", 300, "data.cache_side"),
     "tiles": ("shapes", 32, 16, "data.tiles"),
     "seed": ("shapes", 5, 0, "seed"),

@@ -88,7 +88,7 @@ def train(session: Session, done: int) -> bool:
     try:
         with reuse_freed_memory():
             for batch in batches:
-                report = take_step(session.trainee, batch, bool(session.stop.requested))
+                report = take_step(session.trainee, batch, lambda: bool(session.stop.requested))
                 done = batch.step + 1
                 clock.tick(batch)
                 _record(session, done, report, clock, probe)
@@ -266,6 +266,12 @@ def _end(session: Session, done: int) -> bool:
 def _say_next(session: Session) -> None:
     """On the terminal only: the log of equal runs has equal bytes, wherever they are."""
     run, data = shlex.quote(str(session.out)), shlex.quote(session.config.data.path or "DATA")
-    session.progress.say(f"next: echoless evaluate {run}                          # accuracies and ranks")
-    session.progress.say(f"      echoless embed {run} {data} --out features.parquet")
-    session.progress.say(f"      echoless report {run} --out report.html")
+    body: Any = session.config.model.body
+    commands = [
+        *([f"echoless sample {run} --out SAMPLES"] if body.denoises else []),
+        f"echoless evaluate {run}                          # accuracies and ranks",
+        f"echoless embed {run} {data} --out features.parquet",
+        f"echoless report {run} --out report.html",
+    ]
+    for start, command in zip(("next: ", *[" " * 6] * 3), commands):
+        session.progress.say(start + command)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,7 +37,7 @@ from echoless.training.latent_space import LatentSpace, encode_all, latent_image
 from echoless.training.launch import Launch, Workplace, launch, workplace
 from echoless.training.timing import measure_speed
 from echoless.training.validation import Judge, judge_on, require_labels
-from echoless.verbs.planning import make_plan
+from echoless.verbs.planning import Time, make_plan
 from echoless.verbs.record import Record
 
 _ROOM_FOR_CROPS = 3
@@ -53,6 +54,7 @@ class Stopped(EcholessError):
 
 def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
     """Everything that can be refused is refused before the first image is decoded into the cache."""
+    started = time.monotonic()
     runtime = RuntimeConfig(**given(options, *RUNTIME))
     options = _with_channels_of_autoencoder(options)
     _require_ready(options)
@@ -62,7 +64,7 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
         images = place.team.leader_first(lambda: _read(options, place, recorded))
         with place.team.together():
             space = open_space(options, images, place.team)
-        config, plan = _planned(options, images, place, recorded, space)
+        config, plan = _planned(options, images, place, recorded, space, started)
         judge = _judge(config, options, images, place.team)
         latents = _encode(space, images, place, options)
         size = space.config.image_size if space else config.model.image_size
@@ -87,7 +89,12 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
 
 
 def _planned(
-    options: PretrainOptions, images: Images, place: Workplace, record: RunConfig | None, space: LatentSpace | None
+    options: PretrainOptions,
+    images: Images,
+    place: Workplace,
+    record: RunConfig | None,
+    space: LatentSpace | None,
+    started: float,
 ) -> tuple[RunConfig, tuple[str, ...]]:
     """`configure`, after a few steps were timed where the length of the run depends on the speed."""
     team = place.team
@@ -101,9 +108,12 @@ def _planned(
     def check() -> None:
         _stop_here(place.stop, options)
 
+    def spent() -> float:
+        return team.maximum(time.monotonic() - started)[0]
+
     plan = make_plan(
         options,
-        seconds,
+        Time(seconds, spent),
         facts_of(images, team),
         lambda wanted: configure(wanted, images, team),
         lambda config: measure_speed(config, images, team, workers, limit=measuring_limit(seconds), check=check),

@@ -57,7 +57,7 @@ class EvaluateOptions:
     mask_ignore: int = 255
     """Grey level that is no class, without --mask-classes."""
     tiles: int | None = None
-    """Cut every image file into square tiles of this side (default: as the run was trained)."""
+    """Cut every image file into square tiles of this side (default: as the run was trained; 0: whole images)."""
 
     group("measurements")
     k: tuple[int, ...] = (20,)

@@ -66,6 +66,10 @@ class PretrainOptions:
     """Use only these classes: a file with one class name per line, or imagenet100."""
     crop_scale: tuple[float, float] | None = None
     """Smallest and largest area of a random resized crop, as a fraction of the image."""
+    mean: tuple[float, ...] | None = None
+    """Mean of each channel, for pixels in 0..1, by which images are normalised (default: that of the images)."""
+    std: tuple[float, ...] | None = None
+    """Standard deviation of each channel (default: as for --mean)."""
     cache: Literal["auto", "on", "off"] | None = None
     """Cache decoded images on disk, so that later epochs skip decoding (default: auto, if there is room)."""
     cache_side: CacheSide | None = None
