@@ -64,7 +64,11 @@ def _processed_size(foreign: Foreign, parts: Parts) -> tuple[int, int]:
     """What its image processor makes of any image, in whole patches: DINOv2 has positions for 518, and is given 224."""
     settings, patch = foreign.processor, parts.config.patch_size
     given = settings.get("crop_size" if settings.get("do_center_crop") else "size")
-    sides = (given.get("height"), given.get("width")) if isinstance(given, dict) else (given, given)
-    if all(isinstance(side, int) and side >= patch and side % patch == 0 for side in sides):
-        return sides[0], sides[1]
+    height, width = (given.get("height"), given.get("width")) if isinstance(given, dict) else (given, given)
+    if (
+        isinstance(height, int)
+        and isinstance(width, int)
+        and all(s >= patch and s % patch == 0 for s in (height, width))
+    ):
+        return height, width
     return parts.config.image_size
