@@ -42,5 +42,6 @@ from echoless.verbs.sample import sample as sample
 from echoless.verbs.search import search as search
 from echoless.verbs.serve import serve as serve
 from echoless.verbs.sweep import sweep as sweep
+from echoless.verbs.trial import trial as trial
 
 __version__: str

@@ -51,6 +51,7 @@ EXTRAS = {
     "tracking": (("tensorboard",), "--track tensorboard"),
     "wandb": (("wandb",), "--track wandb"),
     "search": (("faiss-cpu",), "search in more than a million images"),
+    "cluster": (("submitit", "ray"), "sweep --on slurm and --on ray"),
 }
 _MODULES = {"pillow": "PIL", "scikit-learn": "sklearn", "faiss-cpu": "faiss"}
 

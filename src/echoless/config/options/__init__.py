@@ -22,6 +22,7 @@ from echoless.config.options.sample import SampleOptions
 from echoless.config.options.search import SearchOptions
 from echoless.config.options.serve import ServeOptions
 from echoless.config.options.sweep import SweepOptions
+from echoless.config.options.trial import TrialOptions
 
 __all__ = [
     "CompletionOptions",
@@ -42,5 +43,6 @@ __all__ = [
     "SearchOptions",
     "ServeOptions",
     "SweepOptions",
+    "TrialOptions",
     "as_command",
 ]
