@@ -181,7 +181,8 @@ def _blocks(vectors_ND: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _rows_of(table: FeatureTable, rows: Sequence[int]) -> np.ndarray:
-    found, first = {}, 0
+    found: dict[int, np.ndarray] = {}
+    first = 0
     for block in table.blocks():
         found |= {row: block[row - first].copy() for row in rows if first <= row < first + len(block)}
         first += len(block)
