@@ -67,6 +67,17 @@ def require_vectors_file(out: AnyPath, *, overwrite: bool) -> None:
         raise RunError(f"{out} exists; give --overwrite to replace it, or another --out")
 
 
+def require_table(features: AnyPath) -> None:
+    """Refuse what `embed` did not write, or wrote for other programs."""
+    path = Path(features)
+    if not path.exists():
+        raise DataError(f"features {str(path)!r} does not exist; give the .parquet file or folder of `echoless embed`")
+    if path.suffix in (".csv", ".npy"):
+        raise DataError(f"features is {str(path)!r}; allowed: a table that `echoless embed --out FILE.parquet` wrote")
+    if path.is_dir() and not any(path.glob("*.parquet")):
+        raise DataError(f"features {str(path)!r} holds no .parquet file; give what `echoless embed` wrote")
+
+
 def require_folder(out: AnyPath) -> None:
     """Refuse to write a folder in the place of a file, or where nothing can be written."""
     out = Path(out)

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from echoless.config.options import SearchOptions
-from echoless.errors import ConfigError, DataError
+from echoless.errors import ConfigError
+from echoless.verbs.early import require_table
 from echoless.verbs.signature import signature_of
 
 if TYPE_CHECKING:
@@ -16,14 +17,14 @@ if TYPE_CHECKING:
 @signature_of(SearchOptions)
 def search(options: SearchOptions) -> SearchResult:
     """Returns the lists as Arrow tables, `neighbours`, `duplicates` and `outliers`, and the `page`."""
-    if not Path(options.features).exists():
-        raise DataError(
-            f"features {str(options.features)!r} does not exist; give the .parquet file or folder of `echoless embed`"
-        )
+    require_table(options.features)
     if Path(options.out).suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"out is {str(options.out)!r}; allowed: a file whose name ends in .html")
     if options.table is not None and Path(options.table).suffix not in (".csv", ".parquet"):
         raise ConfigError(f"table is {str(options.table)!r}; allowed: a name that ends in .csv or .parquet")
+
+    if Path(options.out).is_dir():
+        raise ConfigError(f"out is {str(options.out)!r}, which is a folder; give a file")
 
     from echoless.verbs.searching import run_search
 
