@@ -229,6 +229,7 @@ def _join_parts(joined: Joined, report: Report) -> None:
     """Each process its own; pieces go as soon as their file is there, so that little is on the disk twice."""
     plan, (rank, world) = joined.pieces.plan, rank_and_world()
     plan.file(0).parent.mkdir(exist_ok=True)
+    report("joining", 0, plan.parts)
     for part in range(rank, plan.parts, world):
         if not plan.file(part).exists():
             _write_part(joined, part)
