@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from echoless.data.cache import in_parallel
 from echoless.data.content import digest
 from echoless.data.eviction import COPY, LIMIT, cache_limit, make_room
-from echoless.data.remote import BLOCK
 from echoless.errors import DataError
 from echoless.storage.atomic import clear_leftovers, create_file, explained, new_folder
 from echoless.storage.lock import FileLock, hold_shared
@@ -109,7 +108,7 @@ class Copies:
         make_room(self.root, self._limit - file.size)
         with new_folder(self._folder(file), needed=file.size) as folder:
             with create_file(folder / file.name) as sink:
-                for block in in_parallel(file.read_block, range(0, file.size, BLOCK), _REQUESTS):
+                for block in in_parallel(file.read_block, file.blocks, _REQUESTS):
                     sink.write(block)
                     self._beat()
             file.require_unchanged()

@@ -191,6 +191,11 @@ class RemoteFile(os.PathLike[str]):
     def read_from_afar(self, offset: int, end: int) -> bytes:
         return patiently(str(self), lambda: self._ask(offset, end)) if end > offset else b""
 
+    @property
+    def blocks(self) -> range:
+        """Where each request begins that together fetch all of it."""
+        return range(0, self.size, BLOCK)
+
     def read_block(self, offset: int) -> bytes:
         """One request's worth of it, from afar."""
         return self.read_from_afar(offset, min(offset + BLOCK, self.size))
