@@ -25,6 +25,7 @@ ObjectiveConfig = MaskedConfig | SupervisedConfig | DiffusionConfig | FlowConfig
 MODEL_CONFIGS: dict[str, type[Any]] = {config.kind: config for config in get_args(ModelConfig)}
 OBJECTIVE_CONFIGS: dict[str, type[Any]] = {config.kind: config for config in get_args(ObjectiveConfig)}
 Precision = Literal["fp32", "bf16"]
+Tracker = Literal["tensorboard", "wandb"]
 Optimizer = Literal["adamw", "soap", "muon"]
 Decay = Literal["cosine", "constant", "wsd"]
 WeightDecayOn = Literal["matrices", "authors", "all"]
@@ -215,11 +216,14 @@ class RuntimeConfig:
     log_every: int | None = None  # steps between lines of metrics.jsonl; default: about 500 lines a run
     keep: int = 2
     strict: bool = False  # refuse to resume where a guarantee would be lost
-    tensorboard: bool = False
+    track: tuple[Tracker, ...] = ()  # where else the numbers of metrics.jsonl go
+    probe_every: int | None = None  # steps between measurements of the features; default: none
 
     def __post_init__(self) -> None:
         require_whole("workers", self.workers, 0, 64)
-        for name in ("checkpoint_every", "snapshot_every", "snapshots", "log_every"):
+        for tracker in self.track:
+            require_one_of("track", tracker, get_args(Tracker))
+        for name in ("checkpoint_every", "snapshot_every", "snapshots", "log_every", "probe_every"):
             if getattr(self, name) is not None:
                 require_whole(name, getattr(self, name), 1)
         require_whole("keep", self.keep, 2)

@@ -42,6 +42,13 @@ _PICTURES = {
     ),
     "spectral-untrained": ("Spectral embedding, untrained", "The same encoder before training, for comparison."),
     "tsne": ("t-SNE map", ""),
+    "neighbours-trained": (
+        "Nearest neighbours",
+        "Left: a query. Right: the images whose features are most similar, the nearest first. Green frame: same class; "
+        "red: another.",
+    ),
+    "neighbours-raw-pixels": ("Nearest neighbours by raw pixels", "The same queries, for comparison."),
+    "neighbours-untrained": ("Nearest neighbours, untrained", "The same queries, by the encoder before training."),
 }
 _NOT_SHOWN = ("data", "tsne-images")
 

@@ -48,7 +48,8 @@ EXTRAS = {
     "timm": (("timm",), "import and export of timm models"),
     "science": (("tifffile", "pydicom"), "TIFF of any depth and number of channels, DICOM"),
     "onnx": (("onnx", "onnxruntime", "onnxscript"), "export to ONNX"),
-    "tracking": (("tensorboard",), "--tensorboard"),
+    "tracking": (("tensorboard",), "--track tensorboard"),
+    "wandb": (("wandb",), "--track wandb"),
     "cluster": (("submitit", "ray"), "sweep --on slurm and --on ray"),
 }
 _MODULES = {"pillow": "PIL", "scikit-learn": "sklearn"}

@@ -33,16 +33,20 @@ from echoless.runs import RunFolder
 from echoless.runs.autoencoder import image_channels, require_vae
 from echoless.runtime import Progress, StopRequest, Team
 from echoless.shortcuts import choose_alpha_min
-from echoless.training import require_source, require_tensorboard
+from echoless.training import require_source, require_trackers
 from echoless.training.latent_space import LatentSpace, encode_all, latent_image_size, open_space
 from echoless.training.launch import Launch, Workplace, launch, workplace
 from echoless.training.timing import measure_speed
 from echoless.training.validation import Judge, judge_on, require_labels
 from echoless.verbs.planning import Time, make_plan
+from echoless.verbs.probing import open_probe
 from echoless.verbs.record import Record
 
 _ROOM_FOR_CROPS = 3
-RUNTIME = ("workers", "device", "checkpoint_every", "snapshot_every", "snapshots", "log_every", "strict", "tensorboard")
+RUNTIME = (
+    *("workers", "device", "checkpoint_every", "snapshot_every", "snapshots", "log_every", "strict"),
+    *("track", "probe_every"),
+)
 
 
 class Stopped(EcholessError):
@@ -67,6 +71,7 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
             space = open_space(options, images, place.team)
         config, plan = _planned(options, images, place, recorded, space, started)
         judge = _judge(config, options, images, place.team)
+        probe = open_probe(options, config, str(place.team.device), images.shape.channels) if place.team.leads else None
         latents = _encode(space, images, place, options)
         size = space.config.image_size if space else config.model.image_size
         job = Launch(
@@ -77,6 +82,7 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
             resume=options.resume,
             init=options.init,
             judge=judge,
+            probe=probe,
             command=as_command("pretrain", options),
             show_data=lambda run: show_data(run, images, size),
             remembered=Remembered.of(options).to_json(),
@@ -132,8 +138,7 @@ def _with_channels_of_autoencoder(options: PretrainOptions) -> PretrainOptions:
 
 def _require_ready(options: PretrainOptions) -> None:
     """What the settings need besides the data."""
-    if options.tensorboard:
-        require_tensorboard()
+    require_trackers(options.track or ())
     if options.init is not None and not options.resume:
         require_source(Path(options.init))
 

@@ -33,8 +33,9 @@ class EvaluateOptions:
     """Images to test on (default: five-fold cross-validation on --train)."""
     metrics: tuple[str, ...] = ("knn", "linear", "rank")
     """What to measure: knn, linear, rank, spectral (maps of eigenvectors; with masks also mIoU), tokencut (object
-    discovery), segprobe (segmentation probe), tsne, reconstruct, frechet, precision (with recall), inception-score.
-    tokencut and segprobe need images with masks; the last three need --samples or --draw."""
+    discovery), segprobe (segmentation probe), tsne, neighbours (a gallery of a few queries), reconstruct, frechet,
+    precision (with recall), inception-score. tokencut and segprobe need images with masks; the last three need
+    --samples or --draw."""
     layers: tuple[str, ...] = ("last",)
     """Layers: last, all, or names such as block07/+mlp or norm. last is the final norm where there is one, else the
     last block; for a diffusion model, five across the depth."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 from echoless.config.model import Decoder, Fade, InitScheme, Per, Schedule, Taps, Variant
 from echoless.config.options.fields import AnyPath, group
-from echoless.config.training import CacheSide, Decay, Optimizer, Precision, WeightDecayOn
+from echoless.config.training import CacheSide, Decay, Optimizer, Precision, Tracker, WeightDecayOn
 
 
 @dataclass(frozen=True)
@@ -177,8 +177,16 @@ class PretrainOptions:
     """Steps between lines of metrics.jsonl (default: about 500 lines a run)."""
     requeue: bool = False
     """Exit with code 75 when stopped by a signal, so that a scheduler restarts the command."""
-    tensorboard: bool | None = None
-    """Also write TensorBoard events (extra: tracking; default: no)."""
+    track: tuple[Tracker, ...] | None = None
+    """Also send the numbers of metrics.jsonl to tensorboard (extra: tracking; in RUN/tensorboard) or wandb (extra:
+    wandb; WANDB_MODE=offline writes to RUN/wandb and sends nothing)."""
+    probe_every: int | None = None
+    """Measure kNN and a quick linear probe on --probe-data every so many steps, into metrics.jsonl. Each record has its
+    cost in seconds; the run computes the same without it."""
+    probe_data: AnyPath | None = None
+    """Labelled images of --probe-every; of more than 2,000, a stratified draw is used."""
+    probe_labels: AnyPath | None = None
+    """A CSV file (path,label) for --probe-data."""
 
     group("machine")
     accumulate: int | None = None

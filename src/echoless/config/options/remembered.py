@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from echoless.config.addresses import without_secrets
 from echoless.config.options.fields import AnyPath
+from echoless.config.training import Tracker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +23,10 @@ class Remembered:
     snapshot_every: int | None = None
     snapshots: int | None = None
     log_every: int | None = None
-    tensorboard: bool | None = None
+    track: tuple[Tracker, ...] | None = None
+    probe_every: int | None = None
+    probe_data: AnyPath | None = None
+    probe_labels: AnyPath | None = None
     cache: Literal["auto", "on", "off"] | None = None
     max_bad_fraction: float | None = None
     test: AnyPath | None = None
