@@ -57,6 +57,7 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
     every, requests, lost, ranges, status, marks = 0, 0, 0, True, 200, True
+    credentials = ""  # the last that somebody sent
 
     def __init__(self, files: dict[str, bytes]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -89,6 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
         with server.turn:
             server.requests += 1
             server.asked.append(f"{self.command} {self.path}")
+            server.credentials = self.headers.get("Authorization") or server.credentials
             drop = server.every and server.requests % server.every == 0
             server.lost += bool(drop)
         if drop:

@@ -19,7 +19,7 @@ import pytest
 from far_away import CLASSES, as_parquet, as_tar, in_memory, on_disk, pictures, served
 
 from echoless.config.addresses import has_secrets, is_remote, without_secrets
-from echoless.data import open_images, remote
+from echoless.data import open_images, patience, remote
 from echoless.data.provenance import short_name
 from echoless.errors import ConfigError, DataError
 from echoless.verbs.sweep import sweep
@@ -34,7 +34,7 @@ web = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr(remote, "PAUSES", (0.01,) * 6)
+    monkeypatch.setattr(patience, "PAUSES", (0.01,) * 6)
     monkeypatch.setattr(remote, "BLOCK", 4096)  # many requests for small files
 
 
@@ -119,14 +119,14 @@ def test_a_file_that_no_limit_can_hold_is_refused(tmp_path, monkeypatch):
 
 @web
 def test_a_lost_server_is_one_sentence_and_the_same_command_continues(tmp_path, monkeypatch):
-    monkeypatch.setattr(remote, "PAUSES", (0.0,) * 2)
+    monkeypatch.setattr(patience, "PAUSES", (0.0,) * 2)
     with served(TARS) as server:
         address = f"{server.address}/part-{{000..002}}.tar"
         first = facts(opened(address, tmp_path / "a"))
         opened(f"{server.address}/part-000.tar", tmp_path / "b")  # one of three
         server.every = 1
         with pytest.raises(
-            DataError, match=r"cannot be read: .* \(3 attempts in 0 s\); nothing is lost, the same command"
+            DataError, match=r"cannot be read: .* \(3 attempts in 0 s\); what was fetched is kept, the same"
         ):
             opened(address, tmp_path / "b")
         server.every = 0
@@ -171,6 +171,12 @@ def test_no_word_of_a_password_is_kept_or_said(tmp_path, monkeypatch):
         ("s3://bucket/part-00?.tar", "s3://bucket/part-00?.tar"),
         ("hf://datasets/u/n@main/data/*.parquet", "hf://datasets/u/n@main/data/*.parquet"),
         ("photos/a?b=c", "photos/a?b=c"),
+        ("https://u:p@ss@host/a@b.tar", "https://host/a@b.tar"),
+        ("https://u:it's@host/a.tar?TOKEN", "https://host/a.tar"),
+        ("https://host:8080/a@b.tar", "https://host:8080/a@b.tar"),
+        ("s3://KEY:SE/CR+ET@bucket/a.tar", "s3://bucket/a.tar"),
+        ("https:/u:p@host/a.tar?t=1", "https:/host/a.tar"),
+        ("simplecache::https://u:p@host/a.tar", "simplecache::https://host/a.tar"),
     ],
 )
 def test_what_is_shown_of_an_address(address, shown):
@@ -182,12 +188,67 @@ def test_paths_are_not_addresses(path):
     assert not is_remote(path) and is_remote("s3://b/c") and is_remote("simplecache::https://h/x.tar")
 
 
+def test_an_address_of_this_machine_is_a_path(tmp_path):
+    """Nothing is copied."""
+    folder = on_disk(tmp_path / "data", TARS)
+    assert facts(opened(f"file://{folder}", tmp_path / "a")) == facts(opened(folder, tmp_path / "b"))
+    assert not list((tmp_path / "a").glob("copy-*"))
+
+
+def test_bad_images_elsewhere_are_the_bad_images_on_disk(tmp_path):
+    """What cannot be decoded is listed with the same reasons, from copies and from afar."""
+    files = {"a.tar": as_tar([*IMAGES[:8], b"no image", IMAGES[9][:-30]]), "b.tar": as_tar(IMAGES[10:20], 10)[:-7000]}
+    local = opened(on_disk(tmp_path / "data", files), tmp_path / "a", max_bad_fraction=0.5)
+    assert len(local.bad) >= 2
+    with in_memory(files) as address:
+        images = opened(address, tmp_path / "b", max_bad_fraction=0.5)
+        assert images.bad == local.bad and images.fingerprint == local.fingerprint
+        with pytest.raises(DataError, match="bad"):
+            opened(address, tmp_path / "c", max_bad_fraction=0.01).require_usable()
+
+
+def test_an_image_that_changes_after_opening_is_not_taken_for_the_old_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("ECHOLESS_CACHE_LIMIT", str(max(map(len, TARS.values())) + 1000))
+    with in_memory(dict(TARS)) as address:
+        images = opened(address, tmp_path, max_bad_fraction=1)
+        import fsspec
+
+        for name in TARS:
+            fsspec.filesystem("memory").pipe_file(f"/far/{name}", as_tar(pictures(10, seed=5), int(name[5:8]) * 10))
+        read = {i: images.get([i]).pixels for i in (3, 17, 29)}
+    old = opened(on_disk(tmp_path / "data", TARS), tmp_path / "a")
+    assert all((old.get([i]).pixels[0] == found[0]).all() for i, found in read.items() if len(found))  # from a copy
+    assert {sample.reason for sample in images.bad} == {"it changed after the data set was opened"}
+
+
+def test_copies_and_decoded_pixels_stay_within_one_limit(tmp_path, monkeypatch):
+    """More shards than are held at a time, which fit alone, and not beside their pixels."""
+    images = pictures(60)
+    files = {f"part-{n:02d}.tar": as_tar(images[3 * n : 3 * n + 3], 3 * n) for n in range(20)}
+    shards, pixels = sum(map(len, files.values())), 60 * 3 * 32 * 32
+    limit = shards + pixels // 2
+    monkeypatch.setenv("ECHOLESS_CACHE_LIMIT", str(limit))
+    with in_memory(files) as address:
+        there = opened(address, tmp_path / "a")
+        taken = sum(f.stat().st_size for f in (tmp_path / "a").glob("*/*") if f.parent.name not in ("index", "content"))
+        assert list((tmp_path / "a").glob("*/pixels.bin")) and taken <= limit
+    assert facts(there) == facts(opened(on_disk(tmp_path / "data", files), tmp_path / "b"))
+
+
+def test_a_folder_of_folders_says_which_files_there_are(tmp_path):
+    names = [f"data/{split}-{n:05d}-of-00002.parquet" for split in ("train", "test") for n in range(2)]
+    files = {"README.md": b"x"} | dict.fromkeys(names, TABLES["part-0.parquet"])
+    with in_memory(files) as address, pytest.raises(DataError) as error:
+        opened(address, tmp_path)
+    assert "give memory:///far/data/test-*.parquet or memory:///far/data/train-*.parquet" in str(error.value)
+
+
 def test_a_file_system_without_its_library_names_it(tmp_path):
     if importlib.util.find_spec("s3fs") is not None:
         pytest.skip("NOT RUN: s3fs is installed, so its absence cannot be tried")
-    with pytest.raises(DataError, match="s3://b/c.tar.*pip install s3fs"):
+    with pytest.raises(DataError, match=r"s3://b/c\.tar.*pip install s3fs"):
         opened("s3://b/c.tar", tmp_path)
-    with pytest.raises(DataError, match="cannot be opened: .*warp"):
+    with pytest.raises(DataError, match=r"cannot be opened: .*warp"):
         opened("warp://b/c.tar", tmp_path)
 
 
@@ -212,7 +273,7 @@ def test_a_folder_that_hugging_face_saved(tmp_path):
     assert list(images.paths)[3] == "data-00001-of-00002.arrow/00000000"
     assert [images.get([i]).pixels[0].shape for i in range(5)] == [(3, 5, 6 + i % 2) for i in range(5)]
     assert images.get([4]).pixels[0][:, 0, 0].tolist() == [160, 10, 80]
-    with pytest.raises(DataError, match="holds the splits test, train; name one, such as .*test"):
+    with pytest.raises(DataError, match=r"holds the splits test, train; name one, such as .*test"):
         opened(folder, tmp_path)
     (tmp_path / "bad.arrow").write_bytes(b"nonsense")
     with pytest.raises(DataError, match=r"bad\.arrow is not a readable Arrow file"):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from echoless.data.content import stamp
 from echoless.data.parquet import class_names_of, columns_of, has_field, known_labels, present
 from echoless.data.paths import JoinedPaths, NumberedPaths, PathColumn, Paths
+from echoless.data.remote import RemoteFile
 from echoless.data.sources import read_in_order
 from echoless.errors import DataError, NoImages
 
@@ -22,7 +23,7 @@ from echoless.errors import DataError, NoImages
 class ArrowSource:
     """The rows of one or more Arrow files, in the order of the files."""
 
-    def __init__(self, files: list[Path]) -> None:
+    def __init__(self, files: Sequence[Path | RemoteFile]) -> None:
         self.stamps = [stamp(file) for file in files]
         tables = [_open(file) for file in files]
         image, label = columns_of(files[0], tables[0].schema)
@@ -46,7 +47,7 @@ class ArrowSource:
     def chunks(self) -> Iterator[tuple[int, list[bytes | OSError]]]:
         return read_in_order(self)
 
-    def _read_paths(self, files: list[Path], rows: list[int]) -> Paths:
+    def _read_paths(self, files: Sequence[Path | RemoteFile], rows: list[int]) -> Paths:
         """The data's own names if every image has one of its own, else file and row."""
         names = PathColumn.of(self._own_names())
         if len(names) == self._first[-1] and names.unique:
@@ -64,7 +65,7 @@ class ArrowSource:
                 yield name
 
 
-def _open(file: Path) -> Any:
+def _open(file: Path | RemoteFile) -> Any:
     """Both formats of Arrow files: the stream that `save_to_disk` writes, and the one with a footer."""
     import pyarrow as pa
 

@@ -12,7 +12,6 @@ import os
 import shutil
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,14 +19,16 @@ from typing import TYPE_CHECKING
 from echoless.data.cache import in_parallel
 from echoless.data.content import digest
 from echoless.data.eviction import COPY, LIMIT, cache_limit, make_room
+from echoless.data.patience import Watch
 from echoless.errors import DataError
-from echoless.storage.atomic import clear_leftovers, create_file, explained, new_folder
+from echoless.storage.atomic import create_file, explained, new_folder
 from echoless.storage.lock import FileLock, hold_shared
 
 if TYPE_CHECKING:
     from echoless.data.remote import RemoteFile
 
 _REQUESTS = 4  # at a time, of one file
+_HELD = 8  # copies that this process keeps from being removed; the others make way for whatever needs their room
 
 
 class _Copy:
@@ -45,12 +46,10 @@ class _Copy:
 class Copies:
     """Those of one data set. `fits`: whether all of its files have room together."""
 
-    def __init__(self, root: Path, beat: Callable[[], None], say: Callable[[str], None]) -> None:
-        """`beat` is called often while something is fetched; it may raise, to stop."""
-        self.root, self._beat, self._say = root, beat, say
+    def __init__(self, root: Path, watch: Watch) -> None:
+        self.root, self.watch = root, watch
         with explained(root):
             root.mkdir(parents=True, exist_ok=True)
-        clear_leftovers(root)
         self._limit = cache_limit(root)
         self.fits = True
         self._held: OrderedDict[str, _Copy] = OrderedDict()
@@ -69,20 +68,24 @@ class Copies:
                 f"({LIMIT})"
             )
         if not self.fits:
-            self._say(
+            self.watch.say(
                 f"no copies: {needed:,} bytes are more than there is room for (limit {self._limit:,}, {LIMIT}; "
                 f"{free:,} free); images are read from afar, which is slow in random order"
             )
 
     def find(self, file: RemoteFile) -> Path | None:
-        """The copy, if there is one. It stays until this process has read many others."""
+        """The copy, if there is one. It stays until this process has read several others."""
         key = self._folder(file).name
         with self._lock:
+            if key in self._held and not self._held[key].path.exists():  # deleted by hand
+                del self._held[key]
             if key not in self._held:
                 try:
-                    self._held[key] = _Copy(self._folder(file), file.name)
+                    copy = _Copy(self._folder(file), file.name)
                 except OSError:
                     return None
+                self._let_go(copy.size)
+                self._held[key] = copy
             self._held.move_to_end(key)
             return self._held[key].path
 
@@ -110,16 +113,19 @@ class Copies:
             with create_file(folder / file.name) as sink:
                 for block in in_parallel(file.read_block, file.blocks, _REQUESTS):
                     sink.write(block)
-                    self._beat()
+                    self.watch.beat()
             file.require_unchanged()
             with create_file(folder / "about.json") as about:
                 about.write(json.dumps({"of": str(file), "bytes": file.size}).encode())
 
     def _let_go(self, size: int) -> None:
-        """Hold no more than there is room for, those used longest ago first."""
+        """Hold a few, and no more than there is room for beside another of this size; those used last stay."""
         with self._lock:
-            while self._held and sum(copy.size for copy in self._held.values()) + size > self._limit:
+            while self._held and (len(self._held) >= _HELD or self._held_bytes() + size > self._limit):
                 self._held.popitem(last=False)
+
+    def _held_bytes(self) -> int:
+        return sum(copy.size for copy in self._held.values())
 
     def _folder(self, file: RemoteFile) -> Path:
         return self.root / f"{COPY}{digest([json.dumps(file.stamp), file.name])[:32]}"

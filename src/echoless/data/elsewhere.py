@@ -7,43 +7,39 @@ paths, labels and fingerprint as on a disk, and what is known is not fetched aga
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NoReturn
 
-from echoless.config.addresses import without_secrets
+from echoless.config.addresses import is_pattern, without_secrets
 from echoless.data.cache import in_parallel
 from echoless.data.cache_place import CachePlace
 from echoless.data.content import Hasher, Memory
 from echoless.data.copies import Copies
-from echoless.data.remote import RemoteFile, Site, patiently, site_of
+from echoless.data.patience import Watch, patiently
+from echoless.data.remote import RemoteFile, RemotePath, open_path
 from echoless.data.shards import expand_braces
 from echoless.data.sources import ImageSource
 from echoless.errors import DataError, NoImages
 
 Kind = Callable[[Sequence[Path | RemoteFile]], ImageSource]
 _ASKED_AT_ONCE = 8
+_FOLDERS_SHOWN = 4  # of a folder without files, in the hint
 _FILES_AT_ONCE = 2  # each by several requests
 
 
 def open_remote(address: str, kinds: Mapping[str, Kind], place: CachePlace) -> ImageSource:
     """`kinds`: the formats of files with many images, by suffix."""
-
-    def beat() -> None:
-        if place.progress is not None:
-            place.progress(0, 0)
-
-    def say(text: str) -> None:
-        if place.say is not None:
-            place.say(text)
-
-    copies = Copies(place.root, beat, say)
+    watch = Watch(place)
+    copies = Copies(place.root, watch)
     files = list_files(address, kinds, copies)
     copies.plan(files)
     kind = kinds[files[0].suffix]
-    _know(files, kind, place.root, say)
+    _know(files, kind, place.root, watch)
     source = kind(files)
     _remember_together(files, place.root)
     return source
@@ -52,28 +48,45 @@ def open_remote(address: str, kinds: Mapping[str, Kind], place: CachePlace) -> I
 def list_files(address: str, kinds: Mapping[str, Kind], copies: Copies) -> list[RemoteFile]:
     """Files of one kind, sorted: by name, by a pattern, or all of a folder."""
 
-    def ask(plain: str) -> dict[str, tuple[Site, Mapping[str, Any]]]:
-        site = site_of(plain)
-        listed = patiently(site.address, lambda: _listed(site, kinds))
-        return {path: (site if path == site.path else site.beside(path), info) for path, info in listed.items()}
+    def ask(plain: str) -> dict[str, tuple[RemotePath, Mapping[str, Any]]]:
+        at = open_path(plain)
+        listed = patiently(at.address, lambda: _listed(at, plain, kinds), copies.watch)
+        return {path: (at if path == at.path else at.beside(path), info) for path, info in listed.items()}
 
-    found: dict[str, tuple[Site, Mapping[str, Any]]] = {}
+    found: dict[str, tuple[RemotePath, Mapping[str, Any]]] = {}
     for some in in_parallel(ask, expand_braces(address), _ASKED_AT_ONCE):
         found |= some
     suffixes = {PurePosixPath(without_secrets(path)).suffix for path in found}
     if len(suffixes) != 1 or not suffixes <= set(kinds):
-        shown = without_secrets(address)
-        has = f"holds {' and '.join(sorted(suffixes))} files" if found else f"holds no {' or '.join(kinds)} file"
-        raise DataError(
-            f"data {shown!r} {has}; name files of one kind, such as {shown.rstrip('/')}/*{next(iter(kinds))}"
-        )
-    return [RemoteFile(site, info, copies) for _, (site, info) in sorted(found.items())]
+        _refuse(address, suffixes, kinds, copies)
+    return [RemoteFile(at, info, copies) for _, (at, info) in sorted(found.items())]
 
 
-def _listed(site: Site, kinds: Mapping[str, Kind]) -> dict[str, Mapping[str, Any]]:
+def _refuse(address: str, suffixes: set[str], kinds: Mapping[str, Kind], copies: Copies) -> NoReturn:
+    """Nothing was found, or files of several kinds, or of a kind that cannot be read from afar."""
+    shown, known = without_secrets(address), " or ".join(kinds)
+    if suffixes - set(kinds):
+        raise DataError(f"data {shown!r} names {' and '.join(sorted(suffixes))} files; allowed elsewhere: {known}")
+    if suffixes:
+        patterns = (f"{shown.rstrip('/')}/*{suffix}" for suffix in sorted(suffixes))
+        raise DataError(f"data {shown!r} holds {' and '.join(sorted(suffixes))} files; give {' or '.join(patterns)}")
+    below = [] if is_pattern(address) else patiently(shown, lambda: _below(open_path(address), kinds), copies.watch)
+    hint = f"; give {' or '.join(below)}" if below else ""
+    raise DataError(f"data {shown!r} {'matches' if is_pattern(address) else 'holds'} no {known} file{hint}")
+
+
+def _below(at: RemotePath, kinds: Mapping[str, Kind]) -> list[str]:
+    """Patterns of the files in its first sub-folders, by what stands before the number: train-*.parquet."""
+    folders = [info["name"] for info in at.system.ls(at.path) if info["type"] == "directory"]
+    names = [info["name"] for folder in sorted(folders)[:_FOLDERS_SHOWN] for info in at.system.ls(folder)]
+    found = [at.beside(name).address for name in names if PurePosixPath(name).suffix in kinds]
+    return sorted({re.sub(r"[^/]*$", lambda name: re.sub(r"\d+.*\.", "*.", name[0], count=1), each) for each in found})
+
+
+def _listed(at: RemotePath, address: str, kinds: Mapping[str, Kind]) -> dict[str, Mapping[str, Any]]:
     """Path -> what the file system says of it."""
-    system, path = site.system, site.path
-    if any(letter in path for letter in "*[") or ("?" in path and "=" not in path):
+    system, path = at.system, at.path
+    if is_pattern(address):
         return _with_size(system, system.glob(path, detail=True).values())
     if PurePosixPath(without_secrets(path)).suffix in kinds:
         return {path: system.info(path)}
@@ -86,13 +99,15 @@ def _with_size(system: Any, listed: Iterable[Mapping[str, Any]]) -> dict[str, Ma
     return {info["name"]: system.info(info["name"]) if info.get("size") is None else info for info in files}
 
 
-def _know(files: Sequence[RemoteFile], kind: Kind, root: Path, say: Callable[[str], None]) -> None:
+def _know(files: Sequence[RemoteFile], kind: Kind, root: Path, watch: Watch) -> None:
     """Index and hashes of every file: of those that are new, or have changed, by reading them."""
     new = [file for file in files if Memory(root, [file.stamp]).digests() is None]
     if not new:
         return
     total = sum(file.size for file in new)
-    say(f"fetching {len(new)} of {len(files)} files ({total:,} bytes), such as {new[0]}; copies are kept in {root}")
+    watch.say(
+        f"fetching {len(new)} of {len(files)} files ({total:,} bytes), such as {new[0]}; copies are kept in {root}"
+    )
 
     def learn(file: RemoteFile) -> int:
         hasher = Hasher()
@@ -102,10 +117,16 @@ def _know(files: Sequence[RemoteFile], kind: Kind, root: Path, say: Callable[[st
         return file.size
 
     done = 0
-    for number, size in enumerate(in_parallel(learn, new, _FILES_AT_ONCE), start=1):
-        done += size
-        if number % max(1, len(new) // 10) == 0:
-            say(f"fetched {number} of {len(new)} files ({done:,} of {total:,} bytes)")
+    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+        try:
+            for number, size in enumerate(pool.map(learn, new), start=1):
+                done += size
+                if number % max(1, len(new) // 10) == 0:
+                    watch.say(f"fetched {number} of {len(new)} files ({done:,} of {total:,} bytes)")
+        except BaseException:
+            watch.ended = True  # the other threads do not finish their files first
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _remember_together(files: Sequence[RemoteFile], root: Path) -> None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from uuid import uuid4
 
-from echoless.data.cache import LEFTOVER
+from echoless.data.cache import LEFTOVER, remove_debris
 from echoless.errors import ConfigError
 from echoless.storage.atomic import is_leftover
 from echoless.storage.lock import lock_exclusively
@@ -38,9 +39,13 @@ def cache_limit(disk: Path) -> int:
 
 
 def make_room(root: Path, allowed: int) -> str:
-    """Remove caches until the others take at most `allowed` bytes; returns one sentence about it, or nothing."""
+    """Remove caches until the others take at most `allowed` bytes; returns one sentence about it, or nothing.
+
+    What is being written counts: a copy that is fetched for a cache in the making leaves it its room.
+    """
+    remove_debris(root)
     caches = _by_last_use(root)
-    total = sum(size for _, size in caches)
+    total = sum(size for _, size in caches) + sum(map(_bytes_in, _unfinished(root)))
     gone = freed = 0
     for folder, size in caches:
         if total - freed <= allowed:
@@ -59,9 +64,22 @@ def _by_last_use(root: Path) -> list[tuple[Path, int]]:
     for folder in chain((pixels.parent for pixels in root.glob("*/pixels.bin")), root.glob(f"{COPY}*/")):
         with suppress(OSError):  # it went away while we looked
             if not folder.name.startswith(LEFTOVER) and not is_leftover(folder):
-                size = sum(path.stat().st_size for path in folder.iterdir())
-                found.append(((folder / "about.json").stat().st_mtime_ns, folder, size))
+                found.append(((folder / "about.json").stat().st_mtime_ns, folder, _bytes_in(folder)))
     return [(folder, size) for _, folder, size in sorted(found)]
+
+
+def _unfinished(root: Path) -> Iterator[Path]:
+    """Caches and copies that are being written."""
+    yield from root.glob(f"{LEFTOVER}*")
+    yield from (folder for folder in root.glob(f"{COPY}*/") if is_leftover(folder))
+
+
+def _bytes_in(folder: Path) -> int:
+    total = 0
+    with suppress(OSError):  # it goes away while we look
+        for path in folder.iterdir():
+            total += path.stat().st_size
+    return total
 
 
 def _evict(folder: Path) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from echoless.config.addresses import is_remote
+from echoless.config.addresses import is_remote, local_path
 from echoless.data.arrays import ArrayFile
 from echoless.data.arrow_files import ArrowSource
 from echoless.data.cache import CachedPixels, default_cache_dir, in_parallel, open_cache
@@ -114,7 +114,8 @@ def _require_files(data: str | Path, **options: object) -> None:
 def find_source(data: str, place: CachePlace) -> ImageSource:
     """The source of encoded images that `data` names: a folder, shards, or image files by name or by a pattern."""
     if is_remote(data):
-        return open_remote(data, SOURCES, place)
+        return open_remote(data, {suffix: kind for suffix, kind in SOURCES.items() if suffix != ".arrow"}, place)
+    data = local_path(data)
     path = Path(data)
     if path.is_dir():
         return _find_in_folder(path)

@@ -80,13 +80,12 @@ class ParquetSource:
 
     def _table(self, number: int) -> Any:
         """The file, for everything but its images: of a remote one, what is remembered of it."""
-        file = self._files[number]
-        return self._tables[number] or _open_index(file)
+        return self._tables[number] or _open_index(self._files[number])
 
     def _whole(self, number: int) -> Any:
         """The file with its images; a remote one from its copy, if there is room for that."""
         file = self._files[number]
-        return self._tables[number] or _open(file.nearest() or file.open())  # type: ignore[union-attr]
+        return _open(file.nearest() or file.open()) if isinstance(file, RemoteFile) else self._tables[number]
 
     def _read_paths(self) -> Paths:
         """The data's own names if every image has one of its own, else file and row."""

@@ -1,4 +1,4 @@
-"""How is a file that is elsewhere read? Through fsspec, patiently: a lost connection is tried again before it counts.
+"""How is a file that is elsewhere read? Through fsspec; a lost connection is tried again (`patience`).
 
 Credentials are fsspec's business. Whatever is said or kept of an address is without its secrets.
 """
@@ -17,10 +17,11 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from echoless.config.addresses import without_secrets
 from echoless.data.content import Stamp, digest, is_settled
+from echoless.data.patience import patiently
 from echoless.errors import DataError, RunError
 from echoless.storage import write_bytes
 from echoless.storage.seal import sealed, unsealed
@@ -28,8 +29,8 @@ from echoless.storage.seal import sealed, unsealed
 if TYPE_CHECKING:
     from echoless.data.copies import Copies
 
-PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds between attempts
 BLOCK = 8 * 2**20  # bytes of one request
+_CONNECT_SECONDS, _SILENT_SECONDS = 10, 60
 _NEAR = 2**20  # bytes between two reads that follow each other
 _IN_ORDER = 8  # so many reads that follow each other are worth the whole file
 # What a file system may say of a file that changes with its content.
@@ -43,22 +44,21 @@ _WAY = {
     "http": "pip install 'echoless[remote]'",
     "https": "pip install 'echoless[remote]'",
 }
-Answer = TypeVar("Answer")
 
 
-class Site(NamedTuple):
+class RemotePath(NamedTuple):
     """A file system of fsspec, and a path in it."""
 
     system: Any
     path: str
     address: str  # without secrets
 
-    def beside(self, path: str) -> Site:
+    def beside(self, path: str) -> RemotePath:
         """Another path of the same file system, as it lists it."""
-        return Site(self.system, path, without_secrets(self.system.unstrip_protocol(path)))
+        return RemotePath(self.system, path, without_secrets(self.system.unstrip_protocol(path)))
 
 
-def site_of(address: str) -> Site:
+def open_path(address: str) -> RemotePath:
     """Opens the file system; one whose library is missing is refused by name."""
     try:
         import fsspec
@@ -66,48 +66,24 @@ def site_of(address: str) -> Site:
         raise DataError(f"{without_secrets(address)} needs fsspec: pip install 'echoless[remote]'") from None
     protocol = re.split("://|::", address)[0].lower()
     try:
-        system, path = fsspec.core.url_to_fs(address)
-    except (ImportError, ValueError) as error:  # a missing library; a protocol that nobody knows
+        system, path = fsspec.core.url_to_fs(address, **_options(protocol))
+    except Exception as error:  # a missing library, an unknown protocol, bad options: every file system has its own
         way = _WAY.get(protocol, "fsspec.available_protocols() lists what fsspec knows")
         said = without_secrets(" ".join(str(error).split()))
         raise DataError(f"data {without_secrets(address)!r} cannot be opened: {said}; {way}") from None
-    return Site(system, path, without_secrets(address))
+    return RemotePath(system, path, without_secrets(address))
 
 
-def patiently(address: str, ask: Callable[[], Answer]) -> Answer:
-    """The answer, at the first attempt that succeeds; one sentence if none does."""
-    started = time.monotonic()
-    for number, pause in enumerate((*PAUSES, None), start=1):
-        try:
-            return ask()
-        except Exception as error:  # every file system has its own
-            if _is_final(error) or pause is None:
-                tries = "" if _is_final(error) else f" ({number} attempts in {time.monotonic() - started:.0f} s)"
-                lost = "" if _is_final(error) else "; nothing is lost, the same command continues"
-                raise DataError(f"{address} cannot be read: {_said(error)}{tries}{lost}") from None
-            time.sleep(pause)
-    raise AssertionError
+def _options(protocol: str) -> dict[str, Any]:
+    """Web servers that are silent for a minute are asked again; fsspec's configuration may say otherwise."""
+    import fsspec.config
 
+    if protocol not in ("http", "https") or "client_kwargs" in fsspec.config.conf.get(protocol, {}):
+        return {}
+    import aiohttp
 
-def _is_final(error: BaseException) -> bool:
-    """Whether the answer would be the same again: no such file, no permission. A lost connection is none."""
-    cause = error.__cause__
-    status = getattr(error, "status", getattr(cause, "status", None))
-    if isinstance(status, int):
-        return 400 <= status < 500 and status not in (408, 425, 429)
-    if isinstance(error, FileNotFoundError) and cause is not None:  # fsspec's word for anything wrong with a web page
-        return isinstance(cause, FileNotFoundError) or "aiohttp" not in type(cause).__module__
-    return isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotImplementedError)
-
-
-def _said(error: BaseException) -> str:
-    if isinstance(error, FileNotFoundError):
-        cause = error.__cause__
-        if cause is None or _is_final(error):
-            return "there is no such file"
-        error = cause
-    said = without_secrets(" ".join(str(error).split()))
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=_SILENT_SECONDS)
+    return {"client_kwargs": {"timeout": timeout}}
 
 
 class Signs(NamedTuple):
@@ -122,7 +98,7 @@ class Signs(NamedTuple):
         mark = next((f"{name}={info[name]}" for name in _MARKS if info.get(name)), "")
         return Signs(int(info["size"]), mark, None if mark else _time_ns(info))
 
-    def stamp(self, place: Site) -> Stamp:
+    def stamp(self, place: RemotePath) -> Stamp:
         """It changes whenever the file does. Of a file without a mark or a time nothing is remembered: its stamp is of
         this moment."""
         whole = str(place.system.unstrip_protocol(place.path))
@@ -150,7 +126,7 @@ class RemoteFile(os.PathLike[str]):
     that goes through the file from front to back gets a copy that makes way for the next.
     """
 
-    def __init__(self, place: Site, info: Mapping[str, Any], copies: Copies) -> None:
+    def __init__(self, place: RemotePath, info: Mapping[str, Any], copies: Copies) -> None:
         if info.get("size") is None:
             raise DataError(f"{place.address} cannot be read: its server does not say how large it is")
         self._place, self._copies, self._signs = place, copies, Signs.of(info)
@@ -174,22 +150,24 @@ class RemoteFile(os.PathLike[str]):
 
     def open(self, mode: str = "rb") -> IO[bytes]:
         """The copy, or the file itself."""
-        path = self.nearest()
-        return path.open("rb") if path is not None else FromAfar(self)
+        while (path := self.nearest()) is not None:
+            with suppress(FileNotFoundError):  # another process needed its room just now
+                return path.open("rb")
+        return FromAfar(self)
 
     def read(self, offset: int, size: int) -> bytes:
         """A part of it; shorter where the file ends. Who reads from front to back reads a copy."""
         end = min(offset + size, self.size)
         self._in_order = self._in_order + 1 if 0 <= offset - self._end <= _NEAR else 0
         self._end = end
-        if self._in_order >= _IN_ORDER:
-            with self._copies.fetch(self).open("rb") as file:
+        while self._in_order >= _IN_ORDER:
+            with suppress(FileNotFoundError), self._copies.fetch(self).open("rb") as file:
                 file.seek(offset)
                 return file.read(size)
         return self.read_from_afar(offset, end)
 
     def read_from_afar(self, offset: int, end: int) -> bytes:
-        return patiently(str(self), lambda: self._ask(offset, end)) if end > offset else b""
+        return patiently(str(self), lambda: self._ask(offset, end), self._copies.watch) if end > offset else b""
 
     @property
     def blocks(self) -> range:
@@ -216,7 +194,8 @@ class RemoteFile(os.PathLike[str]):
     def require_unchanged(self) -> None:
         system = self._place.system
         system.invalidate_cache()
-        if Signs.of(patiently(str(self), lambda: system.info(self._place.path))) != self._signs:
+        now = patiently(str(self), lambda: system.info(self._place.path), self._copies.watch)
+        if Signs.of(now) != self._signs:
             raise DataError(f"{self} changed while it was read; try again")
 
     def _ask(self, offset: int, end: int) -> bytes:
