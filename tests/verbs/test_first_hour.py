@@ -171,7 +171,7 @@ def test_a_bar_that_had_nothing_to_do_leaves_no_trace():
 
 
 def test_pages_never_mix_numbers_of_two_sets_and_name_images_without_hashes(run, tmp_path):
-    """Measured on labelled photographs, then on others: the gallery took the newest of each number, whatever its set."""
+    """Measured on labelled photographs, then on others: the gallery took the newest of each number."""
     runs = []
     for name, value in (("one", 0.5), ("two", 0.6)):
         copy = Path(shutil.copytree(run, tmp_path / name))

@@ -121,8 +121,8 @@ def feature_norms(run: RunData) -> Verdict:
 
 def effective_rank(run: RunData) -> Verdict:
     rule = (
-        f"collapsed if RankMe ends below {LOWEST_RANK:g}; a fraction of its peak if it ends below a quarter of it; rising "
-        "if it ends more than 5 % above its value at 80 % of the run; falling if as much below; else flat"
+        f"collapsed if RankMe ends below {LOWEST_RANK:g}; a fraction of its peak if it ends below a quarter of that; "
+        "rising if it ends more than 5 % above its value at 80 % of the run; falling if as much below; else flat"
     )
     series = run.series("rankme")
     if len(series) < 4:
