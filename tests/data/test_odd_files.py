@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import tarfile
 from pathlib import Path
 
@@ -110,9 +111,31 @@ def test_a_folder_of_images_and_shards_is_ambiguous(folder):
     """One of the two would be left out in silence."""
     with tarfile.open(folder / "more.tar", "w") as tar:
         tar.add(folder / "0.png", "0.png")
-    with pytest.raises(DataError, match=r"holds 1 \*.tar and 4 image files; name one kind, such as '.*/\*.tar'"):
+    message = r"1 \*.tar and 4 image files, of which one would be left out; give '.*/\*.tar' or '(.*)' for the images"
+    with pytest.raises(DataError, match=message) as refused:
         open_images(folder)
     assert open_images(f"{folder}/*.tar").paths == ["0.png"]
+    advised = re.search(message, str(refused.value))[1]
+    (folder / "more.tar").rename(folder.parent / "more.tar")
+    alone = open_images(folder, max_bad_fraction=1.0)
+    (folder.parent / "more.tar").rename(folder / "more.tar")
+    again = open_images(advised, max_bad_fraction=1.0)
+    assert again.paths == alone.paths and again.fingerprint == alone.fingerprint and again.labels == alone.labels
+
+
+def test_image_files_can_be_named_one_by_one_and_by_a_pattern(tmp_path):
+    """Labels are those of the folder; links that lead nowhere and hidden files are passed over, as in a folder."""
+    for name in ("a/0.png", "a/1.jpg", "b/2.png", "b/.hidden.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (8, 8), len(name)).save(tmp_path / name)
+    (tmp_path / "b" / "nowhere.png").symlink_to(tmp_path / "no.png")
+    (tmp_path / "a" / "notes.txt").write_text("no image")
+    assert open_images(f"{tmp_path}/*/*.png").paths == ["a/0.png", "b/2.png"]
+    assert open_images(f"{tmp_path}/**/*").class_names == ("a", "b")
+    assert open_images(f"{tmp_path}/a/*.{{png,jpg}}").paths == ["0.png", "1.jpg"]
+    assert open_images(tmp_path / "a" / "1.jpg").paths == ["1.jpg"]
+    with pytest.raises(DataError, match="is no data set"):
+        open_images(tmp_path / "a" / "notes.txt")
 
 
 @pytest.mark.parametrize("name", ["data.parquet", "data.tar", "data.npz"])

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from echoless.config.views import ViewConfig
 from echoless.data.augment import AugmentConfig, augment, draw, resize_and_crop
-from echoless.data.cache import in_parallel
+from echoless.data.cache import CachedPixels, in_parallel
 from echoless.data.images import Images
 from echoless.data.order import batch_indices, rank_slice
 from echoless.data.rand_augment import draw_operations, rand_augment
@@ -80,8 +80,9 @@ class Loader:
         ids_B = batch_indices(self.seed, step, self.batch_size, len(images), images.excluded)[self._slice]
         make = self._transform(step)
         kept, parts = [], []
-        # Large images in small pieces, so that only a few are decoded at a time.
-        piece = max(1, min(len(ids_B), _DECODED_AT_ONCE // math.prod(images.shape)))
+        # Large images in small pieces, so that only a few are decoded at a time; of a cache they are not in memory.
+        few = len(ids_B) if isinstance(images.pixels, CachedPixels) else _DECODED_AT_ONCE // math.prod(images.shape)
+        piece = max(1, min(len(ids_B), few))
         for start in range(0, len(ids_B), piece):
             kept_B, pixels = images.get(ids_B[start : start + piece])
             kept.append(torch.from_numpy(kept_B + start))

@@ -193,6 +193,13 @@ def expand(pattern: str) -> list[Path]:
     return sorted({found for plain in _expand_braces(pattern) for found in _glob(Path(plain))})
 
 
+def fixed_part(pattern: str) -> Path:
+    """The folder that all files of a pattern are in: what stands before its first wildcard."""
+    parts = Path(pattern).parts
+    fixed = next((i for i, part in enumerate(parts) if set("*?[{") & set(part)), len(parts) - 1)
+    return Path(*parts[:fixed])
+
+
 def _glob(pattern: Path) -> Iterator[Path]:
     root = Path(pattern.anchor)  # "." for a relative pattern
     return root.glob(str(pattern.relative_to(pattern.anchor)))

@@ -11,7 +11,7 @@ import os
 import stat
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -71,13 +71,13 @@ def read_or_error(source: ImageSource, index: int) -> bytes | OSError:
 
 
 class FolderSource:
-    """Image files below a folder, in the order of their paths.
+    """Image files below a folder, in the order of their paths; `only`: those of these paths.
 
     The first-level sub-folders are the classes if there are at least two and every image is inside one of them.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, only: Collection[str] | None = None) -> None:
+        self.root, self._only = root, only
         numbers, self._others = array("Q"), 0
         found = PathColumn.of(self._found(numbers))
         if not len(found):
@@ -92,7 +92,7 @@ class FolderSource:
     def _found(self, numbers: array[int]) -> Iterator[str]:
         """The path of every image; what the file system says of it is added to the numbers."""
         for path, status in _walk(self.root, "", set()):
-            if _is_image(path):
+            if is_image_name(path) and (self._only is None or path in self._only):
                 numbers.extend(Stamps.row(status))
                 yield path
             else:
@@ -108,10 +108,10 @@ class FolderSource:
 
 
 def count_image_files(root: Path) -> int:
-    return sum(_is_image(path) for path, _ in _walk(root, "", set()))
+    return sum(is_image_name(path) for path, _ in _walk(root, "", set()))
 
 
-def _is_image(path: str) -> bool:
+def is_image_name(path: str) -> bool:
     return os.path.splitext(path)[1].lower() in IMAGE_SUFFIXES  # noqa: PTH122 (a Path is several times as slow)
 
 

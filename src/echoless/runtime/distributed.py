@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from echoless.errors import ConfigError, EcholessError, RunError
 from echoless.runtime import choose_device
+from echoless.runtime.devices import UNTESTED
 
 Result = TypeVar("Result")
 
@@ -29,6 +30,11 @@ class Team:
     rank: int
     world: int
     device: torch.device
+
+    @property
+    def accelerated(self) -> bool:
+        """Whether a GPU of any make computes."""
+        return self.device.type != "cpu"
 
     @property
     def leads(self) -> bool:
@@ -91,6 +97,8 @@ def join_team(device: str) -> Team:
     chosen = choose_device(device, local)
     if world == 1:
         return Team(0, 1, chosen)
+    if chosen.type in UNTESTED:
+        raise ConfigError(f"device is {device!r}, which one process can use, not {world}; start it without torchrun")
     if not dist.is_initialized():
         # The others wait while rank 0 decodes a large set: that is no failure, and torchrun ends all when one fails.
         dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", timeout=timedelta(days=1))

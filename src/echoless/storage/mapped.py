@@ -29,6 +29,7 @@ def create_array(path: Path, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
     with explained(path, needed=size):
         with path.open("wb") as file:
             file.write(header.getvalue())
+            file.flush()  # before the descriptor is written to
             reserve(file.fileno(), header.tell() + size)
         return np.lib.format.open_memmap(path, mode="r+")
 

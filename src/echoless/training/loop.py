@@ -23,7 +23,7 @@ from echoless.training.batches import make_loader
 from echoless.training.fading_in import fading_in_line
 from echoless.training.health import look, probe_batch, probe_latents
 from echoless.training.step import StepReport, Trainee, take_step
-from echoless.training.tensorboard import Board
+from echoless.training.tracking import Trackers
 
 _STEPS_BEFORE_ESTIMATE = 5
 
@@ -40,7 +40,8 @@ class Session:
     stop: StopRequest
     progress: Progress
     judge: Callable[[nn.Module], dict[str, float]] | None = None  # asked after every epoch, for supervised runs
-    board: Board | None = None
+    trackers: Trackers | None = None
+    probe: Callable[..., dict[str, float]] | None = None  # given the encoder every `probe_every` steps, on rank 0
     latents: Latents | None = None  # what is trained on instead of pixels
     note_speed: Callable[[float], None] | None = None  # told the images per second after the first steps
 
@@ -62,12 +63,12 @@ class Session:
             self.run.log(text)
 
     def record(self, line: dict[str, Any]) -> None:
-        """Writes a record to metrics.jsonl and, if enabled, to TensorBoard."""
+        """Writes a record to metrics.jsonl and to the trackers."""
         if self.run is not None:
             self.run.append_metrics(line)
-        if self.board is not None and (trouble := self.board.record(line)):
-            self.say(trouble)
-            self.board = None
+        if self.trackers is not None:
+            for trouble in self.trackers.record(line):
+                self.say(trouble)
 
 
 def begin(session: Session, *, resume: bool) -> int:
@@ -78,8 +79,9 @@ def begin(session: Session, *, resume: bool) -> int:
 def train(session: Session, done: int) -> bool:
     """Run from step `done` to the last, or until asked to stop. Returns whether the run is complete."""
     probe = _probe(session)
-    if session.runtime.tensorboard and session.run is not None:
-        session.board = Board(session.out / "tensorboard", after=done)
+    if session.runtime.track and session.run is not None:
+        config = to_dict(session.config)
+        session.trackers = Trackers(session.runtime.track, session.out, after=done, config=config)
     session.progress.begin(done)
     batches = make_loader(
         session.config, session.images, session.trainee.team, session.runtime.workers, session.latents
@@ -88,7 +90,7 @@ def train(session: Session, done: int) -> bool:
     try:
         with reuse_freed_memory():
             for batch in batches:
-                report = take_step(session.trainee, batch, bool(session.stop.requested))
+                report = take_step(session.trainee, batch, lambda: bool(session.stop.requested))
                 done = batch.step + 1
                 clock.tick(batch)
                 _record(session, done, report, clock, probe)
@@ -97,8 +99,8 @@ def train(session: Session, done: int) -> bool:
                     break
     finally:
         batches.close()  # type: ignore[attr-defined]
-        if session.board is not None:
-            session.board.close()
+        if session.trackers is not None:
+            session.trackers.close()
     return _end(session, done)
 
 
@@ -219,7 +221,8 @@ def _record(session: Session, done: int, report: StepReport, clock: Clock, probe
             session.progress.say(f"about {duration(left)} to go at {speed}")
     due, last = session.every("log_every"), done == session.config.steps
     judged = session.judge is not None and (last or _ends_epoch(session, done))
-    if done % due and not last and done != 1 and not judged:
+    probed = _probe_features(session, done)
+    if done % due and not last and done != 1 and not judged and not probed:
         return
     line: dict[str, Any] = {"step": done, "loss": report.loss, "lr": report.lr, "gradient_norm": report.gradient_norm}
     line |= fading
@@ -228,7 +231,20 @@ def _record(session: Session, done: int, report: StepReport, clock: Clock, probe
         line |= look(session.trainee.model, session.trainee.objective, probe, session.trainee.team.device)
     if judged and session.judge is not None:
         line |= session.judge(session.trainee.model)
-    session.record(line | rates | {"memory_mb": peak_memory_mb()})
+    session.record(line | probed | rates | {"memory_mb": peak_memory_mb()})
+
+
+def _probe_features(session: Session, done: int) -> dict[str, float]:
+    """What the probe says of the features after this step, if it is due. The first time, what it costs."""
+    every = session.runtime.probe_every
+    if session.probe is None or every is None or (done % every and done != session.config.steps):
+        return {}
+    found = session.probe(*state.encoder_of(session.trainee, done))
+    text = f"step {done}: kNN {100 * found['probe_knn']:.2f} %, linear {100 * found['probe_linear']:.2f} %"
+    left = (session.config.steps - done) // every
+    more = f"; {left} more would take about {duration(left * found['probe_seconds'])}" if left else ""
+    session.progress.say(f"{text} (probe, {found['probe_seconds']:.1f} s{more})")
+    return found
 
 
 def _ends_epoch(session: Session, done: int) -> bool:
@@ -266,6 +282,12 @@ def _end(session: Session, done: int) -> bool:
 def _say_next(session: Session) -> None:
     """On the terminal only: the log of equal runs has equal bytes, wherever they are."""
     run, data = shlex.quote(str(session.out)), shlex.quote(session.config.data.path or "DATA")
-    session.progress.say(f"next: echoless evaluate {run}                          # accuracies and ranks")
-    session.progress.say(f"      echoless embed {run} {data} --out features.parquet")
-    session.progress.say(f"      echoless report {run} --out report.html")
+    body: Any = session.config.model.body
+    commands = [
+        *([f"echoless sample {run} --out SAMPLES"] if body.denoises else []),
+        f"echoless evaluate {run}                          # accuracies and ranks",
+        f"echoless embed {run} {data} --out features.parquet",
+        f"echoless report {run} --out report.html",
+    ]
+    for start, command in zip(("next: ", *[" " * 6] * 3), commands):
+        session.progress.say(start + command)

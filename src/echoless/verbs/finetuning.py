@@ -21,6 +21,7 @@ from echoless.data.resizing import BY_SIZE, Fit
 from echoless.recipes.finetuning import finetuning
 from echoless.reports.datasheet import show_data
 from echoless.runs.open import load_body
+from echoless.training import require_trackers
 from echoless.training.launch import Launch, launch, workplace
 from echoless.training.validation import judge_on, require_labels
 from echoless.verbs.record import Record
@@ -28,12 +29,13 @@ from echoless.verbs.record import Record
 OPTIM = ("base_lr", "layer_decay", "weight_decay", "warmup", "min_lr")
 OBJECTIVE = ("label_smoothing", "mixup", "cutmix", "erase", "drop_path")
 RUN = ("accumulate", "seed", "precision", "compile")
-RUNTIME = ("workers", "device", "checkpoint_every")
+RUNTIME = ("workers", "device", "checkpoint_every", "track")
 
 
 def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | None:
     """Everything that can be refused is refused before an old run is replaced."""
     runtime = RuntimeConfig(**given(options, *RUNTIME))
+    require_trackers(runtime.track)
     source = read_source(Path(options.run))
     kept = {"resume": options.resume, "overwrite": options.overwrite}
     with workplace(Path(options.out), runtime.device, **kept) as place:

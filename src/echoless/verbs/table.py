@@ -76,11 +76,11 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _vectors(options: of.EmbedOptions, rows: int) -> str:
+    """With a function that can be called after any installation: pandas is not among what we install."""
     if not rows:
         return ""
-    read = {".parquet": "pandas.read_parquet", ".csv": "pandas.read_csv", ".npy": "numpy.load"}[
-        Path(options.out).suffix
-    ]
+    readers = {".parquet": "pyarrow.parquet.read_table", ".csv": "pyarrow.csv.read_csv", ".npy": "numpy.load"}
+    read = readers[Path(options.out).suffix]
     return f"{rows} vectors in {options.out}; read them with {read}({str(options.out)!r})"
 
 
