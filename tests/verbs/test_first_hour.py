@@ -182,6 +182,9 @@ def test_pages_never_mix_numbers_of_two_sets_and_name_images_without_hashes(run,
             _record("knn", 0.9, "bb" * 6, "others", features="raw pixels"),
         ]
         (copy / "results.json").write_text(json.dumps(records))
+        config = json.loads((copy / "config.json").read_text())
+        config["optim"]["base_lr"] = value
+        (copy / "config.json").write_text(json.dumps(config))
         runs.append(collect(copy))
     shown = card("one", runs[0])
     assert [value for _, value in shown["numbers"]] == ["50.00 %", "30"]
