@@ -51,6 +51,7 @@ EXTRAS = {
     "tracking": (("tensorboard",), "--track tensorboard"),
     "wandb": (("wandb",), "--track wandb"),
     "cluster": (("submitit", "ray"), "sweep --on slurm and --on ray"),
+    "remote": (("fsspec", "aiohttp"), "data at an address: https://, and s3:// with s3fs, gs:// with gcsfs"),
 }
 _MODULES = {"pillow": "PIL", "scikit-learn": "sklearn"}
 
