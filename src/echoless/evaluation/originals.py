@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from echoless.config.addresses import is_remote
 from echoless.data.decode import DecodeSettings, Undecodable, decode
 from echoless.data.opening import find_source, open_images
 from echoless.data.resample import Array
@@ -39,7 +40,8 @@ class Originals:
     def _reader(self, paths: Sequence[str], settings: DecodeSettings) -> Callable[[str], Array | None]:
         root = Path(self.root)
         drawn = parse_shapes(self.root) is not None
-        if not drawn and (not root.exists() or (paths and (root / paths[0]).is_file())):
+        elsewhere = drawn or is_remote(self.root)
+        if not elsewhere and (not root.exists() or (paths and (root / paths[0]).is_file())):
             return lambda path: _decoded(_bytes_of(root / path), settings)  # an absolute path stays as it is
         try:
             if drawn or root.suffix == ".npz":

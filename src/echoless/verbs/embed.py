@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from echoless.config.addresses import without_secrets
 from echoless.config.options import EmbedOptions
 from echoless.config.sizes import parse_bytes
 from echoless.errors import ConfigError
@@ -86,6 +87,8 @@ def _root(options: EmbedOptions) -> Path | None:
 
 def _about(options: EmbedOptions, encoder: Encoder, images: Images, columns: Columns) -> dict[str, str]:
     """What the metadata of a parquet file says of its features: enough to encode another image in the same way."""
+    from echoless.data.reading import settled_tiles
+
     known = {
         "run": _place(str(options.run)),
         "encoder": encoder.fingerprint,
@@ -97,7 +100,7 @@ def _about(options: EmbedOptions, encoder: Encoder, images: Images, columns: Col
         "dtype": options.dtype,
         "noise": encoder.noise,
         "latent": None if options.latent is None else _place(str(options.latent)),
-        "tiles": options.tiles,
+        "tiles": settled_tiles(options.data, options.tiles, encoder.tiles),
         "channels": encoder.converted_channels,
         "grid": " ".join(map(str, encoder.grid)) if columns.dense and encoder.grid else None,
         "map": options.map,
@@ -106,10 +109,10 @@ def _about(options: EmbedOptions, encoder: Encoder, images: Images, columns: Col
 
 
 def _place(given: str) -> str:
-    """An absolute path, or a name such as timm:NAME."""
+    """An absolute path, an address without its secrets, or a name such as timm:NAME."""
     from echoless.evaluation.table_columns import as_text
 
-    return as_text(Path(given).resolve() if Path(given).exists() else given)
+    return as_text(Path(given).resolve()) if Path(given).exists() else without_secrets(given)
 
 
 class _Stages:
