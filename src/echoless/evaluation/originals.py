@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from echoless.config.addresses import is_remote
+from echoless.data.cache import default_cache_dir
+from echoless.data.cache_place import CachePlace
 from echoless.data.decode import DecodeSettings, Undecodable, decode
 from echoless.data.opening import find_source, open_images
 from echoless.data.resample import Array
@@ -48,7 +50,7 @@ class Originals:
                 images = open_images(self.root)
                 numbers = _numbers(images.paths, paths)
                 return lambda path: next(iter(images.get([numbers[path]]).pixels), None) if path in numbers else None
-            source = find_source(self.root)
+            source = find_source(self.root, CachePlace("auto", default_cache_dir(), None, None))
         except EcholessError:
             return lambda path: None
         numbers = _numbers(source.paths, paths)
