@@ -1,4 +1,4 @@
-"""Neighbours in blocks, near-duplicates, outliers, whitening and maps, against faiss, scikit-learn and networkx.
+"""Neighbours in blocks, near-duplicates, outliers and maps, against faiss, scikit-learn and networkx.
 
 Run alone: pytest tests/measures/test_neighbourhood.py
 """
@@ -20,7 +20,6 @@ from echoless.measures import (
     outlier_scores,
     principal_plane,
     separating_threshold,
-    whitened,
 )
 
 
@@ -89,14 +88,6 @@ def test_the_threshold_separates_copies_from_others():
     assert 0.74 < plain < 0.78
     mixed = torch.cat([others[:1000], 0.9 + 0.05 * torch.randn(1000, generator=generator)])
     assert abs(separating_threshold(copies, mixed) - plain) < 0.04
-
-
-def test_whitened_features_vary_equally_in_every_direction(vectors):
-    stretched = vectors * np.logspace(0, -2, 24, dtype=np.float32) + 3
-    white = whitened(stretched, shrinkage=0.0)
-    np.testing.assert_allclose(np.cov(white.T, bias=True), np.eye(24), atol=2e-3)
-    np.testing.assert_allclose(white.mean(axis=0), 0, atol=1e-3)
-    assert np.isfinite(whitened(np.ones((5, 3), np.float32))).all(), "also where nothing varies"
 
 
 def test_the_plane_is_that_of_the_principal_components(vectors):

@@ -1,8 +1,8 @@
-"""Which images are copies of each other? Features propose candidates, thumbnails decide.
+"""Which images are copies of each other? Coarse thumbnails propose candidates, finer ones decide; no encoder is needed.
 
-Candidates are the nearest neighbours of every image in whitened features: a copy is among them even if the encoder is
-poor. Two images are near-duplicates if their thumbnails of 16 x 16 agree, one of them mirrored where that fits better;
-agreement is the correlation of their values, 1 for equal ones.
+Candidates are the nearest neighbours of every image by thumbnails of 8 x 8, averaged with their mirror image: those of
+a mirrored copy are the same. Two images are near-duplicates if their thumbnails of 16 x 16 agree, one of them mirrored
+where that fits better; agreement is the correlation of their values, 1 for equal ones.
 
 The threshold is chosen on the set itself, because X-rays are more alike than holiday photographs: some images are
 altered as copies usually are, and compared with their originals; others are compared with their candidates.
@@ -83,16 +83,15 @@ class Duplicates:
 
 
 def find_duplicates(
+    signatures_NS: np.ndarray,
     candidates_NK: Tensor,
     originals: Originals,
     paths: Sequence[str],
     corners: Sequence[Corner] | None = None,
     *,
     threshold: float | None = None,
-    report: Report | None = None,
 ) -> Duplicates:
     """`candidates_NK`: for each row the rows that may be copies of it. Rows whose image is gone are in no group."""
-    signatures_NS = _signatures(originals, paths, corners, report)
     agreement_NK = agreements(signatures_NS, candidates_NK)
     reached: dict[str, float] = {}
     others, calibrated = None, 0
@@ -119,6 +118,17 @@ def agreements(signatures_NS: np.ndarray, candidates_NK: Tensor) -> Tensor:
     return torch.cat(found)
 
 
+def coarse(signatures_NS: np.ndarray) -> np.ndarray:
+    """(N, 96): by halves of the resolution and averaged with the mirror image, of which the left half says all."""
+    found = np.empty((len(signatures_NS), 3 * SIDE * SIDE // 8), np.float32)
+    for start in range(0, len(found), 65_536):
+        thumbnails_BCHW = signatures_NS[start : start + 65_536].astype(np.float32).reshape(-1, 3, SIDE, SIDE)
+        halves_BCHW = thumbnails_BCHW.reshape(-1, 3, SIDE // 2, 2, SIDE // 2, 2).mean(axis=(3, 5))
+        even_BCHW = halves_BCHW + halves_BCHW[..., ::-1]
+        found[start : start + 65_536] = even_BCHW[..., : SIDE // 4].reshape(len(even_BCHW), -1)
+    return kept_on_disk(found)
+
+
 def mirrored(signatures_NS: Tensor) -> Tensor:
     return signatures_NS.unflatten(1, (3, SIDE, SIDE)).flip(3).flatten(1)
 
@@ -131,8 +141,8 @@ def signature(image: Image.Image) -> np.ndarray:
     return (centred / length if length > 1e-3 else 0 * centred).astype(np.float16)
 
 
-def _signatures(
-    originals: Originals, paths: Sequence[str], corners: Sequence[Corner] | None, report: Report | None
+def signatures_of(
+    originals: Originals, paths: Sequence[str], corners: Sequence[Corner] | None, report: Report | None = None
 ) -> np.ndarray:
     """(N, S) of all images; zeros for one that is gone."""
     found = np.zeros((len(paths), 3 * SIDE * SIDE), np.float16)

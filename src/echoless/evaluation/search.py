@@ -12,11 +12,10 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from echoless.data.cache import kept_on_disk
 from echoless.data.paths import PathColumn
 from echoless.errors import DataError
 from echoless.evaluation.approximate import approximate_neighbours
-from echoless.evaluation.duplicates import Duplicates, find_duplicates
+from echoless.evaluation.duplicates import Duplicates, coarse, find_duplicates, signatures_of
 from echoless.evaluation.feature_table import BLOCK, FeatureTable
 from echoless.evaluation.originals import Corner, Originals
 from echoless.evaluation.queries import encode, encoder_of, query_files, read_queries
@@ -25,7 +24,6 @@ from echoless.measures import (
     nearest_in_blocks,
     nearest_others,
     outlier_scores,
-    whitened,
     without_self,
 )
 
@@ -127,8 +125,9 @@ class Searcher:
             values_NK, rows_NK, how = self._nearest_others(self._vectors, CANDIDATES)
             groups = duplicate_groups(values_NK, rows_NK, threshold)
             return Duplicates(groups, values_NK[:, 0], threshold), how
-        _, rows_NK, how = self._nearest_others(kept_on_disk(whitened(self._vectors)), CANDIDATES)
-        found = find_duplicates(rows_NK, self.originals, self.paths, self.corners, threshold=threshold, report=report)
+        signatures_NS = signatures_of(self.originals, self.paths, self.corners, report)
+        _, rows_NK, how = self._nearest_others(coarse(signatures_NS), CANDIDATES)
+        found = find_duplicates(signatures_NS, rows_NK, self.originals, self.paths, self.corners, threshold=threshold)
         return found, how
 
     def outliers(self, k: int) -> Outliers:

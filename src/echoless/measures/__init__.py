@@ -71,7 +71,6 @@ from echoless.measures.tokencut import (
     second_eigenvectors,
 )
 from echoless.measures.tsne import tsne_map
-from echoless.measures.whitening import whitened
 
 __all__ = [
     "LARS",
@@ -138,6 +137,5 @@ __all__ = [
     "tsne_map",
     "upsample_labels",
     "weighted_vote",
-    "whitened",
     "without_self",
 ]

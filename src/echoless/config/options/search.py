@@ -33,10 +33,10 @@ class SearchOptions:
     k: int = 20
     """Number of neighbours of each query; also those that decide what is an outlier."""
     duplicates: bool = False
-    """Find groups of near-duplicates: re-encoded, resized or slightly cropped copies."""
+    """Find groups of near-duplicates: re-encoded, resized, slightly cropped or mirrored copies."""
     by: Literal["pixels", "features"] = "pixels"
-    """How duplicates are told: pixels (the features propose, thumbnails of 16 x 16 decide; finds mirrored copies, too),
-    or features (their cosine alone, which needs --threshold)."""
+    """How duplicates are told: pixels (thumbnails of 16 x 16, one of them mirrored where that fits better), or features
+    (their cosine, which needs --threshold)."""
     threshold: float | None = None
     """Agreement from which on two images are near-duplicates, -1 to 1 (default: chosen with altered copies of images of
     the set; the result says how)."""
