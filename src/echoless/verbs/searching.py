@@ -27,7 +27,8 @@ from echoless.storage.atomic import explained
 ON_THE_PAGE = 50  # queries, groups
 IN_A_ROW = 60  # images of a group
 OUTLIERS = 60
-PRINTED = 10  # queries, groups; and ten times as many outliers
+PRINTED = 10  # queries, groups
+PRINTED_OUTLIERS = 20
 _SHOWN = Fit("cover", (SIDE, SIDE))
 
 
@@ -46,8 +47,7 @@ class SearchResult:
 
     def __str__(self) -> str:
         lines = [*_printed(self.neighbours, "query", "similarity"), *_printed(self.duplicates, "group", "agreement")]
-        if self.outliers is not None:
-            lines += [_line(row, "distance") for row in self.outliers.slice(0, 10 * PRINTED).to_pylist()]
+        lines += _printed_outliers(self.outliers)
         return "\n".join([*lines, *self.notes, f"{self.page}: with thumbnails"])
 
     def _repr_html_(self) -> str:
@@ -65,6 +65,15 @@ def _printed(table: pa.Table | None, by: str, figure: str) -> Iterator[str]:
         yield from (_line(row, figure) for row in rows)
     if len(names) > PRINTED:
         yield f"... and {len(names) - PRINTED} more; --table FILE.csv writes all of them"
+
+
+def _printed_outliers(table: pa.Table | None) -> Iterator[str]:
+    if table is None:
+        return
+    yield "outliers, the least similar first"
+    yield from (_line(row, "distance") for row in table.slice(0, PRINTED_OUTLIERS).to_pylist())
+    if len(table) > PRINTED_OUTLIERS:
+        yield f"... and {len(table) - PRINTED_OUTLIERS} more images, in this order; --table FILE.csv writes all of them"
 
 
 def _line(row: dict[str, Any], figure: str) -> str:
@@ -181,7 +190,7 @@ def _duplicates_section(copies: Duplicates, table: pa.Table, searcher: Searcher,
     hidden = len(copies.groups) - len(rows)
     more = f"{hidden} more groups are not shown; --table FILE.csv writes all of them." if hidden else ""
     measure = "correlation of their thumbnails" if by == "pixels" else "cosine similarity of their features"
-    note = f"Each image with its best partner in the group, by the {measure}; {copies}."
+    note = f"Each image with its best partner in the group, by the {measure}."
     return Section("duplicates", f"{len(copies.groups)} groups of near-duplicates", note, rows, more)
 
 
