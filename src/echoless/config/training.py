@@ -187,6 +187,8 @@ class RuntimeConfig:
     log_every: int | None = None  # steps between lines of metrics.jsonl; default: about 500 lines a run
     keep: int = 2
     strict: bool = False  # refuse to resume where a guarantee would be lost
+    shard: bool = False  # divide weights, gradients and optimiser state among the processes
+    checkpoint_activations: bool = False  # recompute the activations of a block in the backward pass
     tensorboard: bool = False
 
     def __post_init__(self) -> None:

@@ -121,7 +121,8 @@ def launch(job: Launch) -> bool:
     config, place = job.config, job.place
     model, objective = build_task(config, generator_for(config.seed, "init", 0))
     started, start = _warm_start(job, model)
-    trainee = make_trainee(config, model, objective, place.team)
+    memory = {"shard": job.runtime.shard, "recompute": job.runtime.checkpoint_activations}
+    trainee = make_trainee(config, model, objective, place.team, **memory)
     require_room(place.out, trainee, job.runtime.keep)
     place.replace_old_run()
     facts = run_facts(config, job.images, model)

@@ -47,6 +47,11 @@ class Session:
     def config(self) -> RunConfig:
         return self.trainee.config
 
+    @property
+    def holds_weights(self) -> bool:
+        """Whether this process is needed to look at the weights or to save them: rank 0, or all in a sharded run."""
+        return self.run is not None or self.trainee.sharded
+
     def every(self, name: str) -> int:
         """A period in steps, given or derived from the length of the run."""
         steps = self.config.steps
@@ -121,7 +126,7 @@ def _continue(session: Session) -> int:
             f"steps is {session.config.steps}, but {session.out} has already done {checkpoint.step}; allowed: "
             f"--max-steps {checkpoint.step} or more"
         )
-    lost = state.drift(checkpoint.manifest, session.config, session.trainee.team)
+    lost = state.drift(checkpoint.manifest, session.config, session.trainee.team, session.trainee.sharded)
     for line in lost:
         session.say(line)
     if lost and session.runtime.strict:
@@ -136,7 +141,7 @@ def _continue(session: Session) -> int:
             session.run.write_config(to_dict(session.config))
     complete = checkpoint.step == session.config.steps
     if complete and session.judge is not None:  # the verdict may not have been written before the process ended
-        session.judge(session.trainee.model)
+        session.trainee.observe(session.judge)
     session.say(
         "nothing left to do: the run is complete"
         if complete
@@ -166,7 +171,7 @@ def _newest_checkpoint(session: Session) -> Checkpoint | None:
 
 
 def _probe(session: Session) -> Tensor | None:
-    if session.run is None:
+    if not session.holds_weights:
         return None
     config = session.config
     if session.latents is not None:
@@ -202,6 +207,7 @@ class Clock:
 
 def _record(session: Session, done: int, report: StepReport, clock: Clock, probe: Tensor | None) -> None:
     """One line of metrics.jsonl when it is due, and the line on the terminal at every step."""
+    seen = _observations(session, done, probe) if session.holds_weights else None
     if session.run is None:
         return
     rates = clock.rates(session.trainee.team.world)
@@ -214,17 +220,25 @@ def _record(session: Session, done: int, report: StepReport, clock: Clock, probe
             session.note_speed(rates["images_per_second"])
         if left := session.progress.seconds_left(done):
             session.progress.say(f"about {duration(left)} to go at {speed}")
+    if seen is not None:
+        line = {"step": done, "loss": report.loss, "lr": report.lr, "gradient_norm": report.gradient_norm}
+        session.record(line | seen | rates | {"memory_mb": peak_memory_mb()})
+
+
+def _observations(session: Session, done: int, probe: Tensor | None) -> dict[str, Any] | None:
+    """What the model looks like after this step; None where no line is due."""
+    trainee, judge = session.trainee, session.judge
     due, last = session.every("log_every"), done == session.config.steps
-    judged = session.judge is not None and (last or _ends_epoch(session, done))
+    judged = judge is not None and (last or _ends_epoch(session, done))
     if done % due and not last and done != 1 and not judged:
-        return
-    line: dict[str, Any] = {"step": done, "loss": report.loss, "lr": report.lr, "gradient_norm": report.gradient_norm}
+        return None
+    seen: dict[str, Any] = {}
     if done == 1 or last or done % (10 * due) == 0:
         assert probe is not None
-        line |= look(session.trainee.model, session.trainee.objective, probe, session.trainee.team.device)
-    if judged and session.judge is not None:
-        line |= session.judge(session.trainee.model)
-    session.record(line | rates | {"memory_mb": peak_memory_mb()})
+        seen |= trainee.observe(lambda model: look(model, trainee.objective, probe, trainee.team.device))
+    if judged and judge is not None:
+        seen |= trainee.observe(judge)
+    return seen
 
 
 def _ends_epoch(session: Session, done: int) -> bool:
@@ -234,19 +248,22 @@ def _ends_epoch(session: Session, done: int) -> bool:
 
 def _keep(session: Session, done: int, report: StepReport) -> None:
     """Saves a checkpoint and a snapshot when they are due."""
-    if session.run is None:
+    if not session.holds_weights:
         return
     if report.stop or done == session.config.steps or done % session.every("checkpoint_every") == 0:
         state.save(session.run, session.trainee, done, session.runtime.keep)
     if done % session.every("snapshot_every") == 0:
-        session.run.save_snapshot(done, *state.encoder_of(session.trainee))
+        encoder = state.encoder_of(session.trainee)
+        if session.run is not None:
+            session.run.save_snapshot(done, *encoder)
 
 
 def _end(session: Session, done: int) -> bool:
     complete = done == session.config.steps
+    encoder = state.encoder_of(session.trainee) if complete and session.holds_weights else None
     if session.run is not None:
-        if complete:
-            session.run.save_encoder(*state.encoder_of(session.trainee))
+        if encoder is not None:
+            session.run.save_encoder(*encoder)
             session.say(f"done: {done} steps; the encoder is in {session.run.encoder}")
             _say_next(session)
         else:

@@ -9,6 +9,7 @@ from typing import Any
 from echoless.config import DataConfig, RunConfig, RuntimeConfig, ViTConfig
 from echoless.config.checks import require, require_number
 from echoless.config.facts import steps_for
+from echoless.config.memory import require_memory_settings
 from echoless.config.metrics import Metric
 from echoless.config.options import FinetuneOptions, as_command
 from echoless.config.options.fields import AnyPath, given
@@ -28,7 +29,7 @@ from echoless.verbs.record import Record
 OPTIM = ("base_lr", "layer_decay", "weight_decay", "warmup", "min_lr")
 OBJECTIVE = ("label_smoothing", "mixup", "cutmix", "erase", "drop_path")
 RUN = ("accumulate", "seed", "precision", "compile")
-RUNTIME = ("workers", "device", "checkpoint_every")
+RUNTIME = ("workers", "device", "checkpoint_every", "shard", "checkpoint_activations")
 
 
 def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | None:
@@ -48,6 +49,7 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
         )
         require_labels(images, test)
         config = configure(options, source, images, recorded)
+        require_memory_settings(config, runtime)
         size = config.model.image_size
         judge = judge_on(images, test, (str(options.train), str(options.test)), config, place.team)
         job = Launch(

@@ -13,6 +13,7 @@ import torch
 from echoless.config import DataConfig, MaskedConfig, ModelConfig, RunConfig, RuntimeConfig, with_body
 from echoless.config.checks import require
 from echoless.config.facts import DataFacts
+from echoless.config.memory import require_memory_settings
 from echoless.config.options import PretrainOptions, as_command
 from echoless.config.options.fields import given
 from echoless.config.options.remembered import Remembered
@@ -23,7 +24,7 @@ from echoless.data.rand_augment import require_rand_augment
 from echoless.data.reading import natural_filter, read_images, require_channels, training_reduction
 from echoless.data.resizing import BY_SIZE, Fit
 from echoless.data.survey import Survey
-from echoless.errors import EcholessError
+from echoless.errors import ConfigError, EcholessError
 from echoless.recipes.budget import budget_of, measuring_limit
 from echoless.recipes.resolve import resolve
 from echoless.reports.datasheet import show_data
@@ -41,7 +42,10 @@ from echoless.verbs.record import Record
 from echoless.verbs.table import INTERRUPTED, REQUEUE
 
 _ROOM_FOR_CROPS = 3
-RUNTIME = ("workers", "device", "checkpoint_every", "snapshot_every", "snapshots", "log_every", "strict", "tensorboard")
+RUNTIME = (
+    *("workers", "device", "checkpoint_every", "snapshot_every", "snapshots", "log_every", "strict", "tensorboard"),
+    *("shard", "checkpoint_activations"),
+)
 
 
 class Stopped(EcholessError):
@@ -60,10 +64,12 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
     kept = {"resume": options.resume, "overwrite": options.overwrite, "wait": options.wait}
     with workplace(Path(options.out), runtime.device, **kept) as place:
         recorded = record.config if record else None
+        _require_length(options, runtime, place.team, recorded)
         images = place.team.leader_first(lambda: _read(options, place, recorded))
         with place.team.together():
             space = open_space(options, images, place.team)
         config, plan = _planned(options, images, place, recorded, space)
+        require_memory_settings(config, runtime)
         judge = _judge(config, options, images, place.team)
         latents = _encode(space, images, place, options)
         size = space.config.image_size if space else config.model.image_size
@@ -85,6 +91,13 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
         if complete and place.run is not None and judge is not None:
             _add_accuracy(place.run, judge)
         return complete
+
+
+def _require_length(options: PretrainOptions, runtime: RuntimeConfig, team: Team, record: RunConfig | None) -> None:
+    """A sharded run has a given length: speed is measured by one process, which may not hold the model."""
+    if runtime.shard and budget_of(options, accelerated=team.device.type == "cuda", record=record) is not None:
+        wanted = f"time is {options.time!r}" if options.time else "recipe auto fits the run into a time"
+        raise ConfigError(f"{wanted}, which --shard cannot measure; give a --recipe and --epochs or --max-steps")
 
 
 def _planned(

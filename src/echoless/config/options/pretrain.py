@@ -139,6 +139,12 @@ class PretrainOptions:
     """fp32, bf16, or auto (default): bf16 on GPUs that have it, else fp32."""
     compile: bool | None = None
     """Compile the training step with torch.compile (default: on a GPU, if the run is long enough to gain from it)."""
+    shard: bool | None = None
+    """Divide weights, gradients and optimiser state among the processes of torchrun (FSDP2; adamw only). Does not
+    change the result."""
+    checkpoint_activations: bool | None = None
+    """Recompute the activations of every block in the backward pass: less memory, a third more computation. Does not
+    change the result."""
     workers: int | None = None
     """Threads that prepare batches ahead (default: 2)."""
     device: str | None = None

@@ -22,6 +22,8 @@ class Remembered:
     snapshots: int | None = None
     log_every: int | None = None
     tensorboard: bool | None = None
+    shard: bool | None = None
+    checkpoint_activations: bool | None = None
     cache: Literal["auto", "on", "off"] | None = None
     max_bad_fraction: float | None = None
     test: AnyPath | None = None
