@@ -104,7 +104,9 @@ def look_up(config: RunConfig, path: str):
 
 
 def test_the_table_has_every_setting_of_pretrain():
-    known = SETTINGS.keys() | REMEMBERED | OF_THE_MOMENT | {"latent", "time"}  # the last: tests/recipes/test_budget.py
+    known = (
+        SETTINGS.keys() | REMEMBERED | OF_THE_MOMENT | {"latent", "latent_precision", "time"}
+    )  # budget, latent: their tests
     assert {field.name for field in fields(PretrainOptions)} == known
 
 

@@ -24,6 +24,7 @@ ObjectiveConfig = MaskedConfig | SupervisedConfig | DiffusionConfig | FlowConfig
 MODEL_CONFIGS: dict[str, type[Any]] = {config.kind: config for config in get_args(ModelConfig)}
 OBJECTIVE_CONFIGS: dict[str, type[Any]] = {config.kind: config for config in get_args(ObjectiveConfig)}
 Precision = Literal["fp32", "bf16"]
+LatentPrecision = Literal["fp32", "fp16"]
 Optimizer = Literal["adamw", "soap", "muon"]
 Decay = Literal["cosine", "constant", "wsd"]
 WeightDecayOn = Literal["matrices", "authors", "all"]
@@ -41,10 +42,12 @@ class LatentConfig:
     image_size: tuple[int, int] = (256, 256)  # of the images that are encoded
     scale: float = 1.0
     shift: float = 0.0
+    precision: LatentPrecision = "fp32"  # in which latents are kept
 
     def __post_init__(self) -> None:
         for side in self.image_size:
             require_whole("image_size", side, 1)
+        require_one_of("latent_precision", self.precision, get_args(LatentPrecision))
         require_number("scale", self.scale, 0, 1e6, ends="(]")
         require_number("shift", self.shift, -1e6, 1e6)
 

@@ -13,10 +13,10 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -89,6 +89,21 @@ class Hasher:
         self.complete = True  # whether every image could be read
         self.began_ns = time.time_ns()
 
+    @classmethod
+    def joined(cls, found: Iterable[Mapping[str, Any]]) -> Hasher:
+        """What the hashers of several ranges of images found (`found`), in the order of the images."""
+        whole = cls()
+        for each in found:
+            data = bytes.fromhex(each["digests"])
+            whole.digests += [data[i : i + DIGEST_BYTES] for i in range(0, len(data), DIGEST_BYTES)]
+            whole.complete = whole.complete and each["complete"]
+            whole.began_ns = min(whole.began_ns, each["began_ns"])
+        return whole
+
+    def found(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"digests": b"".join(self.digests).hex(), "complete": self.complete, "began_ns": self.began_ns}
+
     def passing(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         for first, blobs in chunks:
             for blob in blobs:
@@ -107,7 +122,8 @@ class Memory:
         """`selection`: which of the images in these files, where it is not all of them."""
         self._stamps = stamps
         words = [json.dumps(stamps), *([selection] if selection else [])]
-        self._file = root / "content" / digest(words)[:32]
+        self.name = digest(words)  # of these files, as they are now
+        self._file = root / "content" / self.name[:32]
 
     @property
     def exists(self) -> bool:
@@ -123,10 +139,13 @@ class Memory:
         seal, body = data[:_SEAL_BYTES], data[_SEAL_BYTES:]
         if hashlib.sha256(body).digest() != seal or len(body) != 8 + len(paths) * DIGEST_BYTES:
             return None
-        began_ns = int.from_bytes(body[:8], "big")
-        if max(map(_last_change_ns, self._stamps)) + _SETTLED_NS > began_ns:
+        if not self.settled_before(int.from_bytes(body[:8], "big")):
             return None
         return make_content(paths, [body[i : i + DIGEST_BYTES] for i in range(8, len(body), DIGEST_BYTES)])
+
+    def settled_before(self, moment_ns: int) -> bool:
+        """Whether a file that was read then had its last change long enough before to show in its stamp."""
+        return max(map(_last_change_ns, self._stamps)) + _SETTLED_NS <= moment_ns
 
     def keep(self, hasher: Hasher) -> None:
         """Unless a file could not be read. A full or read-only disk is no error.

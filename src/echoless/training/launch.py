@@ -16,12 +16,13 @@ from typing import Any
 from torch import nn
 
 from echoless.config import RunConfig, RuntimeConfig
-from echoless.data import Images, Latents
+from echoless.data import Images, Latents, default_cache_dir
 from echoless.errors import Busy, RunError
 from echoless.randomness import generator_for
-from echoless.runs import RunFolder, check_run, find_latest_valid, open_run
+from echoless.runs import RunFolder, check_run, open_run
+from echoless.runs.checkpoint import checkpoint_folders
 from echoless.runs.open import load_body
-from echoless.runtime import Progress, StopRequest, Team, join_team, leave_team
+from echoless.runtime import Progress, Share, StopRequest, Team, join_team, leave_team
 from echoless.training.about import opening_lines, recorded, run_facts
 from echoless.training.loop import Session, begin, train
 from echoless.training.room import require_room
@@ -68,6 +69,20 @@ def workplace(out: Path, device: str, *, resume: bool, overwrite: bool, wait: bo
         if place is not None and place.run is not None:
             place.run.close()
         leave_team()
+
+
+def common_share(team: Team) -> Share:
+    """This process's share of decoding and encoding; says so where nodes cannot share their caches."""
+    root = default_cache_dir()
+    share = team.share_of(root)
+    if 1 < team.world != share.count and share.index == 0:
+        print(
+            f"{root} is not shared by all {team.world} processes: those of this node ({share.count}) build a cache of "
+            "their own",
+            file=sys.stderr,
+            flush=True,
+        )
+    return share
 
 
 def _open_when_free(out: Path, resume: bool, overwrite: bool, waiting: StopRequest | None) -> RunFolder | None:
@@ -161,7 +176,7 @@ def _warm_start(job: Launch, model: nn.Module) -> tuple[str, dict[str, str]]:
     A run that was stopped before its first checkpoint starts again, from the same weights or not at all.
     """
     recorded_start: dict[str, str] = RunFolder(job.place.out).read_about().get("start", {}) if job.resume else {}
-    if not job.init or (job.resume and find_latest_valid(job.place.out / "checkpoints") is not None):
+    if not job.init or (job.resume and checkpoint_folders(job.place.out / "checkpoints")):
         return "", recorded_start
     start = {"path": str(job.init), "fingerprint": load_body(job.init).fingerprint}
     if recorded_start and recorded_start["fingerprint"] != start["fingerprint"]:

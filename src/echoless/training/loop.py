@@ -16,6 +16,7 @@ from echoless.config import RunConfig, RuntimeConfig, to_dict
 from echoless.data import Batch, Images, Latents
 from echoless.errors import ConfigError, EcholessError, RunError
 from echoless.runs import Checkpoint, RunFolder, find_latest_valid, load_checkpoint
+from echoless.runs.checkpoint import folder_of
 from echoless.runtime import Progress, StopRequest, duration, reuse_freed_memory
 from echoless.runtime.machine import peak_memory_mb
 from echoless.training import state
@@ -161,13 +162,15 @@ def _changes_since_start(session: Session) -> list[str]:
 
 
 def _newest_checkpoint(session: Session) -> Checkpoint | None:
-    """Read by every process; none writes before all have read."""
-    found = find_latest_valid(session.out / "checkpoints")
-    for skipped in found.skipped if found else ():
-        session.say(f"skipped the checkpoint {skipped.name}: {skipped.reason}")
-    checkpoint = load_checkpoint(found.path) if found else None
-    session.trainee.team.wait()
-    return checkpoint
+    """Found and verified by rank 0, read by every process; none writes before all have read."""
+    team, folder = session.trainee.team, session.out / "checkpoints"
+    with team.together():
+        found = find_latest_valid(folder) if team.leads else None
+        for skipped in found.skipped if found else ():
+            session.say(f"skipped the checkpoint {skipped.name}: {skipped.reason}")
+    step = int(team.maximum(-1 if found is None else found.step)[0])
+    with team.together():
+        return None if step < 0 else load_checkpoint(folder_of(folder, step), verified=True)
 
 
 def _probe(session: Session) -> Tensor | None:

@@ -88,7 +88,7 @@ def _require_same_tensors(before: Mapping[str, Any], now: Mapping[str, Any]) -> 
         if name == "optim.ema" and (then is None) != (wanted is None):
             raise RunError(f"{name} was {then} and is {wanted}; --resume can neither add nor remove the average")
         if name.startswith("data.latent") and name != "data.latent.path" and then != wanted:
-            raise RunError(f"{name} was {then!r} and is {wanted!r}; --resume needs the same autoencoder")
+            raise RunError(f"{name} was {then!r} and is {wanted!r}; --resume needs the same latents")
         if (shaped or name == "optim.name") and then != wanted:
             raise RunError(f"{name} was {then!r} and is {wanted!r}; --resume cannot change it, --init in a new run can")
 

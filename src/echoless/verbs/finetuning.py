@@ -22,7 +22,8 @@ from echoless.data.resizing import BY_SIZE, Fit
 from echoless.recipes.finetuning import finetuning
 from echoless.reports.datasheet import show_data
 from echoless.runs.open import load_body
-from echoless.training.launch import Launch, launch, workplace
+from echoless.runtime import Share
+from echoless.training.launch import Launch, common_share, launch, workplace
 from echoless.training.validation import judge_on, require_labels
 from echoless.verbs.record import Record
 
@@ -41,12 +42,10 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
         channels, recorded = source.encoder.channels, record.config if record else None
         crops = None if recorded is None else training_reduction(recorded.data, source.encoder.image_size)
         whole = BY_SIZE.reduction(source.encoder.image_size)
-        images, test = place.team.leader_first(
-            lambda: (
-                _read(options, options.train, options.labels, channels, "--train", crops),
-                _read(options, options.test, options.test_labels, channels, "--test", whole),
-            )
-        )
+        share = common_share(place.team)
+        with place.team.together():
+            images = _read(options, options.train, options.labels, channels, "--train", crops, share)
+            test = _read(options, options.test, options.test_labels, channels, "--test", whole, share)
         require_labels(images, test)
         config = configure(options, source, images, recorded)
         require_memory_settings(config, runtime)
@@ -77,10 +76,11 @@ def _read(
     channels: int,
     what: str,
     reduction: Fit | None,
+    share: Share,
 ) -> Images:
     classes = str(options.classes) if options.classes else None
     given = str(labels) if labels else None
-    images = read_images(str(data), given, channels, classes=classes, reduction=reduction)
+    images = read_images(str(data), given, channels, classes=classes, reduction=reduction, share=share)
     require_channels(images, channels, what)
     return images
 

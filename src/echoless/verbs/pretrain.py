@@ -51,6 +51,7 @@ def _with_recorded_data(options: PretrainOptions, record: Record | None) -> Pret
     known |= {"channels": data.channels, "tiles": data.tiles}
     if data.latent is not None:
         known |= {"latent": data.latent.path, "image_size": data.latent.image_size}
+        known |= {"latent_precision": data.latent.precision}
     return filled(options, known)
 
 
@@ -65,6 +66,10 @@ def _refuse_bad_settings(options: PretrainOptions, record: Record | None) -> Non
     if options.time is not None and not isinstance(config.objective, MaskedConfig):
         raise ConfigError(
             f"time is {options.time!r}, but recipe {config.recipe} is no masked autoencoder; give --epochs"
+        )
+    if options.latent_precision is not None and options.latent is None:
+        raise ConfigError(
+            f"latent_precision is {options.latent_precision!r}, but there are no latents without --latent"
         )
     if options.test is not None and not isinstance(config.objective, SupervisedConfig):
         raise ConfigError(f"test is {str(options.test)!r}, but recipe {config.recipe} is not supervised")

@@ -30,11 +30,11 @@ from echoless.recipes.resolve import resolve
 from echoless.reports.datasheet import show_data
 from echoless.runs import RunFolder
 from echoless.runs.autoencoder import image_channels, require_vae
-from echoless.runtime import Progress, StopRequest, Team
+from echoless.runtime import Progress, Share, Team
 from echoless.shortcuts import choose_alpha_min
 from echoless.training import require_source, require_tensorboard
 from echoless.training.latent_space import LatentSpace, encode_all, latent_image_size, open_space
-from echoless.training.launch import Launch, Workplace, launch, workplace
+from echoless.training.launch import Launch, Workplace, common_share, launch, workplace
 from echoless.training.timing import measure_speed
 from echoless.training.validation import Judge, judge_on, require_labels
 from echoless.verbs.planning import make_plan
@@ -65,13 +65,15 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
     with workplace(Path(options.out), runtime.device, **kept) as place:
         recorded = record.config if record else None
         _require_length(options, runtime, place.team, recorded)
-        images = place.team.leader_first(lambda: _read(options, place, recorded))
+        share = common_share(place.team)
+        with place.team.together():
+            images = _read(options, place, recorded, share)
         with place.team.together():
             space = open_space(options, images, place.team)
         config, plan = _planned(options, images, place, recorded, space)
         require_memory_settings(config, runtime)
-        judge = _judge(config, options, images, place.team)
-        latents = _encode(space, images, place, options)
+        judge = _judge(config, options, images, place.team, share)
+        latents = _encode(space, images, place, options, share)
         size = space.config.image_size if space else config.model.image_size
         job = Launch(
             config=config,
@@ -113,7 +115,7 @@ def _planned(
     workers = RuntimeConfig(**given(options, "workers")).workers
 
     def check() -> None:
-        _stop_here(place.stop, options)
+        _stop_here(place, options)
 
     plan = make_plan(
         options,
@@ -141,21 +143,23 @@ def _require_ready(options: PretrainOptions) -> None:
         require_source(Path(options.init))
 
 
-def _read(options: PretrainOptions, place: Workplace, record: RunConfig | None) -> Images:
-    accelerated = place.team.device.type == "cuda"
+def _read(options: PretrainOptions, place: Workplace, record: RunConfig | None, share: Share) -> Images:
+    accelerated, speaks = place.team.device.type == "cuda", share.index == 0
     with Progress("reading", 1, "images") as progress:
 
         def show(done: int, total: int) -> None:
-            _stop_here(place.stop, options)
+            _stop_here(place, options)
             progress.total = total
-            progress.show(done)
+            if speaks:
+                progress.show(done)
 
         images = open_images(
             options.data,
             labels=Path(options.labels) if options.labels else None,
             classes=options.classes,
             progress=show,
-            say=progress.say,
+            say=progress.say if speaks else None,
+            share=share,
             reduction=lambda survey, count: _reduction(options, record, survey, count, accelerated),
             **given(options, "cache", "channels", "max_bad_fraction", "tiles"),
         )
@@ -183,17 +187,20 @@ def _reduction(
     return training_reduction(data, size)
 
 
-def _encode(space: LatentSpace | None, images: Images, place: Workplace, options: PretrainOptions) -> Latents | None:
+def _encode(
+    space: LatentSpace | None, images: Images, place: Workplace, options: PretrainOptions, share: Share
+) -> Latents | None:
     if space is None:
         return None
-    return encode_all(space, images, place.team, lambda: _stop_here(place.stop, options))
+    return encode_all(space, images, place.team, share, lambda: _stop_here(place, options))
 
 
-def _stop_here(stop: StopRequest, options: PretrainOptions) -> None:
-    """End the run where a signal asked for it before training began."""
-    if stop.requested:
-        text = f"stopped by {stop.requested} while preparing {options.data}; nothing had been trained"
+def _stop_here(place: Workplace, options: PretrainOptions) -> None:
+    """End the run where a signal, or another process, asked for it before training began."""
+    if place.stop.requested:
+        text = f"stopped by {place.stop.requested} while preparing {options.data}; nothing had been trained"
         raise Stopped(text, requeue=options.requeue)
+    place.team.check()
 
 
 def configure(
@@ -262,7 +269,7 @@ def _precision(options: PretrainOptions, team: Team) -> Precision:
     return "bf16" if team.device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
 
 
-def _judge(config: RunConfig, options: PretrainOptions, images: Images, team: Team) -> Judge | None:
+def _judge(config: RunConfig, options: PretrainOptions, images: Images, team: Team, share: Share) -> Judge | None:
     """What measures the accuracy of a classifier after every epoch; None without labels, or without --test."""
     if not isinstance(config.objective, SupervisedConfig):
         return None
@@ -270,8 +277,9 @@ def _judge(config: RunConfig, options: PretrainOptions, images: Images, team: Te
     channels = images.shape.channels
     small = BY_SIZE.reduction(config.model.image_size)
     read = partial(read_images, str(options.test), labels, channels, reduction=small, tiles=options.tiles)
-    read = partial(read, classes=str(options.classes) if options.classes else None)
-    test = team.leader_first(read) if options.test else None
+    with team.together():
+        classes = str(options.classes) if options.classes else None
+        test = read(classes=classes, share=share) if options.test else None
     require_labels(images, test, names=("DATA", "--test"))
     if test is None:
         return None

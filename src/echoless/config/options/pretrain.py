@@ -7,7 +7,7 @@ from typing import Literal
 
 from echoless.config.model import Decoder, Fade, InitScheme, Per, Schedule, Taps, Variant
 from echoless.config.options.fields import AnyPath
-from echoless.config.training import CacheSide, Decay, Optimizer, Precision, WeightDecayOn
+from echoless.config.training import CacheSide, Decay, LatentPrecision, Optimizer, Precision, WeightDecayOn
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,8 @@ class PretrainOptions:
     """Probability of dropping the label (classifier-free guidance)."""
     latent: AnyPath | None = None
     """Train a diffusion model in latent space: folder of a diffusers AutoencoderKL or AutoencoderTiny."""
+    latent_precision: LatentPrecision | None = None
+    """Precision in which latents are cached; fp16 takes half the disk (default: fp32)."""
     long_skips: bool | None = None
     """Long skips between the halves of a SiT, as in arXiv:2404.10947 (the published SiT has none)."""
 
