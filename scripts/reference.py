@@ -9,7 +9,6 @@ import contextlib
 import inspect
 import io
 import os
-import textwrap
 from typing import Any
 from unittest import mock
 
@@ -35,12 +34,7 @@ def help_of(verb: str) -> str:
         code = main([verb, "--help"])
     if code != 0:
         raise RuntimeError(f"echoless {verb} --help ended with {code}")
-    return "\n".join(_wrapped(line) for line in printed.getvalue().splitlines())
-
-
-def _wrapped(line: str) -> str:
-    """The description is one long line, which a terminal would break and a page would not."""
-    return line if line.startswith(" ") else textwrap.fill(line, int(WIDTH), break_long_words=False)
+    return printed.getvalue()
 
 
 def recipes() -> str:

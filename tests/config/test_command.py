@@ -41,4 +41,4 @@ def test_fine_tuning_has_its_command_too():
 
 def test_a_value_that_equals_the_default_is_part_of_the_command():
     options = FinetuneOptions("RUN", train="A", test="B", out="C", mixup=0.8, seed=0)
-    assert as_command("finetune", options).endswith("--mixup 0.8 --seed 0")
+    assert as_command("finetune", options).endswith("--seed 0 --mixup 0.8")

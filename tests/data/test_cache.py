@@ -63,6 +63,25 @@ def test_a_damaged_cache_is_built_again(damage: str, folder: Path, own_cache: Pa
     assert open_cache(own_cache, key.name) is not None and _settled(own_cache)
 
 
+def test_pixels_that_were_zeroed_or_changed_are_refused_and_decoded_again(folder: Path, own_cache: Path) -> None:
+    """By a faulty disk: the size is right, so that opening cannot tell; the first use of an image does."""
+    before = open_images(folder).get(range(300)).pixels
+    key = own_cache / _entries(own_cache)[0]
+    whole = (key / "pixels.bin").read_bytes()
+    for damaged in (bytes(len(whole)), whole[:-1] + bytes([whole[-1] ^ 1])):
+        (key / "pixels.bin").write_bytes(damaged)
+        with pytest.raises(DataError, match=r"is damaged: the pixels of image \d+ are not the ones that were written"):
+            open_images(folder).get(range(300))
+        assert np.array_equal(open_images(folder).get(range(300)).pixels, before)
+
+
+def test_an_index_that_was_zeroed_is_not_believed(folder: Path, own_cache: Path) -> None:
+    before = open_images(folder).get(range(300)).pixels
+    file = own_cache / _entries(own_cache)[0] / "index.npy"
+    np.save(file, np.zeros_like(np.load(file)))
+    assert np.array_equal(open_images(folder).get(range(300)).pixels, before)
+
+
 def test_changed_data_or_settings_have_another_cache(folder: Path, own_cache: Path, encoded: Encoded) -> None:
     open_images(folder)
     open_images(folder)

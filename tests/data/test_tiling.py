@@ -147,6 +147,29 @@ def test_sizes_are_measured_again_with_other_decoders(scans: Path, monkeypatch: 
     assert len(open_images(scans, tiles=32).paths) == 16
 
 
+@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: bytes(len(data)), lambda data: data[:-16]])
+def test_damaged_sizes_are_measured_again(scans: Path, own_cache: Path, damage: Callable[[bytes], bytes]) -> None:
+    whole = open_images(scans, tiles=32)
+    (sizes,) = (own_cache / "content").glob("*.shapes")
+    sizes.write_bytes(damage(sizes.read_bytes()))  # and the pixels stay cached
+    assert len(open_images(scans, tiles=32).paths) == len(whole.paths) == 16
+
+
+@pytest.mark.parametrize("change", ["replaced", "failing"])
+def test_a_tile_without_a_cache_is_of_the_file_that_was_hashed(
+    scans: Path, monkeypatch: pytest.MonkeyPatch, change: str, picture: Picture, encoded: Encoded
+) -> None:
+    images = open_images(scans, tiles=32, cache="off", max_bad_fraction=1.0)
+    (number, *_) = [i for i, path in enumerate(images.paths) if path == "a/wide.png"]
+    if change == "replaced":
+        (scans / "a" / "wide.png").write_bytes(encoded(picture(77, 64, 96)))
+    else:
+        Flaky(monkeypatch, "a/wide.png", range(99))
+    assert not len(images.get([number]).pixels)
+    reason = {"replaced": "it changed after the data set was opened", "failing": "Input/output error"}[change]
+    assert [each.reason for each in images.bad] == [reason]
+
+
 def test_what_cannot_be_cut_is_refused() -> None:
     with pytest.raises(ConfigError, match="tiles is 4; allowed: 8 or more"):
         open_images("shapes:4", tiles=4)

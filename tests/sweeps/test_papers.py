@@ -13,10 +13,11 @@ from echoless.config.metrics import Metric
 from echoless.config.options import PretrainOptions, SweepOptions
 from echoless.errors import ConfigError
 from echoless.recipes.resolve import resolve
+from echoless.shortcuts import alphas, effective_alpha
 from echoless.storage import write_json
 from echoless.sweeps.papers import PAPERS, paper
 from echoless.sweeps.papers.readings import final_loss, learned_alphas, norm_growth, stability
-from echoless.sweeps.papers.scale import SCALES
+from echoless.sweeps.papers.scale import SCALES, vit
 from echoless.sweeps.tabulate import rows
 from echoless.verbs.table import VERBS
 
@@ -135,3 +136,19 @@ def test_readings_of_a_log_written_by_hand(tmp_path):
     assert learned_alphas(run) == []
     empty = journal(tmp_path / "empty", [])
     assert [reading(empty) for reading in (final_loss, norm_growth, stability)] == [[], [], []]
+
+
+@pytest.mark.parametrize("depth, alpha_min", [(12, 0.6), (18, 0.7), (24, 0.8)])
+def test_networks_of_half_the_depth_keep_the_papers_effective_alpha(depth, alpha_min):
+    """The effective alpha decides, not alpha_min (Table 2): a row at scale tiny stands for the row of the paper."""
+    options = vit(SCALES["tiny"], {}, depth=depth, alpha_min=alpha_min).options
+    assert options["depth"] == depth // 2 and options["alpha_min"] < alpha_min
+    published = effective_alpha(alphas(depth, alpha_min=alpha_min))
+    assert effective_alpha(alphas(options["depth"], alpha_min=options["alpha_min"])) == pytest.approx(
+        published, rel=0.02
+    )
+    assert vit(SCALES["cpu"], {}, depth=depth, alpha_min=alpha_min).options == {
+        "width": 128,
+        "depth": depth,
+        "alpha_min": alpha_min,
+    }

@@ -69,7 +69,7 @@ def test_what_the_curves_say_is_said_below_the_table(tmp_path):
                 metric=name,
                 value=0.01 * trial.settings["seed"] + 0.1 * k + (ahead if k > 1 else -ahead),
                 n=100,
-                protocol={"features": "trained", "step": 500 * 2**k},
+                protocol={"features": "trained", "step": 1000 * 2**k},
             )
             for k in range(4)
             for name in ("knn", "linear")
@@ -79,7 +79,7 @@ def test_what_the_curves_say_is_said_below_the_table(tmp_path):
     assert "points at 512,000 images" in lines[0] or "points at 256,000 images" in lines[0]
     assert len(lines) == 5 and (tmp_path / "scaling.png").stat().st_size > 1000
     steps = {row.columns["step"] for row in rows(plan, found)}
-    assert steps == {500, 1000, 2000, 4000}
+    assert steps == {1000, 2000, 4000, 8000}
     assert conclude(plan, {}, tmp_path) == []
 
 

@@ -26,7 +26,7 @@ from echoless.verbs.record import Record, read_record, require_same_start, requi
 
 TEAM = Team(0, 1, torch.device("cpu"))
 # How a command is started; never recorded, so a given value has nothing to compete with.
-OF_THE_MOMENT = {"out", "device", "resume", "overwrite", "strict", "requeue", "wait"}
+OF_THE_MOMENT = {"out", "device", "resume", "overwrite", "strict", "requeue", "wait", "config"}
 REMEMBERED = {field.name for field in fields(Remembered)}
 
 # Field -> (recipe, value at the start, value given to --resume, where the config has it).
@@ -46,6 +46,7 @@ SETTINGS = {
     "schedule": ("shapes", "cosine", "linear", "model.encoder.shortcuts.schedule"),
     "per": ("shapes", "block", "sublayer", "model.encoder.shortcuts.per"),
     "fade": ("shapes", "mlp", "both", "model.encoder.shortcuts.fade"),
+    "fade_in": ("shapes", 0.5, 0.3, "fade_in"),
     "depth": ("shapes", 2, 12, "model.encoder.depth"),
     "width": ("shapes", 32, 96, "model.encoder.width"),
     "zero_init": ("shapes", False, True, "model.encoder.zero_init"),

@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Sequence
 
-from echoless.cli.parsing import parse
+from echoless.cli.help import help_page
+from echoless.cli.output import FLAGS, OutputOptions, print_records, sent, take
 from echoless.config.checks import nearest
 from echoless.errors import EcholessError
-from echoless.verbs.table import VERBS, run
+from echoless.verbs.table import INTERRUPTED, VERBS, run
 
-USAGE = "usage: echoless VERB [arguments]        echoless help VERB explains a verb"
+USAGE = "usage: echoless VERB [arguments]        echoless VERB --help explains a verb"
+CODES = (
+    "exit codes: 0 success; 1 a run of a sweep failed, or doctor found a problem; 2 bad input; 3 a loss or a gradient\n"
+    "is not finite; 75 stopped, to be started again (sweep, --requeue); 130 stopped by a signal, training is saved"
+)
+CUT_OFF = 141  # what a shell says of a process whose output nobody reads any more
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 success, 1 some runs of a sweep failed or `doctor` found a problem, 2 bad input, 3 a
-    non-finite value, 75 stopped and to be requeued, 130 stopped by a signal (a training run has saved its work).
-    """
+    """Returns the exit code; `CODES` lists them."""
     _print_any_name()
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = _main(list(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()
+    except BrokenPipeError:  # `echoless ... | head`: whoever reads has seen enough
+        _drop_output()
+        return 0
+    return code
+
+
+def _main(words: list[str]) -> int:
     if words[:1] == ["help"]:
         words = [*words[1:2], "--help"]
     if not words or words[0] in ("-h", "--help"):
@@ -44,25 +58,39 @@ def _print_any_name() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+def _drop_output() -> None:
+    """What is still in the buffer goes nowhere, so that Python does not complain when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
 def _run(name: str, words: Sequence[str]) -> int:
-    verb = VERBS[name]
-    try:
-        options = parse(verb.options, words, f"echoless {name}")
-        result = run(name, options)
-        if text := verb.show(options, result):
-            print(text)
-        return verb.exit_code(options, result)
-    except EcholessError as error:
-        print(f"echoless {name}: {error}", file=sys.stderr)
-        return error.exit_code
-    except SystemExit as end:  # after --help
-        return int(end.code or 0)
-    except BrokenPipeError:  # `echoless ... | head`
-        sys.stderr.close()
+    verb, prog = VERBS[name], f"echoless {name}"
+    output, words = take(words)
+    if output.help:
+        print(help_page(verb.options, prog, OutputOptions))
         return 0
+    from echoless.cli.parsing import parse
+
+    try:
+        options = parse(verb.options, words, prog, FLAGS)
+        with sent(output, prints_results=verb.prints_results):
+            result = run(name, options)
+    except EcholessError as error:
+        print(f"{prog}: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:  # in the middle of the work
+        _drop_output()
+        return CUT_OFF
     except KeyboardInterrupt:
-        print(f"echoless {name}: interrupted", file=sys.stderr)
-        return 130
+        print(f"{prog}: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    if output.json:
+        print_records(verb.records(options, result))
+    elif text := verb.show(options, result):
+        print(text)
+    return verb.exit_code(options, result)
 
 
 def overview() -> str:
@@ -75,4 +103,4 @@ def overview() -> str:
     for group in dict.fromkeys(verb.group for verb in VERBS.values()):
         lines += ["", f"{group}:"]
         lines += [f"  {name:12}  {verb.summary}" for name, verb in VERBS.items() if verb.group == group]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", CODES])

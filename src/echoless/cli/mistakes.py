@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -15,21 +15,34 @@ from echoless.config.checks import nearest
 from echoless.config.options.fields import flag, is_required, positional, word
 
 
-def explain(options: type[Any], words: Sequence[str], prog: str) -> str:
+def explain(options: type[Any], words: Sequence[str], prog: str, other_flags: Iterable[str] = ()) -> str:
     """The first mistake, with the help command to read."""
     help_page = f"see {prog} --help"
     walk = _Walk(options)
     walk.over(words)
     if walk.unknown is not None:
         kind = "option" if _is_flag(walk.unknown) else "word"
-        return f"unknown {kind} {walk.unknown!r}; {help_page}{nearest(walk.unknown, walk.flags)}"
+        return f"unknown {kind} {walk.unknown!r}; {help_page}{_meant(walk.unknown, [*walk.flags, *other_flags])}"
     for name, values in walk.given.items():
         if mistake := _mistake(walk.hints[name], walk.shown(name), values):
             return f"{mistake}; {help_page}"
-    required = [field.name for field in walk.fields if is_required(field)]
+    recorded = {"resume", "config"} & walk.given.keys()  # then a run says which images it was trained on
+    required = [
+        field.name
+        for field in walk.fields
+        if is_required(field) or (not field.kw_only and field.default is None and not recorded)
+    ]
     if missing := [walk.shown(name) for name in required if name not in walk.given]:
         return f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; {help_page}"
     return f"{' '.join(words)!r} cannot be read; {help_page}"
+
+
+def _meant(typed: str, flags: Sequence[str]) -> str:
+    """The options that have the typed word in their name, `--base-lr` for `--lr`; else the nearest in spelling."""
+    named = [flag for flag in flags if typed.lstrip("-") in flag.lstrip("-").split("-")]
+    if not named:
+        return nearest(typed, flags)
+    return f"; did you mean {' or '.join(map(repr, named[:3]))}?"
 
 
 class _Walk:

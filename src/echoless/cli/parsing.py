@@ -1,6 +1,6 @@
-"""How are arguments parsed into options? tyro parses them with the dataclass, and prints `--help`.
+"""How are arguments parsed into options? tyro parses them with the dataclass.
 
-If tyro refuses, `cli/mistakes.py` finds the reason; the output of tyro is not used.
+If tyro refuses, `cli/mistakes.py` finds the reason; the output of tyro is not used. `cli/help.py` prints `--help`.
 """
 
 from __future__ import annotations
@@ -9,53 +9,48 @@ import contextlib
 import dataclasses
 import io
 import types
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import tyro
 
-from echoless.cli.mistakes import explain, members, values_of
-from echoless.config.options.fields import explanations, is_required, word
+from echoless.cli.mistakes import explain, members
+from echoless.config.options.fields import explanations, is_required
 from echoless.errors import ConfigError
 
 Options = TypeVar("Options")
 
 
-def parse(options: type[Options], words: Sequence[str], prog: str) -> Options:
-    """The parsed options. A setting that was not given is None."""
+def parse(options: type[Options], words: Sequence[str], prog: str, other_flags: Iterable[str] = ()) -> Options:
+    """The parsed options. A setting that was not given is None. `other_flags` exist too, for whoever misspells one."""
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             read, unknown = tyro.cli(
-                _command(options),
+                command_of(options),
                 args=list(words),
                 prog=prog,
-                config=(tyro.conf.DisallowNone,),
+                add_help=False,
                 return_unknown_args=True,
             )
-    except SystemExit as end:
-        if not end.code:
-            raise  # --help
-        raise ConfigError(explain(options, words, prog)) from None
+    except SystemExit:
+        raise ConfigError(explain(options, words, prog, other_flags)) from None
     if unknown:
-        raise ConfigError(explain(options, words, prog))
+        raise ConfigError(explain(options, words, prog, other_flags))
     return options(**vars(read))
 
 
-def _command(options: type[Any]) -> type[Any]:
+def command_of(options: type[Any]) -> type[Any]:
     """The options class with tyro's annotations added, so that the options do not import tyro."""
     hints, texts = get_type_hints(options), explanations(options)
     fields: list[Any] = []
     for field in dataclasses.fields(options):
-        hint: Any = as_typed(hints[field.name])
         described = tyro.conf.arg(
-            help=texts[field.name],
-            metavar=_metavar(hints[field.name]) if field.kw_only else _positional_word(field.name, hints[field.name]),
-            # The text says what happens where nothing is given.
-            help_behavior_hint="" if field.default is None or field.default is False else None,
+            help=texts[field.name], metavar="PATH" if Path in members(hints[field.name]) else None
         )
-        markers = (described,) if field.kw_only else (tyro.conf.Positional, described)
+        markers = (tyro.conf.DisallowNone, *(() if field.kw_only else (tyro.conf.Positional,)), described)
         value: Any = dataclasses.MISSING if is_required(field) else field.default
+        hint: Any = as_typed(hints[field.name])
         fields.append((field.name, Annotated[hint, *markers], dataclasses.field(kw_only=True, default=value)))
     command = dataclasses.make_dataclass(options.__name__, fields, frozen=True)
     command.__doc__ = options.__doc__
@@ -72,19 +67,3 @@ def as_typed(hint: Any) -> Any:
     if origin is tuple:
         return tuple[tuple(as_typed(part) for part in inner)]  # type: ignore[misc]
     return hint
-
-
-def _metavar(hint: Any) -> str | None:
-    """The placeholder of a value in `--help`, if tyro's default is not helpful."""
-    if Path in members(hint):
-        return "PATH"
-    several = values_of(hint)
-    words = {int: "INT", float: "FLOAT", str: "TEXT"}
-    if several is None or several[1] is not None or several[0] not in words:
-        return None
-    return f"{words[several[0]]} [{words[several[0]]} ...]"
-
-
-def _positional_word(name: str, hint: Any) -> str:
-    """How an argument without a flag is shown: `DATA`, `RUN [RUN ...]`."""
-    return word(name) if values_of(hint) is None else f"{word(name)} [{word(name)} ...]"

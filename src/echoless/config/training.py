@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
+from echoless.config.body import with_body
 from echoless.config.checks import require, require_number, require_one_of, require_whole
 from echoless.config.diffusion import DiffusionConfig, FlowConfig, SiTConfig, UViTConfig
 from echoless.config.masked import MaskedConfig
@@ -155,6 +156,7 @@ class RunConfig:
     seed: int = 0
     precision: Precision = "fp32"
     compile: bool = False
+    fade_in: float | None = None  # share of the run in which every alpha moves from 1 to its target; None: none
     budget: BudgetConfig | None = None  # where --time or the default of auto decided the length
 
     def __post_init__(self) -> None:
@@ -163,6 +165,11 @@ class RunConfig:
         require_whole("accumulate", self.accumulate, 1, self.batch_size)
         require_whole("seed", self.seed, 0)
         require_one_of("precision", self.precision, get_args(Precision))
+        if self.fade_in is not None:
+            require_number("fade_in", self.fade_in, 0, 1, ends="(]")
+            variant = self.model.body.shortcuts.variant
+            only = f"none with variant {variant}, whose alphas do not move; it needs variant faded"
+            require(variant in ("faded", "identity"), "fade_in", self.fade_in, only)
         if getattr(self.objective, "whole_batch", False):
             kind = self.objective.kind
             whole = f"1 with {kind}, which compares the samples of a whole batch"
@@ -176,6 +183,24 @@ class RunConfig:
         """The views of every image if the objective compares several; else none."""
         make: Callable[..., tuple[ViewConfig, ...]] | None = getattr(self.objective, "views", None)
         return () if make is None else make(self.model.body, self.data.crop_scale or (1.0, 1.0), self.data.flip)
+
+
+# A ramp of alpha_min moves every alpha of every schedule on a straight line: alphas are affine in alpha_min.
+def model_after(config: RunConfig, step: int) -> Any:
+    """The model's config with the shortcuts that it has after `step` updates; during a ramp, alpha_min is above its
+    target."""
+    body: Any = config.model.body
+    if is_faded_in(config, step) or body.shortcuts.variant != "faded":
+        return config.model
+    assert config.fade_in is not None
+    share, target = step / (config.fade_in * config.steps), body.shortcuts.alpha_min
+    reached = replace(body.shortcuts, alpha_min=(1 - share) + share * target)
+    return with_body(config.model, replace(body, shortcuts=reached))
+
+
+def is_faded_in(config: RunConfig, step: int) -> bool:
+    """Whether the alphas stand at their targets after `step` updates."""
+    return config.fade_in is None or step >= config.fade_in * config.steps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,8 +1,9 @@
 """Where do decoded pixels stay between epochs and runs, and why can no crash spoil them?
 
-A cache is a folder named by its key: `pixels.bin` (every image, CHW, end to end), `index.npy` (offset, height, width of
-each; height 0 for a bad one) and `about.json`. It is written beside its place, flushed, and renamed: a folder with the
-right name is complete. Two builders may work at once; the one that comes second throws its copy away. Each builder
+A cache is a folder named by its key: `pixels.bin` (every image, CHW, end to end), `index.npy` (offset, height, width,
+CRC-32 of each; height 0 if it is bad) and `about.json`. It is written beside its place, flushed, and renamed: a folder
+with the right name is complete. Each image is checked when it is first used, because a faulty disk may change or zero
+what was written. Two builders may work at once; the one that comes second throws its copy away. Each builder
 holds a lock that dies with it, so that the next one knows debris from work in progress. Whoever reads a cache holds its
 `about.json`, whose time is that of the last use (see `eviction`).
 """
@@ -13,6 +14,7 @@ import json
 import os
 import shutil
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -25,9 +27,10 @@ import numpy as np
 
 from echoless.data.images import BadSample, Fetched
 from echoless.data.resample import Array
+from echoless.errors import DataError
 from echoless.storage.lock import hold_shared, lock_exclusively
 
-VERSION = 1
+VERSION = 2
 _SETTLING_SECONDS = 60  # a folder this young may not have its lock yet
 LEFTOVER = ".building-"  # how the name of a folder begins that is no cache yet, or no more
 _WRITTEN_AT_ONCE = 2**20  # bytes; every write waits for the interpreter lock that the decoders hold
@@ -48,6 +51,7 @@ class CachedPixels:
 
     def __init__(self, folder: Path) -> None:
         hold_shared(folder / "about.json", self)
+        self._folder = folder
         self.note = f"decoded pixels are cached in {folder}"
         self.about: dict[str, Any] = json.loads((folder / "about.json").read_text())
         self.index: Array = np.load(folder / "index.npy", allow_pickle=False)
@@ -55,35 +59,53 @@ class CachedPixels:
         self._channels: int = self.about["channels"]
         dtype = np.dtype(np.uint8 if self.about["bits"] == 8 else np.uint16)
         size = (folder / "pixels.bin").stat().st_size
-        if self.about["version"] != VERSION or size != self.about["bytes"] or len(self.index) != self.about["count"]:
+        whole = self.about["version"] == VERSION and zlib.crc32(self.index.tobytes()) == self.about["index_crc"]
+        if not whole or size != self.about["bytes"] or len(self.index) != self.about["count"]:
             raise ValueError(f"{folder} is not a complete cache")
         # An empty file cannot be mapped.
         self._pixels: Array = np.asarray(np.memmap(folder / "pixels.bin", dtype, "r")) if size else np.empty(0, dtype)
         self._stacked = self._stack()
+        self._checked_N = self.index[:, 1] == 0
         with suppress(OSError):  # a cache of somebody else
             os.utime(folder / "about.json")
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
         """The heights and widths that occur."""
-        found = np.unique(self.index[self.index[:, 1] > 0, 1:], axis=0)
+        found = np.unique(self.index[self.index[:, 1] > 0, 1:3], axis=0)
         return [(int(height), int(width)) for height, width in found]
 
     def fetch(self, ids: Array) -> Fetched:
+        for index in ids[~self._checked_N[ids]].tolist():
+            self._check(index)
         if self._stacked is not None and (self.index[ids, 1] > 0).all():
             return self._stacked[self.index[ids, 0] // self._stacked[0].size]
         return [self._one(int(index)) for index in ids]
 
     def _one(self, index: int) -> Array | BadSample:
-        offset, height, width = self.index[index]
+        _, height, width, _ = self.index[index]
         if height == 0:
             return next(sample for sample in self.bad if sample.index == index)
-        size = self._channels * height * width
-        return self._pixels[offset : offset + size].reshape(self._channels, height, width)
+        return self._values(index).reshape(self._channels, height, width)
+
+    def _values(self, index: int) -> Array:
+        offset, height, width, _ = self.index[index]
+        return self._pixels[offset : offset + self._channels * height * width]
+
+    def _check(self, index: int) -> None:
+        """Refuse pixels that are not the ones that were written; the next opening decodes all of them again."""
+        if zlib.crc32(self._values(index).data) != self.index[index, 3]:
+            with suppress(OSError):
+                (self._folder / "about.json").unlink()
+            raise DataError(
+                f"{self._folder} is damaged: the pixels of image {index} are not the ones that were written; the same "
+                "command decodes the images again"
+            )
+        self._checked_N[index] = True
 
     def _stack(self) -> Array | None:
         """All images as one array, if they have one size."""
-        sizes = self.index[self.index[:, 1] > 0, 1:]
+        sizes = self.index[self.index[:, 1] > 0, 1:3]
         if not len(sizes) or (sizes != sizes[0]).any():
             return None
         return self._pixels.reshape(-1, self._channels, *sizes[0])
@@ -111,6 +133,7 @@ def build_cache(
         np.save(folder / "index.npy", index, allow_pickle=False)
         size = (folder / "pixels.bin").stat().st_size
         facts = {"version": VERSION, "count": len(index), "bytes": size, "bad": [asdict(sample) for sample in bad]}
+        facts["index_crc"] = zlib.crc32(index.tobytes())
         (folder / "about.json").write_text(json.dumps({**about, **facts}))
         _flush(folder)
         target = root / key()
@@ -144,8 +167,8 @@ def in_parallel(function: Callable[[Item], Result], items: Iterable[Item], worke
 
 
 def write_pixels(path: Path, produced: Iterable[list[Array | BadSample]]) -> tuple[Array, list[BadSample]]:
-    """The pixels end to end; returns offset, height and width of each image, and the bad ones."""
-    rows: list[tuple[int, int, int]] = []
+    """The pixels end to end; returns offset, height, width and CRC of each image, and the bad ones."""
+    rows: list[tuple[int, int, int, int]] = []
     bad: list[BadSample] = []
     offset = 0
     with path.open("wb", buffering=_WRITTEN_AT_ONCE) as file:
@@ -153,12 +176,14 @@ def write_pixels(path: Path, produced: Iterable[list[Array | BadSample]]) -> tup
             for image in images:
                 if isinstance(image, BadSample):
                     bad.append(image)
-                    rows.append((offset, 0, 0))
+                    rows.append((offset, 0, 0, 0))
                     continue
-                file.write(np.ascontiguousarray(image).data)
-                rows.append((offset, *image.shape[1:]))
+                data = np.ascontiguousarray(image).data
+                file.write(data)
+                height, width = image.shape[1:]
+                rows.append((offset, height, width, zlib.crc32(data)))
                 offset += image.size
-    return np.array(rows, dtype=np.int64).reshape(-1, 3), bad
+    return np.array(rows, dtype=np.int64).reshape(-1, 4), bad
 
 
 @contextmanager

@@ -23,9 +23,9 @@ import numpy as np
 from echoless.data.resample import Array
 from echoless.errors import RunError
 from echoless.storage import write_bytes
+from echoless.storage.seal import sealed, unsealed
 
 DIGEST_BYTES = 16
-_SEAL_BYTES = 32
 _SETTLED_NS = 2 * 10**9  # the coarsest time of change in use, that of FAT, counts in two seconds
 
 Chunk = tuple[int, list[bytes | OSError]]  # the number of the first image, and the encoded bytes of a few
@@ -133,11 +133,10 @@ class Memory:
     def recall(self, paths: Sequence[str]) -> Content | None:
         """The hashes, if they can be trusted."""
         try:
-            data = self._file.read_bytes()
+            body = unsealed(self._file.read_bytes())
         except OSError:
             return None
-        seal, body = data[:_SEAL_BYTES], data[_SEAL_BYTES:]
-        if hashlib.sha256(body).digest() != seal or len(body) != 8 + len(paths) * DIGEST_BYTES:
+        if body is None or len(body) != 8 + len(paths) * DIGEST_BYTES:
             return None
         if not self.settled_before(int.from_bytes(body[:8], "big")):
             return None
@@ -158,4 +157,4 @@ class Memory:
         body = hasher.began_ns.to_bytes(8, "big") + b"".join(hasher.digests)
         with suppress(OSError, RunError):
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(self._file, hashlib.sha256(body).digest() + body)
+            write_bytes(self._file, sealed(body))

@@ -46,13 +46,13 @@ _ALONE = 2**24  # pixels of a file: several that large, decoded at once, would f
 class OnDemand:
     """Pixels decoded when they are asked for; small ones by one thread at a time, whoever asks."""
 
-    def __init__(self, source: ImageSource, settings: DecodeSettings, small: bool) -> None:
-        self._source, self._settings = source, settings
+    def __init__(self, source: ImageSource, settings: DecodeSettings, content: Content, small: bool) -> None:
+        self._source, self._settings, self._content = source, settings, content
         self._turn: AbstractContextManager[object] = threading.Lock() if small else nullcontext()
 
     def fetch(self, ids: Array) -> Fetched:
         with self._turn:
-            return [read_and_decode(self._source, self._settings, int(index)) for index in ids]
+            return [read_and_decode(self._source, self._settings, self._content, int(index)) for index in ids]
 
 
 def open_encoded(
@@ -234,7 +234,7 @@ def _decoded(job: _Job, content: Content | None) -> tuple[CachedPixels | OnDeman
         job.memory.keep(job.hasher)
         return pixels, job.content, note
     content = content or _read_content(job.source, job.place, job.memory)
-    return OnDemand(job.source, job.settings, job.small), content, note
+    return OnDemand(job.source, job.settings, content, job.small), content, note
 
 
 def open_tiles(
@@ -306,7 +306,7 @@ def _cut(
     pixels, note = place.build(making, survey, len(tiling.file_N), otherwise=_AGAIN_FOR_TILES)
     if pixels is not None:
         return pixels, note
-    return TilesOnDemand(tiling, lambda file: read_and_decode(source, settings, file)), note
+    return TilesOnDemand(tiling, lambda file: read_and_decode(source, settings, files, file)), note
 
 
 def _shapes(source: ImageSource, wanted: DecodeSettings, place: CachePlace, name: str) -> list[tuple[int, int] | None]:
@@ -333,8 +333,12 @@ def _shape(source: ImageSource, settings: DecodeSettings, file: int) -> tuple[in
         return 0, 0
 
 
-def read_and_decode(source: ImageSource, settings: DecodeSettings, index: int) -> Array | BadSample:
-    return decode_or_bad(source, settings, index, read_or_error(source, index))
+def read_and_decode(source: ImageSource, settings: DecodeSettings, content: Content, index: int) -> Array | BadSample:
+    """The image that was hashed. Another one in its place would pass for it in every number and cache."""
+    data = read_or_error(source, index)
+    if not isinstance(data, OSError) and digest_of(data) != content.digests_ND[index].tobytes():
+        return BadSample(index, source.paths[index], "it changed after the data set was opened")
+    return decode_or_bad(source, settings, index, data)
 
 
 def decode_or_bad(

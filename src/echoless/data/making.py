@@ -7,6 +7,7 @@ that is free joins the parts to the same file that one process would have writte
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from echoless.data.cache import CachedPixels, build_cache, open_cache, write_pix
 from echoless.data.images import BadSample
 from echoless.data.parts import FOLDER, Parts, Tell, Told, remove_abandoned
 from echoless.data.resample import Array
+from echoless.errors import DataError
 from echoless.runtime import Share
 
 Produced = Iterator[list[Array | BadSample]]
@@ -90,7 +92,8 @@ def _make_part(making: Making, first: int, last: int, file: Path, tell: Tell) ->
             tell(min(done, last - first))
 
     index, bad = write_pixels(file, telling())
-    return {"sizes": index[:, 1:].tolist(), "bad": [asdict(sample) for sample in bad], "found": making.found()}
+    images = index[:, 1:].tolist()  # height, width and CRC of each
+    return {"images": images, "bad": [asdict(sample) for sample in bad], "found": making.found()}
 
 
 def _read_parts(parts: Parts, records: list[dict[str, Any]], about: dict[str, Any]) -> Produced:
@@ -102,11 +105,15 @@ def _read_parts(parts: Parts, records: list[dict[str, Any]], about: dict[str, An
         pixels = np.asarray(np.memmap(file, dtype, "r")) if file.stat().st_size else np.empty(0, dtype)
         images: list[Array | BadSample] = []
         offset = 0
-        for height, width in record["sizes"]:
+        for height, width, crc in record["images"]:
             if height == 0:
                 images.append(BadSample(**next(bad)))
                 continue
             size = about["channels"] * height * width
-            images.append(pixels[offset : offset + size].reshape(about["channels"], height, width))
+            values = pixels[offset : offset + size]
+            if zlib.crc32(values.data) != crc:
+                parts.forget(number)
+                raise DataError(f"{file} is damaged; the same command decodes its images again")
+            images.append(values.reshape(about["channels"], height, width))
             offset += size
         yield images

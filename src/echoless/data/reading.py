@@ -77,10 +77,14 @@ def read_images(
         return images
 
 
-def describe_bad(images: Images) -> list[str]:
-    """One line for each of the first images that cannot be read, and the number of the others."""
-    lines = [f"unreadable image, left out: {each.path}: {each.reason}" for each in images.bad[:MOST_LISTED]]
-    rest = len(images.bad) - len(lines)
+def describe_bad(images: Images, *, late: bool = False) -> list[str]:
+    """One line for each of the first images that cannot be read, and the number of the others.
+
+    late: those that turned out to be bad after the set was opened, which happens where there is no cache.
+    """
+    bad = [each for each in images.bad if not late or each.index not in images.excluded]
+    lines = [f"unreadable image, left out: {each.path}: {each.reason}" for each in bad[:MOST_LISTED]]
+    rest = len(bad) - len(lines)
     return [*lines, f"and {rest} more"] if rest else lines
 
 

@@ -8,7 +8,6 @@ tile gives one tile of that length. Tiles are numbered file by file, row by row.
 from __future__ import annotations
 
 import hashlib
-import io
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from echoless.data.images import BadSample, Fetched
 from echoless.data.resample import Array
 from echoless.errors import RunError
 from echoless.storage import write_bytes
+from echoless.storage.seal import sealed, unsealed
 
 PIXEL_LIMIT = 400_000_000  # of one file: a decoded file is in memory while it is cut
 _FILES_AT_HAND = 2
@@ -106,18 +106,16 @@ def remembered_shapes(root: Path, key: str, count: int, measure: Callable[[], li
     key: what decides them, the files and their decoders. A file that cannot be read (None) may be readable tomorrow:
     then nothing is kept.
     """
-    place = root / "content" / f"{key[:32]}.shapes.npy"
-    with suppress(OSError, ValueError, EOFError):
-        kept = np.load(place, allow_pickle=False)
-        if kept.shape == (count, 2):
-            return np.asarray(kept)
+    place = root / "content" / f"{key[:32]}.shapes"
+    with suppress(OSError):
+        kept = unsealed(place.read_bytes())
+        if kept is not None and len(kept) == count * 2 * 8:
+            return np.frombuffer(kept, "<i8").reshape(count, 2)
     measured = measure()
     shapes = np.array([shape or (0, 0) for shape in measured], dtype=np.int64).reshape(-1, 2)
     if None in measured:
         return shapes
-    data = io.BytesIO()
-    np.save(data, shapes, allow_pickle=False)
     with suppress(OSError, RunError):  # a full or read-only disk is no error
         place.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(place, data.getvalue())
+        write_bytes(place, sealed(shapes.astype("<i8").tobytes()))
     return shapes

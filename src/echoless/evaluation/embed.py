@@ -61,7 +61,7 @@ def embed(
     with explained(out), _alone(out) if rank == 0 else nullcontext():
         parts.mkdir(exist_ok=True)
         for number in range(rank, count, world):
-            if not _is_whole(files[number]):
+            if not _is_whole(files[number], min(IMAGES_PER_PART, images.usable - number * IMAGES_PER_PART)):
                 _write_part(files[number], _part(encoder, images, view, number, half))
             if report is not None:
                 report(min(images.usable, (number + 1) * IMAGES_PER_PART), images.usable)
@@ -161,10 +161,10 @@ def _write_part(file: Path, part: pa.Table) -> None:
     write_bytes(file, encoded.getvalue())
 
 
-def _is_whole(file: Path) -> bool:
-    """A part appears by renaming, so it is whole; what cannot be read is computed again."""
+def _is_whole(file: Path, rows: int) -> bool:
+    """What cannot be read is computed again, and so is a part that lacks an image: it may be readable now."""
     try:
-        return pq.ParquetFile(file).metadata.num_rows > 0
+        return pq.ParquetFile(file).metadata.num_rows == rows
     except Exception:
         return False
 

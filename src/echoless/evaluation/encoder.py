@@ -134,9 +134,10 @@ class Encoder:
             tiles=tiles,
             max_bad_fraction=1.0,
         )
+        table = embedded(self, images, View(layer or self.default_layer, self.default_pooling))
         if images.bad:
             warnings.warn("; ".join(describe_bad(images)), stacklevel=2)
-        return embedded(self, images, View(layer or self.default_layer, self.default_pooling))
+        return table
 
     def pool(self, tokens_BTD: Tensor, pooling: str) -> Tensor:
         """(B, D) of the tokens of one of its layers."""

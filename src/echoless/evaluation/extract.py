@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,8 +145,18 @@ def _compute(
         for view, home in homes.items():
             if home is not None:
                 _seal(home, rows[view], ids_N[:done])
+    if done < images.usable:  # an image that cannot be read now may be readable tomorrow
+        folders = _forgotten({view: folders[view] for view in views})
     labels_N = images.labels_of(ids_N[:done])
     return {view: FeatureSet(view, rows[view][:done], ids_N[:done], labels_N, folders[view]) for view in views}
+
+
+def _forgotten(folders: dict[View, Path | None]) -> dict[View, Path | None]:
+    """Not in the cache any more; what is mapped stays readable for as long as it is mapped."""
+    for folder in folders.values():
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+    return dict.fromkeys(folders)
 
 
 def _seal(home: Path, features_ND: np.ndarray, ids_N: Tensor) -> None:

@@ -18,8 +18,8 @@ import torch
 
 from echoless.evaluation.extract import FeatureSet
 from echoless.storage import write_bytes
+from echoless.storage.seal import sealed, unsealed
 
-_SEAL_BYTES = 32
 CODE = ("echoless.measures", "echoless.evaluation")
 
 
@@ -39,20 +39,17 @@ def cached_outcome(
         return kept
     outcome, data = measure(), io.BytesIO()
     np.save(data, outcome, allow_pickle=False)
-    write_bytes(file, data.getvalue() + hashlib.sha256(data.getvalue()).digest())
+    write_bytes(file, sealed(data.getvalue()))
     return outcome
 
 
 def _read(file: Path) -> np.ndarray | None:
-    """The array, if it is what was written: the SHA-256 behind it says so."""
+    """The array, if it is what was written."""
     try:
-        data = file.read_bytes()
+        data = unsealed(file.read_bytes())
     except OSError:
         return None
-    array, seal = data[:-_SEAL_BYTES], data[-_SEAL_BYTES:]
-    if hashlib.sha256(array).digest() != seal:
-        return None
-    return np.asarray(np.load(io.BytesIO(array), allow_pickle=False))
+    return None if data is None else np.asarray(np.load(io.BytesIO(data), allow_pickle=False))
 
 
 def _name(sets: Sequence[FeatureSet], settings: object) -> str:

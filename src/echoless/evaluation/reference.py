@@ -50,7 +50,7 @@ def reference_moments(
     if kept is not None:
         return kept
     found = moments(features().features_ND) if images.usable < STREAMED else _streamed(extractor, images, view)
-    if keep:
+    if keep and found.n == images.usable:  # an image that cannot be read now may be readable tomorrow
         _write(folder, found, about)
     return found
 

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from echoless.models.features import Features
+from echoless.shortcuts import Shortcut, shortcut_record
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
@@ -26,9 +27,21 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
 class Backbone(nn.Module):
     """A network that is its own body."""
 
+    config: Any
+
     @property
     def body(self) -> Any:
         return self
+
+    @property
+    def shortcuts(self) -> list[Shortcut]:
+        """In the order of the stream: attention and MLP of the first block, of the second, ..."""
+        raise NotImplementedError
+
+    @property
+    def shortcut_record(self) -> dict[str, Any]:
+        """Stored with the weights, so that they are never used with other shortcuts."""
+        return shortcut_record(self.config.shortcuts.variant, self.shortcuts)
 
     def share_encoder(self) -> None:
         """Called after weights were loaded into the body; a body has no copies to update."""

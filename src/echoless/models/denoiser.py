@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +14,7 @@ from echoless.config.diffusion import TimeWaves
 from echoless.models.body import Backbone
 from echoless.models.features import Features
 from echoless.models.layers import Note, ignore
-from echoless.shortcuts import Shortcut, evaluating, shortcut_record
+from echoless.shortcuts import Shortcut, evaluating
 
 
 # Section 3.5 of arXiv:1706.03762, with all cosines before all sines.
@@ -82,12 +81,6 @@ class Denoiser(Backbone):
 
     @property
     def shortcuts(self) -> list[Shortcut]:
-        """In the order of the stream: attention and MLP of the first block, of the second, ..."""
         joins = [getattr(block, f"{kind}_shortcut") for block in self.blocks for kind in ("attn", "mlp")]
         assert all(isinstance(join, Shortcut) for join in joins)
         return joins
-
-    @property
-    def shortcut_record(self) -> dict[str, Any]:
-        """Stored with the weights, so that they are never used with other shortcuts."""
-        return shortcut_record(self.config.shortcuts.variant, self.shortcuts)

@@ -18,7 +18,7 @@ from echoless.config.resnet import ResNetConfig
 from echoless.models.body import Backbone
 from echoless.models.features import Features
 from echoless.models.layers import Note, drop_path, ignore
-from echoless.shortcuts import Shortcut, alphas, evaluating, make_shortcut, shortcut_record
+from echoless.shortcuts import Shortcut, alphas, evaluating, make_shortcut
 
 
 class ConvBlock(nn.Module):
@@ -93,10 +93,8 @@ class ResNet(Backbone):
         return nn.Identity()
 
     @property
-    def shortcut_record(self) -> dict[str, Any]:
-        """Stored with the weights, so that they are never used with other shortcuts."""
-        shortcuts = [block.shortcut for block in self.blocks if isinstance(block, ConvBlock)]
-        return shortcut_record(self.config.shortcuts.variant, shortcuts)
+    def shortcuts(self) -> list[Shortcut]:
+        return [block.shortcut for block in self.blocks if isinstance(block, ConvBlock)]
 
 
 def tokens(x_BCHW: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +24,7 @@ from echoless.models.layers import (
     sincos_positions,
     take_rows,
 )
-from echoless.shortcuts import PreNormBranch, evaluating, shortcut_record
+from echoless.shortcuts import PreNormBranch, Shortcut, evaluating
 
 
 class ViT(Backbone):
@@ -101,9 +100,8 @@ class ViT(Backbone):
         return nn.LayerNorm(self.config.width, eps=self.config.norm_eps)
 
     @property
-    def shortcut_record(self) -> dict[str, Any]:
-        """Stored with the weights, so that they are never used with other shortcuts."""
-        return shortcut_record(self.config.shortcuts.variant, [branch.shortcut for branch in self.branches()])
+    def shortcuts(self) -> list[Shortcut]:
+        return [branch.shortcut for branch in self.branches()]
 
     # What shortcuts/fold.py needs to know of a network.
 

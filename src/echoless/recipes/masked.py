@@ -87,9 +87,9 @@ def mae_huge(facts: DataFacts) -> RunConfig:
     return _paper("mae-huge", "huge", facts, alpha_min="auto")
 
 
-def _soap(lr: float) -> OptimConfig:
-    """lr: for batch 128. SOAP needs far fewer steps than AdamW here: docs/results.md, "Which optimiser"."""
-    return OptimConfig(name="soap", base_lr=lr * 256 / 128, clip=1.0)
+def _soap(lr: float, batch: int = 128) -> OptimConfig:
+    """lr: at this batch size. SOAP needs far fewer steps than AdamW here: docs/results.md, "Which optimiser"."""
+    return OptimConfig(name="soap", base_lr=lr * 256 / batch, clip=1.0)
 
 
 def _cpu(
@@ -144,14 +144,15 @@ def shapes(facts: DataFacts) -> RunConfig:
 
 
 def demo(facts: DataFacts) -> RunConfig:
-    """What `echoless demo` trains: encoder 64 x 6, decoder 32 x 2, patch 4 at 32 x 32, 1600 steps.
+    """What `echoless demo` trains: encoder 64 x 6, decoder 32 x 2, patch 4 at 32 x 32, 3200 steps of 64 images.
 
     echoless demo
-    With six blocks, alpha_min 0.4 has the effective alpha that the paper finds best at any depth.
+    With six blocks, alpha_min 0.4 has the effective alpha that the paper finds best at any depth. Batch size and
+    learning rate are those at which alpha 1 learns most: docs/results.md, "The settings of the demo".
     """
     sizes = {"width": 64, "depth": 6, "decoder_width": 32, "decoder_depth": 2}
-    config = _cpu("demo", facts, steps=1600, optim=_soap(6e-3), alpha_min=0.4, **sizes)
-    return replace(config, data=DataConfig(crop_scale=(0.6, 1.0)))  # shapes are not cut apart
+    config = _cpu("demo", facts, steps=3200, optim=_soap(6e-3, batch=64), alpha_min=0.4, **sizes)
+    return replace(config, batch_size=64, data=DataConfig(crop_scale=(0.6, 1.0)))  # shapes are not cut apart
 
 
 def _timed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, replace
 from typing import Any
 
@@ -41,14 +42,16 @@ def resolve(options: PretrainOptions, facts: DataFacts, data: DataConfig, record
     if options.optimizer is not None:
         optim = replace(optim, name=options.optimizer)
     batch_size = config.batch_size if options.batch_size is None else options.batch_size
+    steps = _steps(config, options, facts, batch_size)
     return replace(
         config,
         model=_model(config, options),
         objective=_objective(config, options),
         optim=optim,
-        data=_data(data, config.data, options),
+        data=_data(data, _wanted(config, options, facts, data), options),
         batch_size=batch_size,
-        steps=_steps(config, options, facts, batch_size),
+        steps=steps,
+        fade_in=_fade_in(options, record, steps),
         **given(options, "accumulate", "seed"),
     )
 
@@ -60,18 +63,18 @@ def _recipe(options: PretrainOptions, facts: DataFacts) -> RunConfig:
 
 
 def _refuse_other_run(options: PretrainOptions, record: RunConfig) -> None:
-    """Refuses to change the settings that define the model of a resumed run."""
+    """Refuses to change the settings that define the model of a run that is resumed or repeated."""
     body: Any = record.model.body
     recorded: dict[str, Any] = {"recipe": record.recipe}
     if hasattr(body, "classes"):
         recorded["conditional"] = body.classes is not None
     if record.data.latent is None:  # of latents, the model's channels are not those of the images
         recorded["channels"] = record.data.channels or body.channels
+    done, other = ("repeated", "leave out --config") if options.config else ("resumed", "give another --out")
     for name, value in given(options, *recorded).items():
         if value != recorded[name]:
             raise ConfigError(
-                f"{name} is {value!r}, but the run being resumed has {recorded[name]!r}; leave it out, or "
-                "give another --out"
+                f"{name} is {value!r}, but the run being {done} has {recorded[name]!r}; leave it out, or {other}"
             )
 
 
@@ -119,6 +122,14 @@ def _objective(config: RunConfig, options: PretrainOptions) -> Any:
     return objective
 
 
+def _wanted(config: RunConfig, options: PretrainOptions, facts: DataFacts, measured: DataConfig) -> DataConfig:
+    """Other images than those of the run that is repeated have other statistics, unless the recipe fixes them."""
+    if options.config is None or measured.fingerprint == config.data.fingerprint:
+        return config.data
+    own = RECIPES[config.recipe](facts).data
+    return replace(config.data, mean=own.mean, std=own.std)
+
+
 def _data(measured: DataConfig, wanted: DataConfig, options: PretrainOptions) -> DataConfig:
     """The images as they are, brought to the model as the recipe says: by their own statistics unless it has others."""
     return replace(
@@ -151,6 +162,17 @@ def _sized(body: Any, options: PretrainOptions) -> Any:
     if options.image_size is None:
         size = fitted(size, patch)
     return replace(body, image_size=size, patch_size=patch)
+
+
+def _fade_in(options: PretrainOptions, record: RunConfig | None, steps: int) -> float | None:
+    """As given; a run that is resumed with another length keeps its ramp, step by step, and so its weights."""
+    if options.fade_in is not None or record is None:
+        return options.fade_in
+    if record.fade_in is None or record.steps == steps:
+        return record.fade_in
+    ramp = record.fade_in * record.steps
+    require(ramp <= steps, "max_steps", steps, f"{math.ceil(ramp)} or more, the steps in which this run fades in")
+    return ramp / steps
 
 
 def _steps(config: RunConfig, options: PretrainOptions, facts: DataFacts, batch_size: int) -> int:

@@ -4,7 +4,7 @@ data        images, height, width, channels, bits; file_height and file_width, a
             crop_scale and interpolation: what a step sees of an image
 model       title, parameters
 parameters  all, encoder
-shortcuts   variant, first_alpha, last_alpha, effective_alpha (of fixed alphas)
+shortcuts   variant, first_alpha, last_alpha, effective_alpha (of fixed alphas); fade_in_steps, where they move at first
 run         steps, batch_size, epochs, optimizer, precision, compiled, seed
 speed       images_per_second, after the first steps of the latest session
 sessions, ended, seconds, started      over all sessions; a killed one has begun and not ended
@@ -61,7 +61,9 @@ def _shortcuts(shortcuts: Facts) -> str:
     if shortcuts.get("effective_alpha") is None:
         return f"{shortcuts['variant']}, one learned alpha each"
     first, last, effective = (shortcuts[f"{name}_alpha"] for name in ("first", "last", "effective"))
-    return f"{shortcuts['variant']}, alpha from {first:.3g} to {last:.4g}, effective {effective:.1e}"
+    said = f"{shortcuts['variant']}, alpha from {first:.3g} to {last:.4g}, effective {effective:.1e}"
+    ramp = shortcuts.get("fade_in_steps")
+    return said if ramp is None else f"{said}; every alpha moves there from 1 in the first {ramp} steps"
 
 
 def _run(run: Facts) -> str:

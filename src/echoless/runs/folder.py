@@ -35,8 +35,8 @@ from echoless.storage.atomic import (
     write_bytes,
 )
 from echoless.storage.jsonfile import read_json_object, write_json
-from echoless.storage.lock import FileLock
-from echoless.storage.owned import require_ours
+from echoless.storage.lock import FileLock, is_locked
+from echoless.storage.owned import require_ours, strangers
 
 LOCK = ".lock"
 # Everything a run may hold. --overwrite deletes these and nothing else; the last two go last, so that a folder in
@@ -247,6 +247,27 @@ def open_run(out: Path, *, resume: bool = False, overwrite: bool = False) -> Run
         lock.release()
         raise
     return RunFolder(out, lock, created=created)
+
+
+def require_removable(path: Path) -> None:
+    """Refuses to remove anything but a run that holds only what echoless wrote and that nobody trains."""
+    if found := strangers(path, _WRITTEN):
+        raise RunError(f"{path} is not removed: it also holds {', '.join(found[:5])}; move that away first")
+    if path.is_symlink():
+        raise RunError(f"{path} is not removed: it is a link; give the folder that it points to")
+    if is_locked(path / LOCK):
+        raise RunError(f"{path} is not removed: it is being trained by another process")
+
+
+def remove_run(path: Path) -> None:
+    """Deletes a run; a kill on the way leaves a leftover, never a run with half its files."""
+    require_removable(path)
+    lock = FileLock(path / LOCK, busy=f"{path} is not removed: it is being trained by another process")
+    try:
+        with explained(path):
+            discard_folder(path)
+    finally:
+        lock.release()
 
 
 def check_run(out: Path, *, resume: bool = False, overwrite: bool = False) -> None:

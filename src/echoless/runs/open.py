@@ -15,7 +15,7 @@ import hashlib
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from echoless.config import ObjectiveConfig, RunConfig, from_dict
-from echoless.config.training import OBJECTIVE_CONFIGS, LatentConfig
+from echoless.config.training import OBJECTIVE_CONFIGS, LatentConfig, model_after
 from echoless.errors import EcholessError, RunError, UntrustedFile
 from echoless.models.registry import BODIES, body_config, build
 from echoless.runs.checkpoint import MANIFEST, find_latest_valid, load_checkpoint
@@ -229,6 +229,7 @@ def _model_of_checkpoint(
 ) -> TrainedModel:
     checkpoint = load_checkpoint(folder, only=("model", "ema"))
     config = from_dict(RunConfig, checkpoint.manifest.get("config"))
+    config = replace(config, model=model_after(config, checkpoint.step), fade_in=None)  # as these weights were trained
     _require_kind(name, config.model.body.kind, kinds, use)
     tensors, averaged = result_weights(checkpoint.tensors)
     _require_fitting(config.model, tensors, folder)

@@ -18,12 +18,14 @@ VARIANTS: tuple[str, ...] = get_args(Variant)
 
 
 # Eq. (3), arXiv:2404.10947.
-def residual(x: Tensor, fx: Tensor, alpha: float = 1.0) -> Tensor:
-    """alpha * x + f(x), in one kernel.
+def residual(x: Tensor, fx: Tensor, alpha: float | Tensor = 1.0) -> Tensor:
+    """alpha * x + f(x), in one kernel. An alpha that is a tensor has no axes.
 
     >>> residual(torch.tensor([1.0, 2.0]), torch.tensor([10.0, 10.0]), alpha=0.5)
     tensor([10.5000, 11.0000])
     """
+    if isinstance(alpha, Tensor):
+        return torch.addcmul(fx, x, alpha.to(x.dtype))
     return torch.add(fx, x, alpha=alpha)
 
 
@@ -37,16 +39,31 @@ class Shortcut(nn.Module):
 
 
 class Faded(Shortcut):
-    """Eq. (3), arXiv:2404.10947: alpha * x + f(x). With alpha 1 it is the identity shortcut of Eq. (2), bit for bit."""
+    """Eq. (3), arXiv:2404.10947: alpha * x + f(x). With alpha 1 it is the identity shortcut of Eq. (2), bit for bit.
+
+    While alpha changes between steps (`move`), the sum reads it from a tensor, so that a compiled graph need not be
+    compiled again; `stand` makes it a constant.
+    """
 
     alpha: float
+    moving: Tensor | None
 
     def __init__(self, alpha: float = 1.0) -> None:
         super().__init__()
         self.alpha = alpha
+        self.register_buffer("moving", None, persistent=False)
 
     def forward(self, x: Tensor, fx: Tensor) -> Tensor:
-        return residual(x, fx, self.alpha)
+        return residual(x, fx, self.alpha if self.moving is None else self.moving)
+
+    def move(self, alpha: float) -> None:
+        self.alpha = alpha
+        if self.moving is None:
+            self.moving = torch.empty(())
+        self.moving.fill_(alpha)
+
+    def stand(self, alpha: float) -> None:
+        self.alpha, self.moving = alpha, None
 
     def extra_repr(self) -> str:
         return f"alpha={self.alpha:.4g}"
@@ -62,7 +79,7 @@ class Learnable(Shortcut):
         self.alpha = nn.Parameter(torch.ones(()))
 
     def forward(self, x: Tensor, fx: Tensor) -> Tensor:
-        return torch.addcmul(fx, x, self.alpha.to(x.dtype))
+        return residual(x, fx, self.alpha)
 
 
 class Scaled(Shortcut):

@@ -14,6 +14,7 @@ from echoless.storage.atomic import create_file
 from echoless.storage.jsonfile import open_untrusted
 
 _CHUNK = 2**20
+_DIGEST_BYTES = 32
 
 
 class Seal(NamedTuple):
@@ -59,6 +60,17 @@ def write_sealed(path: Path, data: bytes) -> Seal:
     with create_sealed(path) as writer:
         writer.write(data)
     return writer.seal()
+
+
+def sealed(data: bytes) -> bytes:
+    """A small file that carries its own seal: the data with its SHA-256 behind it."""
+    return data + hashlib.sha256(data).digest()
+
+
+def unsealed(whole: bytes) -> bytes | None:
+    """What `sealed` was given; None if these are not its bytes."""
+    data, digest = whole[:-_DIGEST_BYTES], whole[-_DIGEST_BYTES:]
+    return data if hashlib.sha256(data).digest() == digest else None
 
 
 def seal_of(path: Path) -> Seal:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from echoless.config.checks import require_whole
+from echoless.config.metrics import Metric
 from echoless.config.options import SweepOptions
 from echoless.data.reading import attach_masks, read_images
 from echoless.errors import ConfigError, EcholessError, RunError
@@ -37,11 +38,13 @@ Sets = Mapping[str, str]  # "data" and "test": a hash of the images and of their
 
 @dataclass(frozen=True)
 class SweepResult:
-    """Which trials failed, and whether the sweep was stopped."""
+    """Which trials failed, whether the sweep was stopped, and what was measured of each run, or what to type."""
 
     experiment: Experiment
     failed: tuple[str, ...] = ()
     stopped: bool = False
+    metrics: Mapping[str, Sequence[Metric]] = field(default_factory=dict)
+    commands: tuple[str, ...] = ()
 
 
 def run_sweep(options: SweepOptions, say: Say) -> SweepResult:
@@ -53,9 +56,10 @@ def run_sweep(options: SweepOptions, say: Say) -> SweepResult:
     lock = prepare_folder(experiment, out, sets)
     try:
         if options.print:
-            for line in command_lines(experiment, out, starting):
+            lines = command_lines(experiment, out, starting)
+            for line in lines:
                 say(line)
-            return SweepResult(experiment)
+            return SweepResult(experiment, commands=tuple(lines))
         with StopRequest() as stop:
             return carry_out(experiment, out, stop, say, options.jobs, starting)
     finally:
@@ -264,7 +268,7 @@ def _compare(result: SweepResult, out: Path, say: Say) -> SweepResult:
     say(_page(result.experiment, out))
     if result.failed:
         say(f"{len(result.failed)} of {len(result.experiment.trials)} runs failed; the same command tries them again")
-    return result
+    return replace(result, metrics=found)
 
 
 def _page(experiment: Experiment, out: Path) -> str:

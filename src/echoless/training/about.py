@@ -23,6 +23,7 @@ from echoless.runs.about import sentences
 from echoless.runtime import Team
 from echoless.runtime.machine import memory_bytes, processor, usable_cores, vector_features
 from echoless.shortcuts import effective_alpha
+from echoless.training.fading_in import alphas_after, fading_in_facts
 
 _PACKAGES = ("torch", "numpy", "pillow", "safetensors", "scikit-learn")
 _OF_A_SESSION = ("command", "started", "seconds", "machine", "versions")
@@ -31,7 +32,7 @@ _OF_A_SESSION = ("command", "started", "seconds", "machine", "versions")
 def run_facts(config: RunConfig, images: Images, model: nn.Module) -> dict[str, Any]:
     """The facts of a run as data; `sentences` turns them into text."""
     record: dict[str, Any] = model.shortcut_record  # type: ignore[assignment]
-    alphas = record["alphas"]
+    alphas = record["alphas"] if config.fade_in is None else alphas_after(config, config.steps)
     parameters = count_parameters(model)
     return {
         "data": data_facts(config, images),
@@ -42,6 +43,7 @@ def run_facts(config: RunConfig, images: Images, model: nn.Module) -> dict[str, 
             "first_alpha": alphas[0] if alphas else None,
             "last_alpha": alphas[-1] if alphas else None,
             "effective_alpha": effective_alpha(alphas) if alphas else None,
+            **fading_in_facts(config),
         },
         "run": {
             "steps": config.steps,

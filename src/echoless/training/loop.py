@@ -21,6 +21,7 @@ from echoless.runtime import Progress, StopRequest, duration, reuse_freed_memory
 from echoless.runtime.machine import peak_memory_mb
 from echoless.training import state
 from echoless.training.batches import make_loader
+from echoless.training.fading_in import fading_in_line
 from echoless.training.health import look, probe_batch, probe_latents
 from echoless.training.step import StepReport, Trainee, take_step
 from echoless.training.tensorboard import Board
@@ -217,7 +218,9 @@ def _record(session: Session, done: int, report: StepReport, clock: Clock, probe
     speed = f"{rates['images_per_second']:.3g} images/s" if clock.steps > 1 else ""
     if clock.steps == 1:
         session.progress.begin(done)  # the first step warms up and compiles: it is not counted
-    session.progress.show(done, f"loss {report.loss:.4f}  {speed}")
+    fading = fading_in_line(session.config, done)
+    alpha = f"alpha {fading['alpha_min']:.3f}  " if fading else ""
+    session.progress.show(done, f"loss {report.loss:.4f}  {alpha}{speed}")
     if clock.steps == _STEPS_BEFORE_ESTIMATE:
         if session.note_speed is not None:
             session.note_speed(rates["images_per_second"])
@@ -225,7 +228,7 @@ def _record(session: Session, done: int, report: StepReport, clock: Clock, probe
             session.progress.say(f"about {duration(left)} to go at {speed}")
     if seen is not None:
         line = {"step": done, "loss": report.loss, "lr": report.lr, "gradient_norm": report.gradient_norm}
-        session.record(line | seen | rates | {"memory_mb": peak_memory_mb()})
+        session.record(line | fading | seen | rates | {"memory_mb": peak_memory_mb()})
 
 
 def _observations(session: Session, done: int, probe: Tensor | None) -> dict[str, Any] | None:
@@ -256,14 +259,14 @@ def _keep(session: Session, done: int, report: StepReport) -> None:
     if report.stop or done == session.config.steps or done % session.every("checkpoint_every") == 0:
         state.save(session.run, session.trainee, done, session.runtime.keep)
     if done % session.every("snapshot_every") == 0:
-        encoder = state.encoder_of(session.trainee)
+        encoder = state.encoder_of(session.trainee, done)
         if session.run is not None:
             session.run.save_snapshot(done, *encoder)
 
 
 def _end(session: Session, done: int) -> bool:
     complete = done == session.config.steps
-    encoder = state.encoder_of(session.trainee) if complete and session.holds_weights else None
+    encoder = state.encoder_of(session.trainee, done) if complete and session.holds_weights else None
     if session.run is not None:
         if encoder is not None:
             session.run.save_encoder(*encoder)

@@ -15,9 +15,11 @@ from torch import Tensor, nn
 
 import echoless
 from echoless.config import RunConfig, from_dict, to_dict
+from echoless.config.training import model_after
 from echoless.errors import NonFiniteError, RunError
 from echoless.runs import Checkpoint, RunFolder, flatten_state, require_same_shortcuts, unflatten_state
 from echoless.runtime import Team
+from echoless.training.fading_in import fade_to
 from echoless.training.sharding import gather, like
 from echoless.training.step import Trainee, non_finite_parameter
 
@@ -45,6 +47,7 @@ def save(run: RunFolder | None, trainee: Trainee, step: int, keep: int) -> None:
 def restore(trainee: Trainee, checkpoint: Checkpoint) -> None:
     """The inverse of `save`; refuses weights of another model or optimiser, or trained under other shortcuts."""
     _require_same_tensors(checkpoint.manifest["config"], to_dict(trainee.config))
+    fade_to(trainee.config, checkpoint.step, trainee.model, trainee.ema)
     require_same_shortcuts(
         shortcut_record(trainee), checkpoint.manifest["shortcuts"], names=("this run", "the checkpoint")
     )
@@ -155,8 +158,8 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
     return {key: item for flat in inner for key, item in flat.items()}
 
 
-def encoder_of(trainee: Trainee) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, Any]]:
-    """The trained body as (tensors, config, shortcuts), with EMA weights if there are any.
+def encoder_of(trainee: Trainee, step: int) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, Any]]:
+    """The body after `step` updates as (tensors, config, shortcuts), with EMA weights if there are any.
 
     In a sharded run all processes take part, and rank 0 alone gets the tensors.
     """
@@ -165,7 +168,7 @@ def encoder_of(trainee: Trainee) -> tuple[dict[str, Tensor], dict[str, Any], dic
     data = trainee.config.data
     config = {
         "kind": body.config.kind,
-        "model": to_dict(body.config),
+        "model": to_dict(model_after(trainee.config, step).body),
         "objective": to_dict(trainee.config.objective),
         "converted_channels": data.channels,  # what images are converted to, where that was asked for
         "mean": list(data.mean),

@@ -16,6 +16,7 @@ from echoless.errors import NonFiniteError
 from echoless.objectives import Draws, LossModule, Objective, Teaching, take
 from echoless.objectives.objective import Seen
 from echoless.runtime import Team
+from echoless.training.fading_in import fade_to
 from echoless.training.optim import clip_gradients, learning_rate, make_optimizer, set_rates, weight_decay
 from echoless.training.recomputation import recompute_blocks
 from echoless.training.sharding import divide, part_of, put_away
@@ -25,6 +26,7 @@ from echoless.training.sharding import divide, part_of, put_away
 class Trainee:
     """Everything that a step reads and changes. `runner` is the loss module, wrapped by DDP and torch.compile.
 
+    Between steps, the alphas are those after the updates that were done.
     sharded: every process holds a part of the weights. Whatever uses them is then done by all processes together.
     """
 
@@ -109,6 +111,7 @@ def take_step(trainee: Trainee, batch: Batch, stop_requested: bool = False) -> S
         trainee.objective.after_update(trainee.model, batch.step)
     if trainee.ema is not None:
         trainee.ema.update_parameters(trainee.model)
+    fade_to(config, batch.step + 1, trainee.model, trainee.ema)
     return StepReport(float(loss), lr, float(norm), bool(stop))
 
 
@@ -133,19 +136,28 @@ def _black(none_BCHW: Tensor) -> Tensor:
 def _backward(trainee: Trainee, batch: Batch, draws: Draws, weight: float = 1.0) -> Tensor:
     """Accumulate the gradient of this process's part of the batch; returns its share of the mean loss."""
     config, team = trainee.config, trainee.team
-    # Never an empty one: the last piece is the one after which processes exchange their gradients.
-    pieces = torch.arange(len(batch.ids_B)).tensor_split(min(config.accumulate, max(1, len(batch.ids_B))))
+    pieces = _pieces(len(batch.ids_B), config.accumulate, trainee.sharded)
     total = torch.zeros((), device=team.device)
-    for index, piece in enumerate(pieces):
+    for index, (piece, counted) in enumerate(pieces):
         images = batch.images_BCHW[piece].to(team.device, non_blocking=True)
         labels = None if batch.labels_B is None else batch.labels_B[piece].to(team.device)
         # Each sample weighs 1 / batch_size, however the batch was cut; averaging over processes divides by `world`.
-        share = weight * len(piece) * team.world / config.batch_size
+        share = weight * counted * team.world / config.batch_size
         with _quiet(trainee.runner, last=index == len(pieces) - 1), _precision(config, team):
             loss = trainee.runner(images, labels, take(draws, piece, team.device)) * share
             loss.backward()
         total += loss.detach()
     return total
+
+
+def _pieces(samples: int, accumulate: int, sharded: bool) -> list[tuple[Tensor, int]]:
+    """The samples of every micro-batch, and how many of them count.
+
+    None is empty: the last one is that after which processes exchange their gradients. In a sharded run they exchange
+    weights in every one, so that all processes need the same number: one sample that does not count fills a gap.
+    """
+    pieces = torch.arange(samples).tensor_split(accumulate if sharded else min(accumulate, max(1, samples)))
+    return [(piece if len(piece) else torch.zeros(1, dtype=torch.int64), len(piece)) for piece in pieces]
 
 
 def _quiet(runner: nn.Module, last: bool) -> contextlib.AbstractContextManager[object]:

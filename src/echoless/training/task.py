@@ -28,6 +28,7 @@ from echoless.errors import ConfigError
 from echoless.models import fresh
 from echoless.objectives import DINOObjective, InfoNCEObjective, MaskedObjective, Objective, denoising_objective
 from echoless.objectives.supervised import SupervisedObjective
+from echoless.training.fading_in import fade_to
 
 Task = tuple[nn.Module, Objective]
 
@@ -77,10 +78,12 @@ OBJECTIVES: dict[tuple[str, str], Callable[[Any, Any, int], Objective]] = {
 
 
 def build_task(config: RunConfig, generator: torch.Generator) -> Task:
-    """An initialised model and its objective; refuses a pair that is not in the table."""
+    """An initialised model with the alphas of step 0, and its objective; refuses a pair that is not in the table."""
     model, objective = config.model, config.objective
     make = OBJECTIVES.get((model.kind, objective.kind))
     if make is None:
         pairs = ", ".join(f"{a} with {b}" for a, b in OBJECTIVES)
         raise ConfigError(f"model and objective are {model.kind} with {objective.kind}; allowed: {pairs}")
-    return fresh(model, generator), make(objective, model, config.steps)
+    network = fresh(model, generator)
+    fade_to(config, 0, network)
+    return network, make(objective, model, config.steps)

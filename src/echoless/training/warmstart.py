@@ -19,6 +19,7 @@ from echoless.errors import EcholessError, RunError
 from echoless.models import MAE, ViT
 from echoless.models.classifier import Classifier
 from echoless.models.layers import resample_positions
+from echoless.randomness import generator_for
 from echoless.runs import require_same_shortcuts
 from echoless.runs.open import SOURCES, TrainedBody, load_body, load_model
 from echoless.shortcuts import Faded, reschedule, stream_factors
@@ -82,7 +83,7 @@ def _from_run(model: MAE, source: Path) -> str:
     moved = _move(old.encoder, model.encoder)
     _rescale_skips(old, model)
     model.encoder.load_state_dict(_resized(moved.state_dict(), moved, model.encoder))
-    note = _moved_note(old.encoder, model.encoder)
+    note = _function_note(old.encoder, model.encoder)
     if old.config.decoder != model.config.decoder:
         return f"started from the encoder of {source}, {whole.origin}{note}"
     decoder = {name: tensor for name, tensor in old.decoder.state_dict().items() if name != "positions"}
@@ -94,7 +95,7 @@ def _start_vit(encoder: ViT, trained: TrainedBody) -> str:
     _require_same_sizes(trained.config, encoder.config, trained.name)
     moved = _move(trained.model, encoder)
     encoder.load_state_dict(_resized(moved.state_dict(), moved, encoder))
-    return f"started from the encoder {trained.title}{_moved_note(trained.model, encoder)}"
+    return f"started from the encoder {trained.title}{_function_note(trained.model, encoder)}"
 
 
 def _start_unmoved(body: Any, trained: TrainedBody) -> str:
@@ -141,12 +142,29 @@ def _alpha(shortcut: Any) -> float:
     return shortcut.alpha
 
 
-def _moved_note(old: ViT, new: ViT) -> str:
-    if old.shortcut_record == new.shortcut_record:
-        return ""
-    last = [record["alphas"][-1] for record in (old.shortcut_record, new.shortcut_record)]
-    moved = f"branches rescaled from alpha_min {last[0]:.4g} to {last[1]:.4g}"
-    return f"; {moved}, the function is unchanged but for LayerNorm's eps"
+def _function_note(old: ViT, new: ViT) -> str:
+    """What happened to the weights, and the measured change of the function that they compute."""
+    if old.config.image_size != new.config.image_size:
+        sizes = [" x ".join(map(str, model.config.image_size)) for model in (old, new)]
+        moved, same = f"; positions interpolated from {sizes[0]} to {sizes[1]}", ""
+    else:
+        moved, same = "", f"; its features differ by {_difference(old, new):.1e} from before"
+    if old.shortcut_record != new.shortcut_record:
+        last = [record["alphas"][-1] for record in (old.shortcut_record, new.shortcut_record)]
+        moved += (
+            f"; branches rescaled from alpha_min {last[0]:.4g} to {last[1]:.4g}, the function is unchanged but for "
+        )
+        moved += "LayerNorm's eps"
+    return moved + same
+
+
+def _difference(old: ViT, new: ViT) -> float:
+    """Between the features of two encoders: the largest over two images of noise, relative to the largest feature."""
+    shape = (2, old.config.channels, *old.config.image_size)
+    images_BCHW = torch.randn(shape, generator=generator_for(0, "probe", 0))
+    before, after = (model.features(images_BCHW) for model in (old, new))
+    before_BTD, after_BTD = before[before.last_block], after[after.last_block]
+    return float((after_BTD - before_BTD).abs().max() / before_BTD.abs().max())
 
 
 @torch.no_grad()

@@ -23,6 +23,7 @@ def embed(options: EmbedOptions) -> int:
     require_labels(options.labels)
     require_vectors_file(options.out, overwrite=options.overwrite)
 
+    from echoless.data.reading import describe_bad
     from echoless.evaluation import embed as embedding
     from echoless.evaluation.extract import View
     from echoless.evaluation.frozen import load
@@ -36,7 +37,7 @@ def embed(options: EmbedOptions) -> int:
         images = _read(options, encoder, leads=team.leads)
         layer = encoder.default_layer if options.layer == "last" else options.layer
         with Progress("embedding", images.usable, "images") as progress:
-            return embedding.embed(
+            rows = embedding.embed(
                 encoder,
                 images,
                 out,
@@ -50,6 +51,9 @@ def embed(options: EmbedOptions) -> int:
                 root=_root(options),
                 about=_about(options, encoder, layer),
             )
+            for line in describe_bad(images, late=True):
+                progress.say(line)
+            return rows
     finally:
         leave_team()
 

@@ -16,7 +16,7 @@ from echoless.config.options.fields import AnyPath, filled
 from echoless.data import Images, default_cache_dir
 from echoless.data.overlap import overlap_warning
 from echoless.data.provenance import describe_labels, describe_sets
-from echoless.data.reading import align_classes, attach_masks, leave_out_unlabelled, read_images
+from echoless.data.reading import align_classes, attach_masks, describe_bad, leave_out_unlabelled, read_images
 from echoless.errors import RunError
 from echoless.evaluation import noise_grid as grid
 from echoless.evaluation.classify import check_labels, fold_count
@@ -49,6 +49,9 @@ def run_evaluation(options: EvaluateOptions, say: Say) -> Metrics:
             RunFolder(evaluation.home).add_results([metric.to_json() for metric in part])
     if evaluation.home is not None:
         _show_own_images(RunFolder(evaluation.home), evaluation)
+    for images in (evaluation.train, evaluation.test):
+        for line in describe_bad(images, late=True) if images is not None else ():
+            say(line)
     return metrics
 
 

@@ -32,6 +32,8 @@ def pretrain(options: PretrainOptions) -> bool:
     require_verb("pretrain", options, record)
     require_same_start("init", options.init, record)
     options = _with_recorded_data(with_remembered(options, record), record)
+    if options.data is None:
+        raise ConfigError("DATA is missing; see echoless pretrain --help")
     _refuse_bad_settings(options, record)
     require_test_of(options.test_labels, options.test)
     require_data(options.data, options.test)
@@ -47,8 +49,9 @@ def _with_recorded_data(options: PretrainOptions, record: Record | None) -> Pret
     if record is None:
         return options
     data = record.config.data
-    known: dict[str, Any] = {"labels": data.labels, "classes": data.classes}
-    known |= {"channels": data.channels, "tiles": data.tiles}
+    known: dict[str, Any] = {"channels": data.channels, "tiles": data.tiles}
+    if not record.repeats or options.data in (None, data.path):  # the labels of other images are others
+        known |= {"data": data.path, "labels": data.labels, "classes": data.classes}
     if data.latent is not None:
         known |= {"latent": data.latent.path, "image_size": data.latent.image_size}
         known |= {"latent_precision": data.latent.precision}

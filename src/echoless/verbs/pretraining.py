@@ -154,7 +154,7 @@ def _read(options: PretrainOptions, place: Workplace, record: RunConfig | None, 
                 progress.show(done)
 
         images = open_images(
-            options.data,
+            str(options.data),
             labels=Path(options.labels) if options.labels else None,
             classes=options.classes,
             progress=show,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 from echoless.config.options import RecipesOptions
 from echoless.verbs.signature import signature_of
@@ -19,8 +20,12 @@ def recipes(options: RecipesOptions) -> str:
         for name, recipe in RECIPES.items()
     ]
     parts.append("experiments of the papers: echoless sweep DATA --paper NAME --out DIR\n")
-    parts += [f"    {name:10} {(inspect.getdoc(build) or '').splitlines()[0]}" for name, build in PAPERS.items()]
+    parts += [f"    {name:10} {first_line(build)}" for name, build in PAPERS.items()]
     return "\n".join(parts)
+
+
+def first_line(documented: Any) -> str:
+    return (inspect.getdoc(documented) or "").splitlines()[0]
 
 
 def list_recipes() -> dict[str, str]:
@@ -31,4 +36,4 @@ def list_recipes() -> dict[str, str]:
     """
     from echoless.recipes.table import RECIPES
 
-    return {name: (inspect.getdoc(recipe) or "").splitlines()[0] for name, recipe in RECIPES.items()}
+    return {name: first_line(recipe) for name, recipe in RECIPES.items()}

@@ -1,4 +1,4 @@
-"""What was the run in --out started with? Its recorded settings, which --resume keeps where nothing is given.
+"""What was a run started with? Its recorded settings, which --resume and --config keep where nothing is given.
 
 No torch: a resume that cannot be is refused before anything heavy is loaded.
 """
@@ -21,23 +21,35 @@ Options = TypeVar("Options", PretrainOptions, FinetuneOptions)
 
 @dataclass(frozen=True)
 class Record:
-    """RUN/config.json, and what RUN/about.json remembers."""
+    """RUN/config.json, and what RUN/about.json remembers. `repeats`: of another run, which --config names."""
 
     config: RunConfig
     remembered: Remembered
+    repeats: bool = False
 
 
 def read_record(options: PretrainOptions | FinetuneOptions) -> Record | None:
-    """None where nothing is to be resumed, or nothing was recorded yet."""
+    """Of the run to be resumed, else of the one to be repeated; None where there is neither, or nothing recorded."""
     out = Path(options.out)
     if not options.resume or options.overwrite or not (out / "config.json").is_file():
-        return None
+        return None if options.config is None else _read_repeated(Path(options.config))
     try:
         config = from_dict(RunConfig, read_json_object(out / "config.json"))
     except EcholessError:  # the checkpoints hold it too, and will say what differs
         return None
-    about = read_json_object(out / "about.json") if (out / "about.json").is_file() else {}
-    return Record(config, from_dict(Remembered, about.get("runtime", {}), f"{out / 'about.json'}: runtime"))
+    return Record(config, _read_remembered(out))
+
+
+def _read_repeated(file: Path) -> Record:
+    file = file / "config.json" if file.is_dir() else file
+    if not file.is_file():
+        raise RunError(f"config is {str(file)!r}, which does not exist; give RUN/config.json of a run")
+    return Record(from_dict(RunConfig, read_json_object(file), str(file)), _read_remembered(file.parent), repeats=True)
+
+
+def _read_remembered(run: Path) -> Remembered:
+    about = read_json_object(run / "about.json") if (run / "about.json").is_file() else {}
+    return from_dict(Remembered, about.get("runtime", {}), f"{run / 'about.json'}: runtime")
 
 
 def with_remembered(options: Options, record: Record | None) -> Options:
@@ -49,10 +61,12 @@ def with_remembered(options: Options, record: Record | None) -> Options:
 
 
 def require_verb(verb: str, options: PretrainOptions | FinetuneOptions, record: Record | None) -> None:
-    """A run is continued by the verb that started it."""
+    """A run is continued, or repeated, by the verb that started it."""
     if record is None:
         return
     started = "finetune" if record.config.recipe == "finetune" else "pretrain"
+    if started != verb and record.repeats:
+        raise RunError(f"{options.config} is of a run that was started by {started}; give it to echoless {started}")
     if started != verb:
         raise RunError(f"the run in {options.out} was started by {started}; continue it with echoless {started}")
 
@@ -60,7 +74,7 @@ def require_verb(verb: str, options: PretrainOptions | FinetuneOptions, record: 
 def require_same_start(name: str, given: AnyPath | None, record: Record | None) -> None:
     """The weights a run started from cannot change. A folder that has been moved since is not another one."""
     recorded = record.remembered.init if record is not None else None
-    if given is None or recorded is None or not Path(recorded).exists():
+    if record is None or record.repeats or given is None or recorded is None or not Path(recorded).exists():
         return
     if Path(given).resolve() != Path(recorded).resolve():
         raise RunError(

@@ -1,12 +1,14 @@
 """Which verbs are there? One row each: its options, its group in the overview, how its result is printed.
 
+`show` is for people, `records` for programs (`--json`); `records_of` suits every result that is data.
+
 `echoless VERB` runs the function of that name in `echoless.verbs.VERB` (`import` is a keyword of Python: `import_`).
 Nothing here loads torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +20,8 @@ from echoless.config.metrics import WIDTH
 from echoless.config.metrics import table as metric_table
 from echoless.config.options.fields import summary
 from echoless.config.words import best_of, in_words
+from echoless.verbs import records as to
+from echoless.verbs.records import records_of
 
 
 def _print_nothing(options: Any, result: Any) -> str:
@@ -35,10 +39,16 @@ class Verb:
     show: Callable[[Any, Any], str] = _print_nothing  # (options, result) -> what the command line prints of it
     exit_code: Callable[[Any, Any], int] = _succeed
     function: str = ""  # "module:name" of a verb from outside; else echoless.verbs.VERB:VERB
+    records: Callable[[Any, Any], Iterable[Mapping[str, Any]]] = records_of  # (options, result) -> lines of --json
 
     @property
     def summary(self) -> str:
         return summary(self.options).rstrip(".")
+
+    @property
+    def prints_results(self) -> bool:
+        """Whether the verb itself prints its results, while it works."""
+        return self.show is _print_nothing
 
 
 def _as_text(options: Any, result: Any) -> str:
@@ -81,6 +91,12 @@ def _page(options: of.ReportOptions, path: Any) -> str:
     return f"{path}: {path.stat().st_size / 1e6:.2f} MB"
 
 
+def _runs(options: of.RunsOptions, listing: Any) -> str:
+    if options.action != "rm" or not listing:
+        return str(listing)
+    return "\n".join(f"removed {run.path} ({run.bytes / 1e6:.1f} MB)" for run in listing)
+
+
 REQUEUE = 75  # the exit code after which schedulers start the same command again
 
 
@@ -105,21 +121,23 @@ def _broken(options: of.DoctorOptions, findings: Any) -> int:
 
 TRAIN, MEASURE, EXCHANGE, ABOUT = "train", "measure and look", "other libraries", "about"
 VERBS = {
-    "demo": Verb(TRAIN, of.DemoOptions),
-    "pretrain": Verb(TRAIN, of.PretrainOptions, exit_code=_requeue_if_stopped),
-    "finetune": Verb(TRAIN, of.FinetuneOptions, _as_text, _interrupted_if_stopped),
-    "sweep": Verb(TRAIN, of.SweepOptions, exit_code=_stopped_or_failed),
+    "demo": Verb(TRAIN, of.DemoOptions, records=to.runs_and_metrics),
+    "pretrain": Verb(TRAIN, of.PretrainOptions, exit_code=_requeue_if_stopped, records=to.trained),
+    "finetune": Verb(TRAIN, of.FinetuneOptions, _as_text, _interrupted_if_stopped, records=to.tuned),
+    "sweep": Verb(TRAIN, of.SweepOptions, exit_code=_stopped_or_failed, records=to.swept),
     "evaluate": Verb(MEASURE, of.EvaluateOptions, _metrics),
-    "embed": Verb(MEASURE, of.EmbedOptions, _vectors),
-    "sample": Verb(MEASURE, of.SampleOptions, _images),
-    "report": Verb(MEASURE, of.ReportOptions, _page),
+    "embed": Verb(MEASURE, of.EmbedOptions, _vectors, records=to.vectors),
+    "sample": Verb(MEASURE, of.SampleOptions, _images, records=to.images),
+    "report": Verb(MEASURE, of.ReportOptions, _page, records=to.page),
     "serve": Verb(MEASURE, of.ServeOptions),
+    "runs": Verb(MEASURE, of.RunsOptions, _runs, records=to.listed_runs),
     "conditioning": Verb(MEASURE, of.ConditioningOptions),
     "inspect": Verb(EXCHANGE, of.InspectOptions, _as_text),
     "export": Verb(EXCHANGE, of.ExportOptions, _as_text),
     "import": Verb(EXCHANGE, of.ImportOptions, _as_text),
-    "recipes": Verb(ABOUT, of.RecipesOptions, _as_text),
+    "recipes": Verb(ABOUT, of.RecipesOptions, _as_text, records=to.recipes),
     "doctor": Verb(ABOUT, of.DoctorOptions, exit_code=_broken),
+    "completion": Verb(ABOUT, of.CompletionOptions, _as_text, function="echoless.cli.completion:completion"),
 }
 
 

@@ -4,6 +4,7 @@ Positional fields come first; the string under a field is its help text. None me
 """
 
 from echoless.config.options.command import as_command
+from echoless.config.options.completion import CompletionOptions
 from echoless.config.options.conditioning import ConditioningOptions
 from echoless.config.options.demo import DemoOptions
 from echoless.config.options.doctor import DoctorOptions
@@ -16,11 +17,13 @@ from echoless.config.options.inspect import InspectOptions
 from echoless.config.options.pretrain import PretrainOptions
 from echoless.config.options.recipes import RecipesOptions
 from echoless.config.options.report import ReportOptions
+from echoless.config.options.runs import RunsOptions
 from echoless.config.options.sample import SampleOptions
 from echoless.config.options.serve import ServeOptions
 from echoless.config.options.sweep import SweepOptions
 
 __all__ = [
+    "CompletionOptions",
     "ConditioningOptions",
     "DemoOptions",
     "DoctorOptions",
@@ -33,6 +36,7 @@ __all__ = [
     "PretrainOptions",
     "RecipesOptions",
     "ReportOptions",
+    "RunsOptions",
     "SampleOptions",
     "ServeOptions",
     "SweepOptions",

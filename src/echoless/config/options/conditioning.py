@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 
 from echoless.config.checks import require_number, require_whole
-from echoless.config.options.fields import AnyPath
+from echoless.config.options.fields import AnyPath, group
 
 
 @dataclass(frozen=True)
@@ -16,12 +16,26 @@ class ConditioningOptions:
     (arXiv:2510.00345). Prints a table and writes conditioning.json and conditioning.png.
     """
 
+    EXAMPLES = (
+        "echoless conditioning --out DIR",
+        "echoless conditioning PHOTOS --out DIR --depth 24 --width 384 --heads 6",
+    )
+
     data: AnyPath = "shapes:64"
     """Images to measure on."""
     _: KW_ONLY
     out: AnyPath
     """Output folder for the table and the figure."""
 
+    group("measurements")
+    images: int = 2
+    """Images to average over."""
+    exact_up_to: int = 2048
+    """Compute all singular values up to this size (tokens x width); above it, Lanczos gives a lower bound."""
+    steps: int = 64
+    """Number of Lanczos steps."""
+
+    group("network")
     width: int = 192
     """Width (embedding dimension)."""
     depth: int = 12
@@ -38,12 +52,8 @@ class ConditioningOptions:
     """Scale of the identity in W_Q W_K^T."""
     c: float = 3.0
     """Gain of W_V and of W_O."""
-    images: int = 2
-    """Images to average over."""
-    exact_up_to: int = 2048
-    """Compute all singular values up to this size (tokens x width); above it, Lanczos gives a lower bound."""
-    steps: int = 64
-    """Number of Lanczos steps."""
+
+    group("rarely needed")
     seed: int = 0
     """Random seed of the weights."""
 

@@ -17,6 +17,11 @@ class DemoOptions:
     chance: `--seeds 5` repeats the comparison five times and takes five times as long.
     """
 
+    EXAMPLES = (
+        "echoless demo",
+        "echoless demo --out DEMO --seeds 5",
+    )
+
     _: KW_ONLY
     out: AnyPath = "echoless-demo"
     """Output folder for all runs, sweep.csv and report.html."""

@@ -13,6 +13,11 @@ class DoctorOptions:
     code is 0 unless something that pretraining needs is broken.
     """
 
+    EXAMPLES = (
+        "echoless doctor",
+        "echoless doctor --no-self-test",
+    )
+
     _: KW_ONLY
     self_test: bool = True
     """Run the self-test."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 from echoless.config.checks import require_whole
 from echoless.config.metrics import require_measurements
-from echoless.config.options.fields import AnyPath
+from echoless.config.options.fields import AnyPath, group
 
 
 @dataclass(frozen=True)
@@ -19,14 +19,27 @@ class EvaluateOptions:
     evaluation takes seconds.
     """
 
+    EXAMPLES = (
+        "echoless evaluate RUN --train PHOTOS --test HELD_OUT",
+        "echoless evaluate RUN --layers all --metrics knn linear rank tsne",
+    )
+
     run: AnyPath
     """A run, an encoder folder, a transformers folder, or timm:NAME."""
     _: KW_ONLY
-
     train: AnyPath | None = None
     """Images to train the classifiers on (default: the images of the run)."""
     test: AnyPath | None = None
     """Images to test on (default: five-fold cross-validation on --train)."""
+    metrics: tuple[str, ...] = ("knn", "linear", "rank")
+    """What to measure: knn, linear, rank, spectral (maps of eigenvectors; with masks also mIoU), tokencut (object
+    discovery), segprobe (segmentation probe), tsne, reconstruct, frechet, precision (with recall), inception-score.
+    tokencut and segprobe need images with masks; the last three need --samples or --draw."""
+    layers: tuple[str, ...] = ("last",)
+    """Layers: last, all, or names such as block07/+mlp or norm. last is the final norm where there is one, else the
+    last block; for a diffusion model, five across the depth."""
+
+    group("images and labels")
     labels: AnyPath | None = None
     """Labels for --train: a CSV or parquet file (path,label), a text file with one label per line in the order of the
     names, or `none`. Images without a row are left out."""
@@ -43,27 +56,30 @@ class EvaluateOptions:
     """What the grey levels mean: a file of lines VALUE NAME, or coco-stuff-27 (default: each level is a class)."""
     mask_ignore: int = 255
     """Grey level that is no class, without --mask-classes."""
-    metrics: tuple[str, ...] = ("knn", "linear", "rank")
-    """What to measure: knn, linear, rank, spectral (maps of eigenvectors; with masks also mIoU), tokencut (object
-    discovery), segprobe (segmentation probe), tsne, reconstruct, frechet, precision (with recall), inception-score.
-    tokencut and segprobe need images with masks; the last three need --samples or --draw."""
+    tiles: int | None = None
+    """Cut every image file into square tiles of this side (default: as the run was trained)."""
+
+    group("measurements")
     k: tuple[int, ...] = (20,)
     """Number of neighbours of the kNN classifier; several may be given."""
     probe: tuple[Literal["quick", "imagenet100", "mae"], ...] = ("quick",)
     """Linear probe protocols: quick (logistic regression), imagenet100 (arXiv:2404.10947: mean of all tokens), mae (He
     et al. 2022: normalised class token, random crops)."""
-    layers: tuple[str, ...] = ("last",)
-    """Layers: last, all, or names such as block07/+mlp or norm. last is the final norm where there is one, else the
-    last block; for a diffusion model, five across the depth."""
-    noise: tuple[float, ...] = ()
-    """Noise levels of the images given to a diffusion model, 0 (none) to 1 (default: 0.02 0.05 0.1 0.2 0.4)."""
-    latent: AnyPath | None = None
-    """Folder of the autoencoder used in training, for a latent-space run (default: the recorded path)."""
     pooling: Literal["mean", "cls", "patch_mean"] | None = None
     """Pooling into one vector: mean over all tokens (arXiv:2404.10947), class token, or mean over patch tokens.
     Default: class token for MoCo v3 and DINO, mean for the others; the probes imagenet100 and mae have their own."""
-    tiles: int | None = None
-    """Cut every image file into square tiles of this side (default: as the run was trained)."""
+    snapshots: bool = False
+    """Also measure every snapshot of the run."""
+    against: tuple[AnyPath, ...] = ()
+    """With --snapshots: two or more other runs. Correlates rank with accuracy across all runs, at each snapshot."""
+    baselines: bool = True
+    """Also measure raw pixels and the same encoder untrained."""
+    tokencut: Literal["keys", "outputs"] = "keys"
+    """What TokenCut compares: the keys of the block's attention (its authors), or the tokens that the block gives."""
+    images: int = 200
+    """Number of images for spectral and tokencut, and of each set for segprobe."""
+
+    group("generated images")
     samples: AnyPath | None = None
     """Generated images to compare with --reference: a folder or an .npz file that `sample` wrote."""
     reference: str | None = None
@@ -75,22 +91,22 @@ class EvaluateOptions:
     """Number of sampler steps with --draw."""
     extractor: str | None = None
     """Feature extractor for samples: a run, a transformers folder, timm:NAME, or inception:FILE. No default."""
-    snapshots: bool = False
-    """Also measure every snapshot of the run."""
-    against: tuple[AnyPath, ...] = ()
-    """With --snapshots: two or more other runs. Correlates rank with accuracy across all runs, at each snapshot."""
-    baselines: bool = True
-    """Also measure raw pixels and the same encoder untrained."""
-    tokencut: Literal["keys", "outputs"] = "keys"
-    """What TokenCut compares: the keys of the block's attention (its authors), or the tokens that the block gives."""
-    images: int = 200
-    """Number of images for spectral and tokencut, and of each set for segprobe."""
-    seed: int = 0
-    """Random seed of folds, probes and bootstrap."""
+
+    group("diffusion models")
+    noise: tuple[float, ...] = ()
+    """Noise levels of the images given to a diffusion model, 0 (none) to 1 (default: 0.02 0.05 0.1 0.2 0.4)."""
+    latent: AnyPath | None = None
+    """Folder of the autoencoder used in training, for a latent-space run (default: the recorded path)."""
+
+    group("machine")
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     cache: bool = True
     """Cache features on disk, so that a second evaluation takes seconds."""
+
+    group("rarely needed")
+    seed: int = 0
+    """Random seed of folds, probes and bootstrap."""
 
     def __post_init__(self) -> None:
         require_whole("images", self.images, 1)

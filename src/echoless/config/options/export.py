@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
-from echoless.config.options.fields import AnyPath
+from echoless.config.options.fields import AnyPath, group
 
 
 @dataclass(frozen=True)
@@ -15,6 +15,11 @@ class ExportOptions:
     The alphas are folded into the weights. The export is loaded back and compared with the original encoder first.
     """
 
+    EXAMPLES = (
+        "echoless export RUN --to hf --out DIR",
+        "echoless export RUN --to onnx --out DIR",
+    )
+
     run: AnyPath
     """A run, or an encoder folder."""
     _: KW_ONLY
@@ -23,5 +28,7 @@ class ExportOptions:
     onnx: DIR/model.onnx for onnxruntime."""
     out: AnyPath
     """Output folder, new or empty."""
+
+    group("rarely needed")
     tolerance: float = 1e-4
     """Largest allowed relative error of the last block's output; above it nothing is written."""

@@ -1,4 +1,4 @@
-"""Which flags, positional arguments and help texts does an options class define?
+"""Which flags, positional arguments, groups and help texts does an options class define?
 
 The command line, the Python signature, `help()` and the reference pages are all derived from these functions.
 """
@@ -10,6 +10,7 @@ import dataclasses
 import inspect
 import textwrap
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -52,12 +53,54 @@ def summary(options: type[Any]) -> str:
     return (inspect.getdoc(options) or "").splitlines()[0]
 
 
+# The groups of `--help`, in the order in which it shows them: what everybody needs first.
+GROUPS = (
+    "common options",
+    "images and labels",
+    "measurements",
+    "generated images",
+    "shortcuts",
+    "network",
+    "masked autoencoders",
+    "diffusion models",
+    "supervised training",
+    "optimiser",
+    "saving and continuing",
+    "machine",
+    "rarely needed",
+    "output",
+)
+
+
+def group(title: str) -> None:
+    """Written in the body of an options class: `--help` shows the fields below it in this group."""
+    if title not in GROUPS:
+        raise ValueError(f"group is {title!r}; allowed: {', '.join(GROUPS)}")
+
+
+def groups(options: type[Any]) -> dict[str, str]:
+    """Field -> its group; what stands above the first `group(...)` is common."""
+    current, found = GROUPS[0], {}
+    for line in _body(options):
+        match line:
+            case ast.Expr(ast.Call(ast.Name("group"), [ast.Constant(str(title))])):
+                current = title
+            case ast.AnnAssign(ast.Name(name)):
+                found[name] = current
+    return found
+
+
 def explanations(options: type[Any]) -> dict[str, str]:
     """Field -> the string that stands under it in the source, on one line."""
+    found = {}
+    for lines in pairwise(_body(options)):
+        match lines:
+            case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                found[name] = " ".join(text.split())
+    return found
+
+
+def _body(options: type[Any]) -> list[ast.stmt]:
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(options))).body
     assert isinstance(definition, ast.ClassDef)
-    found = {}
-    for line, below in zip(definition.body, definition.body[1:]):
-        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and isinstance(below, ast.Expr):
-            found[line.target.id] = " ".join(str(ast.literal_eval(below.value)).split())
-    return found
+    return definition.body

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
-from echoless.config.options.fields import AnyPath
+from echoless.config.options.fields import AnyPath, group
 from echoless.config.training import Precision
 
 
@@ -18,6 +18,11 @@ class FinetuneOptions:
     on --test is recorded in metrics.jsonl after every epoch, and at the end in results.json with its interval.
     """
 
+    EXAMPLES = (
+        "echoless finetune RUN --train PHOTOS --test HELD_OUT --out TUNED",
+        "echoless finetune RUN --train PHOTOS --test HELD_OUT --out TUNED --epochs 20 --labels labels.csv",
+    )
+
     run: AnyPath
     """A complete run, or an encoder folder."""
     _: KW_ONLY
@@ -27,27 +32,34 @@ class FinetuneOptions:
     """Labelled images to measure the accuracy on."""
     out: AnyPath
     """Run folder to create."""
-
     epochs: float | None = None
     """Number of epochs over --train (default: 100; 50 from depth 24 on)."""
     max_steps: int | None = None
     """Number of training steps, instead of --epochs."""
     batch_size: int | None = None
     """Images per step over all processes (default: 1024, or one eighth of --train if that is less)."""
-    accumulate: int | None = None
-    """Gradient accumulation: micro-batches per step and process (default: 1)."""
-    base_lr: float | None = None
-    """Learning rate for a batch of 256; scales with the batch size (default: 5e-4; 1e-3 from depth 24
-    on)."""
-    layer_decay: float | None = None
-    """Layer-wise learning-rate decay: rate of a layer relative to the next deeper one (default: 0.65; 0.75
-    from depth 24 on)."""
-    weight_decay: float | None = None
-    """Weight decay, on matrices only (default: 0.05)."""
-    warmup: float | None = None
-    """Fraction of the run with learning-rate warm-up (default: 5 epochs: 0.05; 0.1 from depth 24 on)."""
-    min_lr: float | None = None
-    """Learning rate at the end of the cosine (default: 1e-6)."""
+    seed: int | None = None
+    """Random seed (default: 0)."""
+    resume: bool = False
+    """Continue the run in --out exactly where it stopped. Settings that are not given keep their recorded values."""
+    overwrite: bool = False
+    """Replace the run in --out."""
+    config: AnyPath | None = None
+    """Take the settings from RUN/config.json of another fine-tuning. Those that are given replace the recorded ones."""
+
+    group("images and labels")
+    labels: AnyPath | None = None
+    """A CSV file (path,label) for --train, or one label per line in the order of the names."""
+    test_labels: AnyPath | None = None
+    """The same for --test."""
+    classes: AnyPath | None = None
+    """Use only these classes of both: a file with one class name per line, or imagenet100."""
+
+    group("network")
+    pooling: Literal["patch_mean", "cls"] | None = None
+    """Input of the linear head: mean over patch tokens, or class token (default: patch_mean)."""
+
+    group("supervised training")
     drop_path: float | None = None
     """Drop-path rate of the last block; decreases linearly to 0 at the first (default: 0.1; 0.2 from depth 24 on,
     0.3 from 32)."""
@@ -62,16 +74,28 @@ class FinetuneOptions:
     rand_augment: float | None = None
     """Magnitude of RandAugment, up to 10; 0 turns it off (default: 9, or 0 where images are not of 8 bits with one
     channel or three)."""
-    pooling: Literal["patch_mean", "cls"] | None = None
-    """Input of the linear head: mean over patch tokens, or class token (default: patch_mean)."""
-    labels: AnyPath | None = None
-    """A CSV file (path,label) for --train, or one label per line in the order of the names."""
-    test_labels: AnyPath | None = None
-    """The same for --test."""
-    classes: AnyPath | None = None
-    """Use only these classes of both: a file with one class name per line, or imagenet100."""
-    seed: int | None = None
-    """Random seed (default: 0)."""
+
+    group("optimiser")
+    base_lr: float | None = None
+    """Learning rate for a batch of 256; scales with the batch size (default: 5e-4; 1e-3 from depth 24
+    on)."""
+    layer_decay: float | None = None
+    """Layer-wise learning-rate decay: rate of a layer relative to the next deeper one (default: 0.65; 0.75
+    from depth 24 on)."""
+    weight_decay: float | None = None
+    """Weight decay, on matrices only (default: 0.05)."""
+    warmup: float | None = None
+    """Fraction of the run with learning-rate warm-up (default: 5 epochs: 0.05; 0.1 from depth 24 on)."""
+    min_lr: float | None = None
+    """Learning rate at the end of the cosine (default: 1e-6)."""
+
+    group("saving and continuing")
+    checkpoint_every: int | None = None
+    """Steps between checkpoints (default: 5 % of the run, at most 1000)."""
+
+    group("machine")
+    accumulate: int | None = None
+    """Gradient accumulation: micro-batches per step and process (default: 1)."""
     precision: Precision | None = None
     """fp32 or bf16 (default: fp32)."""
     compile: bool | None = None
@@ -86,9 +110,3 @@ class FinetuneOptions:
     """Threads that prepare batches ahead (default: 2)."""
     device: str | None = None
     """auto (default), cpu, cuda or cuda:N."""
-    checkpoint_every: int | None = None
-    """Steps between checkpoints (default: 5 % of the run, at most 1000)."""
-    resume: bool = False
-    """Continue the run in --out exactly where it stopped. Settings that are not given keep their recorded values."""
-    overwrite: bool = False
-    """Replace the run in --out."""

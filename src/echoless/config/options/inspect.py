@@ -16,6 +16,11 @@ class InspectOptions:
     The model is built from its config with random weights and run once on an example; no weights are read.
     """
 
+    EXAMPLES = (
+        "echoless inspect timm:vit_small_patch16_224",
+        "echoless inspect FOLDER --alpha-min 0.7 --fade mlp",
+    )
+
     model: AnyPath
     """A transformers or diffusers folder (or its config.json), timm:NAME, torchvision:NAME, or a timm name."""
     _: KW_ONLY

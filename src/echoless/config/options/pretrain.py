@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from echoless.config.model import Decoder, Fade, InitScheme, Per, Schedule, Taps, Variant
-from echoless.config.options.fields import AnyPath
+from echoless.config.options.fields import AnyPath, group
 from echoless.config.training import CacheSide, Decay, LatentPrecision, Optimizer, Precision, WeightDecayOn
 
 
@@ -19,8 +19,14 @@ class PretrainOptions:
     resumed, else from the recipe, else from the data. "The paper" is arXiv:2404.10947.
     """
 
-    data: AnyPath
-    """A folder of images (nested or flat), a .parquet file or folder of them, .tar shards, .npz, or `shapes`."""
+    EXAMPLES = (
+        "echoless pretrain PHOTOS --out RUN --time 3h",
+        "echoless pretrain PHOTOS --out RUN --recipe mae-small --epochs 200 --alpha-min 0.6",
+    )
+
+    data: AnyPath | None = None
+    """A folder of images (nested or flat), a .parquet file or folder of them, .tar shards, .npz, or `shapes`. With
+    --resume or --config it may be left out: the images are those of the recorded run."""
     _: KW_ONLY
     out: AnyPath
     """Run folder to create."""
@@ -35,12 +41,22 @@ class PretrainOptions:
     """Number of training steps, instead of --epochs; also the length of the learning-rate schedule."""
     batch_size: int | None = None
     """Images per step, over all processes and micro-batches."""
-    accumulate: int | None = None
-    """Gradient accumulation: micro-batches per step and process (default: 1). Does not change the result."""
+    alpha_min: float | Literal["auto"] | None = None
+    """Coefficient of the last identity shortcut: 1 is a standard residual network; the paper's best are 0.6 to 0.7."""
+    seed: int | None = None
+    """Random seed of data order, crops, masks and initial weights (default: 0)."""
+    resume: bool = False
+    """Continue the run in --out exactly where it stopped. Settings that are not given keep their recorded values."""
+    overwrite: bool = False
+    """Replace the run in --out."""
+    config: AnyPath | None = None
+    """Repeat a run: RUN/config.json of another run. Settings that are given replace the recorded ones."""
+    init: AnyPath | None = None
+    """Warm start: initialise from the weights of this run or encoder folder."""
+
+    group("images and labels")
     image_size: tuple[int, ...] | None = None
     """Input size: one number, or height and width; multiples of the patch size (default: from the data)."""
-    patch_size: int | None = None
-    """Patch height and width in pixels."""
     channels: int | None = None
     """Number of channels to convert every image to (default: as most images have)."""
     labels: AnyPath | None = None
@@ -48,9 +64,19 @@ class PretrainOptions:
     `none` to ignore sub-folders (default: sub-folders, if any)."""
     classes: AnyPath | None = None
     """Use only these classes: a file with one class name per line, or imagenet100."""
+    crop_scale: tuple[float, float] | None = None
+    """Smallest and largest area of a random resized crop, as a fraction of the image."""
+    cache: Literal["auto", "on", "off"] | None = None
+    """Cache decoded images on disk, so that later epochs skip decoding (default: auto, if there is room)."""
+    cache_side: CacheSide | None = None
+    """Short side at which larger images are kept in the cache, or `original`: crops are cut from that (default:
+    original for the recipes of the papers, three times the input size for the others)."""
+    tiles: int | None = None
+    """Cut every image file into square tiles of this side and train on those (microscopy, satellite, panoramas)."""
+    max_bad_fraction: float | None = None
+    """Stop before training if more than this fraction of the images is unusable (default: 0.01)."""
 
-    alpha_min: float | Literal["auto"] | None = None
-    """Coefficient of the last identity shortcut: 1 is a standard residual network; the paper's best are 0.6 to 0.7."""
+    group("shortcuts")
     variant: Variant | None = None
     """Shortcut variant: faded, or a baseline."""
     schedule: Schedule | None = None
@@ -59,24 +85,33 @@ class PretrainOptions:
     """One alpha per sub-layer (the authors' code) or per block (equation 5)."""
     fade: Fade | None = None
     """Which shortcuts to fade."""
+    fade_in: float | None = None
+    """Fade gradually: share of the run in which every alpha moves from 1 to its target, in equal steps (default: the
+    alphas stand from the first step). With --init, the weights of a plain network are taken as they are."""
+
+    group("network")
+    patch_size: int | None = None
+    """Patch height and width in pixels."""
     depth: int | None = None
     """Number of encoder blocks."""
     width: int | None = None
     """Encoder width; the width of a head stays the same."""
     zero_init: bool | None = None
     """Initialise the last linear layer of every branch to zero (default: with long skips)."""
+    init_scheme: InitScheme | None = None
+    """Initialisation of a ViT: default, or skipless, meant for --variant none (arXiv:2510.00345)."""
+
+    group("masked autoencoders")
     decoder: Decoder | None = None
     """Decoder type: long_skips (the paper) or plain (He et al. 2022)."""
     decoder_depth: int | None = None
     """Number of decoder blocks."""
-    taps: Taps | None = None
-    """Encoder blocks that feed the long skips if the decoder has too few blocks for every second one: spread evenly
-    (default), or the deepest (authors: as in the code of arXiv:2404.10947; depth 18 and 24 differ)."""
     mask_ratio: float | None = None
     """Fraction of patches that is masked."""
     normalize_pixels: bool | None = None
     """Predict each patch normalised to zero mean and unit variance."""
 
+    group("diffusion models")
     conditional: bool | None = None
     """Train a class-conditional diffusion model (default: if the data has labels)."""
     label_dropout: float | None = None
@@ -88,12 +123,7 @@ class PretrainOptions:
     long_skips: bool | None = None
     """Long skips between the halves of a SiT, as in arXiv:2404.10947 (the published SiT has none)."""
 
-    init_scheme: InitScheme | None = None
-    """Initialisation of a ViT: default, or skipless, meant for --variant none (arXiv:2510.00345)."""
-    init_constants: tuple[float, float, float] | None = None
-    """Constants alpha, beta and c of the skipless initialisation (default: 2 0.6 3, published for ViT-B)."""
-    third_stage: int | None = None
-    """Number of blocks in a ResNet's third stage: 2 is ResNet-18, 10 gives 16 blocks in all."""
+    group("supervised training")
     test: AnyPath | None = None
     """Labelled images on which a supervised run is tested after every epoch."""
     test_labels: AnyPath | None = None
@@ -111,6 +141,7 @@ class PretrainOptions:
     drop_path: float | None = None
     """Drop-path rate of the last block; not available with --variant none."""
 
+    group("optimiser")
     optimizer: Optimizer | None = None
     """Optimiser: adamw, soap or muon. The learning rate stays the recipe's, so give --base-lr too."""
     base_lr: float | None = None
@@ -132,11 +163,24 @@ class PretrainOptions:
     """Gradient clipping: largest gradient norm."""
     ema: float | None = None
     """Decay of an exponential moving average of the weights."""
-    crop_scale: tuple[float, float] | None = None
-    """Smallest and largest area of a random resized crop, as a fraction of the image."""
 
-    seed: int | None = None
-    """Random seed of data order, crops, masks and initial weights (default: 0)."""
+    group("saving and continuing")
+    checkpoint_every: int | None = None
+    """Steps between checkpoints (default: 5 % of the run, at most 1000)."""
+    snapshot_every: int | None = None
+    """Steps between encoder-only snapshots, which are kept for evaluation over training."""
+    snapshots: int | None = None
+    """Number of encoder-only snapshots, evenly spaced over the run, instead of --snapshot-every."""
+    log_every: int | None = None
+    """Steps between lines of metrics.jsonl (default: about 500 lines a run)."""
+    requeue: bool = False
+    """Exit with code 75 when stopped by a signal, so that a scheduler restarts the command."""
+    tensorboard: bool | None = None
+    """Also write TensorBoard events (extra: tracking; default: no)."""
+
+    group("machine")
+    accumulate: int | None = None
+    """Gradient accumulation: micro-batches per step and process (default: 1). Does not change the result."""
     precision: Literal["auto"] | Precision | None = None
     """fp32, bf16, or auto (default): bf16 on GPUs that have it, else fp32."""
     compile: bool | None = None
@@ -151,34 +195,16 @@ class PretrainOptions:
     """Threads that prepare batches ahead (default: 2)."""
     device: str | None = None
     """auto (default), cpu, cuda or cuda:N."""
-    checkpoint_every: int | None = None
-    """Steps between checkpoints (default: 5 % of the run, at most 1000)."""
-    snapshot_every: int | None = None
-    """Steps between encoder-only snapshots, which are kept for evaluation over training."""
-    snapshots: int | None = None
-    """Number of encoder-only snapshots, evenly spaced over the run, instead of --snapshot-every."""
-    log_every: int | None = None
-    """Steps between lines of metrics.jsonl (default: about 500 lines a run)."""
-    resume: bool = False
-    """Continue the run in --out exactly where it stopped. Settings that are not given keep their recorded values."""
-    overwrite: bool = False
-    """Replace the run in --out."""
+
+    group("rarely needed")
+    taps: Taps | None = None
+    """Encoder blocks that feed the long skips if the decoder has too few blocks for every second one: spread evenly
+    (default), or the deepest (authors: as in the code of arXiv:2404.10947; depth 18 and 24 differ)."""
+    init_constants: tuple[float, float, float] | None = None
+    """Constants alpha, beta and c of the skipless initialisation (default: 2 0.6 3, published for ViT-B)."""
+    third_stage: int | None = None
+    """Number of blocks in a ResNet's third stage: 2 is ResNet-18, 10 gives 16 blocks in all."""
     wait: bool = False
     """If another process is training in --out, wait until it ends instead of refusing."""
     strict: bool = False
     """With --resume: refuse if bitwise equality is lost (other threads, torch version, world size, settings)."""
-    requeue: bool = False
-    """Exit with code 75 when stopped by a signal, so that a scheduler restarts the command."""
-    init: AnyPath | None = None
-    """Warm start: initialise from the weights of this run or encoder folder."""
-    cache: Literal["auto", "on", "off"] | None = None
-    """Cache decoded images on disk, so that later epochs skip decoding (default: auto, if there is room)."""
-    cache_side: CacheSide | None = None
-    """Short side at which larger images are kept in the cache, or `original`: crops are cut from that (default:
-    original for the recipes of the papers, three times the input size for the others)."""
-    tiles: int | None = None
-    """Cut every image file into square tiles of this side and train on those (microscopy, satellite, panoramas)."""
-    max_bad_fraction: float | None = None
-    """Stop before training if more than this fraction of the images is unusable (default: 0.01)."""
-    tensorboard: bool | None = None
-    """Also write TensorBoard events (extra: tracking; default: no)."""

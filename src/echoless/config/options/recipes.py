@@ -11,3 +11,8 @@ class RecipesOptions:
 
     For every recipe: the command, the cost and the observed result.
     """
+
+    EXAMPLES = (
+        "echoless recipes",
+        "echoless recipes --json",
+    )

@@ -15,6 +15,11 @@ class ReportOptions:
     still training or incomplete.
     """
 
+    EXAMPLES = (
+        "echoless report RUN",
+        "echoless report PLAIN FADED --out report.html",
+    )
+
     runs: tuple[AnyPath, ...]
     """Run folders. The first is the baseline of the comparison."""
     _: KW_ONLY

@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass, fields
 from typing import Literal, get_args
 
 from echoless.config.checks import require_number, require_one_of, require_whole
-from echoless.config.options.fields import AnyPath, given
+from echoless.config.options.fields import AnyPath, given, group
 
 Sampler = Literal["em", "ddim", "dpm++2m", "dpm++3", "dpm3", "euler", "heun", "sde", "dopri5"]
 GuidanceChannels = Literal["all", "first-three"]
@@ -20,12 +20,16 @@ class SampleOptions:
     on the number of processes. Stop it with Ctrl-C at any time and continue with --resume.
     """
 
+    EXAMPLES = (
+        "echoless sample RUN --out SAMPLES --n 64",
+        "echoless sample RUN --out SAMPLES --n 1000 --sampler heun --steps 50 --guidance 1.5",
+    )
+
     run: AnyPath
     """A diffusion run (EMA weights if it has any; newest checkpoint if it has not ended), or a model folder."""
     _: KW_ONLY
     out: AnyPath
     """Output folder to create."""
-
     n: int | None = None
     """Number of images (default: 64)."""
     sampler: Sampler | None = None
@@ -41,8 +45,18 @@ class SampleOptions:
     """Clip the predicted clean image to the pixel range at every step (default: yes; U-ViT on pixels only)."""
     classes: tuple[int, ...] | None = None
     """Class labels of image 0, 1, ..., repeated cyclically; -1 is no class (default: all classes)."""
+    seed: int | None = None
+    """Random seed (default: 0)."""
+    resume: bool = False
+    """Continue the samples in --out. Settings that are not given keep their recorded values."""
+    overwrite: bool = False
+    """Replace the samples in --out."""
+
+    group("diffusion models")
     latent: AnyPath | None = None
     """Folder of the autoencoder used in training, for a latent-space run (default: the recorded path)."""
+
+    group("machine")
     batch_size: int | None = None
     """Images that are saved together (default: 64, or --at-once if that is more). Does not change the images."""
     at_once: int | None = None
@@ -50,14 +64,8 @@ class SampleOptions:
     depend on it; its pixels do by rounding only."""
     precision: Literal["auto", "fp32", "bf16"] | None = None
     """Precision of the network: fp32 (default), bf16, or auto: bf16 on GPUs that have it, else fp32."""
-    seed: int | None = None
-    """Random seed (default: 0)."""
     device: str | None = None
     """auto (default), cpu, cuda or cuda:N."""
-    resume: bool = False
-    """Continue the samples in --out. Settings that are not given keep their recorded values."""
-    overwrite: bool = False
-    """Replace the samples in --out."""
 
     def __post_init__(self) -> None:
         if self.batch_size is not None:

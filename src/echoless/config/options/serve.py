@@ -14,6 +14,11 @@ class ServeOptions:
     Read-only; listens on 127.0.0.1, so only this machine can connect. Stop it with Ctrl-C.
     """
 
+    EXAMPLES = (
+        "echoless serve RUNS",
+        "echoless serve RUNS --port 9000",
+    )
+
     folder: AnyPath
     """A folder of runs, up to four levels deep, or one run."""
     _: KW_ONLY

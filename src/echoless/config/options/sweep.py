@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from echoless.config.metrics import require_measurements
-from echoless.config.options.fields import AnyPath
+from echoless.config.options.fields import AnyPath, group
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,11 @@ class SweepOptions:
     Estimates the time first. If it is stopped or killed, repeat the command to continue; finished runs are skipped. A
     failed run is reported and the others go on. Prints a table and writes DIR/sweep.csv and DIR/report.html.
     """
+
+    EXAMPLES = (
+        "echoless sweep PHOTOS --alpha-min 1.0 0.8 0.6 --seeds 3 --out SWEEP",
+        "echoless sweep PHOTOS --paper table3b --scale tiny --out TABLE",
+    )
 
     data: AnyPath
     """A folder of images, parquet, tar shards, .npz, or `shapes`; accuracy needs labels."""
@@ -33,7 +38,6 @@ class SweepOptions:
     """Run an experiment of the papers instead of a grid; `echoless recipes` lists them."""
     scale: Literal["tiny", "cpu", "paper"] = "tiny"
     """Scale of --paper: tiny (minutes on two cores), cpu (hours on a few), paper (as published)."""
-
     recipe: str | None = None
     """Recipe that the runs start from (default: auto); `echoless recipes` lists them. Not with --paper."""
     epochs: float | None = None
@@ -42,17 +46,8 @@ class SweepOptions:
     """Number of training steps of each run, instead of --epochs."""
     batch_size: int | None = None
     """Images per step."""
-    accumulate: int | None = None
-    """Gradient accumulation in every training, fine-tuning included: micro-batches per step and process."""
-    workers: int | None = None
-    """Threads that prepare batches ahead, in every training."""
-    latent: AnyPath | None = None
-    """Folder of the autoencoder, for diffusion models in latent space."""
-    extractor: str | None = None
-    """With --paper: feature extractor for samples, as in `evaluate` (default: a network trained on DATA)."""
-    launcher: str | None = None
-    """Program that starts every training, such as "torchrun --nproc-per-node 8"; `-m echoless ...` is appended."""
 
+    group("images and labels")
     test: AnyPath | None = None
     """Images to test on (default: five-fold cross-validation on DATA)."""
     labels: AnyPath | None = None
@@ -67,11 +62,27 @@ class SweepOptions:
     """Folder of label maps (PNG) for --test."""
     mask_classes: AnyPath | None = None
     """What the grey levels of the label maps mean: a file of VALUE NAME lines, or coco-stuff-27."""
-    reference: str | None = None
-    """Of diffusion experiments: what samples are compared with: train, test, or an .npz file of statistics."""
+
+    group("measurements")
     metrics: tuple[str, ...] | None = None
     """What to measure in each run, as in `evaluate`; only an experiment that draws samples can measure them (default:
     knn linear rank, or what the experiment of --paper has)."""
+
+    group("diffusion models")
+    latent: AnyPath | None = None
+    """Folder of the autoencoder, for diffusion models in latent space."""
+    extractor: str | None = None
+    """With --paper: feature extractor for samples, as in `evaluate` (default: a network trained on DATA)."""
+    reference: str | None = None
+    """Of diffusion experiments: what samples are compared with: train, test, or an .npz file of statistics."""
+
+    group("machine")
+    accumulate: int | None = None
+    """Gradient accumulation in every training, fine-tuning included: micro-batches per step and process."""
+    workers: int | None = None
+    """Threads that prepare batches ahead, in every training."""
+    launcher: str | None = None
+    """Program that starts every training, such as "torchrun --nproc-per-node 8"; `-m echoless ...` is appended."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     jobs: int = 1

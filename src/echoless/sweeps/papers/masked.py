@@ -110,7 +110,7 @@ def table2(inputs: Inputs, scale: Scale) -> Experiment:
         quantities=(LINEAR, KNN, RANK),
         published=tuple(figures),
         notes=(
-            f"size is the paper's width x depth; the widths here are {dict(scale.widths)}, the depths the same.",
+            f"size is the paper's width x depth; here widths are {dict(scale.widths)}, depths {dict(scale.depths)}.",
             "alpha_min 0.5 is in the first version of the paper alone, for 384x12 and 768x12.",
             "The paper's table also sorts its figures by the effective alpha, and contradicts itself there: counting "
             "attention and MLP, alpha_min 0.7 at depth 24 gives 3.2e-4, where the table has it in [1e-3, 1e-2); 0.8 at "

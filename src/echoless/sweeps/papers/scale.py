@@ -6,17 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from echoless.shortcuts import alpha_min_for, alphas, effective_alpha
 from echoless.sweeps.commands import RUN, Inputs, Words, command
 from echoless.sweeps.experiment import Experiment, Quantity, Trial, trial_name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """Sizes and lengths. The depth is always the published one, because the effective alpha depends on it."""
+    """Sizes and lengths. Where the depth is not the published one, alpha_min keeps the published effective alpha."""
 
     name: str
     training: Mapping[str, Any]  # options of `pretrain`
     widths: Mapping[int, int]  # of the paper -> here
+    depths: Mapping[int, int]  # likewise
     snapshots: int  # over the run, for experiments over training
     log_every: int  # steps between lines of metrics.jsonl, for experiments on the first steps
     imagenet100_probe: str = "quick"  # what stands for the linear probe of Tables 2 and 3
@@ -27,19 +29,24 @@ class Scale:
 Build = Callable[[Inputs, Scale], Experiment]
 KNN, LINEAR, RANK = (Quantity(metric=metric) for metric in ("knn", "linear", "rank_paper"))
 
+PUBLISHED_DEPTHS = {12: 12, 18: 18, 24: 24}
 SCALES = {
+    # The settings of `echoless demo`: the fewest images at which plain and faded encoders differ beyond the spread of
+    # seeds (docs/results.md). About 8 minutes of one core for each ViT-B of the paper.
     "tiny": Scale(
         name="tiny",
-        training={"recipe": "demo", "optimizer": "soap", "max_steps": 200, "batch_size": 64},
+        training={"recipe": "demo", "optimizer": "soap", "max_steps": 3200, "batch_size": 64},
         widths={384: 32, 768: 64, 1024: 96},
-        snapshots=5,
+        depths={12: 6, 18: 9, 24: 12},
+        snapshots=8,
         log_every=1,
-        finetuning={"max_steps": 100, "batch_size": 64},
+        finetuning={"max_steps": 400, "batch_size": 128},
     ),
     "cpu": Scale(
         name="cpu",
         training={"recipe": "cifar10", "optimizer": "soap", "max_steps": 4000},
         widths={384: 64, 768: 128, 1024: 192},
+        depths=PUBLISHED_DEPTHS,
         snapshots=10,
         log_every=2,
         finetuning={"max_steps": 2000, "batch_size": 128},
@@ -49,6 +56,7 @@ SCALES = {
         name="paper",
         training={"recipe": "mae-base"},
         widths={384: 384, 768: 768, 1024: 1024},
+        depths=PUBLISHED_DEPTHS,
         snapshots=16,
         log_every=10,
         imagenet100_probe="imagenet100",
@@ -69,8 +77,22 @@ class Cell(NamedTuple):
 
 
 def vit(scale: Scale, shown: Mapping[str, Any], *, width: int = 768, depth: int = 12, **options: Any) -> Cell:
-    """A masked autoencoder of the paper's width and depth; ViT-B unless said."""
-    return Cell(shown, {"width": scale.widths[width], "depth": depth, **options})
+    """What stands for a masked autoencoder of the paper's width and depth; ViT-B unless said."""
+    here = scale.depths[depth]
+    if "alpha_min" in options:
+        options["alpha_min"] = same_reach(options["alpha_min"], depth, here)
+    return Cell(shown, {"width": scale.widths[width], "depth": here, **options})
+
+
+def same_reach(alpha_min: float, depth: int, here: int) -> float:
+    """The alpha_min that has at depth `here` the effective alpha that `alpha_min` has at `depth`, to three digits.
+
+    >>> same_reach(0.6, 12, 6), same_reach(1.0, 12, 6), same_reach(0.6, 12, 12)
+    (0.324, 1.0, 0.6)
+    """
+    if depth == here:
+        return alpha_min
+    return round(alpha_min_for(here, effective_alpha(alphas(depth, alpha_min=alpha_min))), 3)
 
 
 def pretraining_trials(

@@ -20,7 +20,7 @@ from echoless.sweeps.growth import Curve, Spread, crossing, gains, over_seeds, s
 from echoless.sweeps.papers.diffusion import with_test
 from echoless.sweeps.papers.scale import KNN, LINEAR, Build, Scale
 
-AVERAGING = 0.99  # a window of about 100 steps, a fifth of the shortest budget
+AVERAGING = 0.99  # a window of about 100 steps, a tenth of the shortest budget
 FIGURE = "scaling.png"
 Key = tuple[str, float]  # everything but alpha_min and the seed, in words; alpha_min
 
@@ -41,10 +41,10 @@ class ScalingSize:
 ALL = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
 SIZES = {
     "tiny": ScalingSize(
-        recipe="demo", batch=128, steps=4000, snapshot_every=500, alphas=(1.0, 0.6, 0.4), depths=(6,), widths=(64,)
+        recipe="demo", batch=64, steps=8000, snapshot_every=1000, alphas=(1.0, 0.6, 0.4), depths=(6,), widths=(64,)
     ),
     "cpu": ScalingSize(
-        recipe="demo", batch=128, steps=16_000, snapshot_every=500, alphas=ALL, depths=(6, 12), widths=(64, 128)
+        recipe="demo", batch=64, steps=32_000, snapshot_every=1000, alphas=ALL, depths=(6, 12), widths=(64, 128)
     ),
     "paper": ScalingSize(
         recipe="mae-base",

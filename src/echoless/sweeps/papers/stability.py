@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from echoless.sweeps.commands import Inputs, evaluate_command
 from echoless.sweeps.experiment import Experiment, Quantity
 from echoless.sweeps.papers.readings import LOSS, final_loss, norm_growth, stability
-from echoless.sweeps.papers.scale import KNN, LINEAR, RANK, Build, Scale, pretraining_trials, vit
+from echoless.sweeps.papers.scale import KNN, LINEAR, PUBLISHED_DEPTHS, RANK, Build, Scale, pretraining_trials, vit
 
 NORMS = tuple(Quantity(metric=metric) for metric in ("norm_first", "norm_largest", "norm_last"))
 COMPLETED, SETBACK, GRADIENT = (Quantity(metric=metric) for metric in ("completed", "setback", "gradient_peak"))
@@ -39,7 +41,8 @@ def zero_init(inputs: Inputs, scale: Scale) -> Experiment:
 
 
 def unstable(inputs: Inputs, scale: Scale) -> Experiment:
-    """Training at alpha_min of 0.4 and less."""
+    """Training at alpha_min of 0.4 and less, at the published depth: half of it would need alphas near zero."""
+    scale = replace(scale, depths=PUBLISHED_DEPTHS)
     cells = [
         vit(scale, {"alpha_min": alpha_min}, alpha_min=alpha_min, log_every=scale.log_every)
         for alpha_min in (0.6, 0.5, 0.4, 0.3, 0.2, 0.1)

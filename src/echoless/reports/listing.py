@@ -1,0 +1,187 @@
+"""Which runs are in a folder, how far is each, and which is best? One row per run, for a terminal and for programs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from echoless.config.metrics import METRICS, NAMES_OF_SETS, Metric, describe, interval_text, number
+from echoless.errors import RunError
+from echoless.reports.collect import RunData, collect, looks_like_a_run
+from echoless.reports.compare import comparable
+from echoless.reports.facts import headline, status
+from echoless.reports.gallery import find_runs
+
+SHOWN = 2  # numbers of a run, the most important that were measured
+# What a run has of its own: numbers that differ in these alone are ranked together.
+_OF_THE_RUN = ("features", "checkpoint", "layer", "layers", "pooling", "seed", "steps_done", "recipe", "epochs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedRun:
+    """A run as a row of a table."""
+
+    name: str
+    path: str
+    status: str
+    recipe: str
+    shortcuts: str
+    seed: int | None
+    bytes: int
+    started: str  # as about.json has it, or nothing
+    metrics: dict[str, Metric]
+    rank: int | None = None  # 1 is the best; None where runs are only listed
+    how: str = ""  # the protocol that the runs of a ranking share
+
+
+class Listing(list[ListedRun]):
+    """Prints as a table, in a terminal and in a notebook. `title` is said where there is no row."""
+
+    def __init__(self, rows: Iterable[ListedRun], title: str = "no run found", numbers: Sequence[str] = ()) -> None:
+        super().__init__(rows)
+        self.title, self.numbers = title, tuple(numbers)
+
+    def without_entries(self) -> Listing:
+        return Listing([], "nothing was removed")
+
+    def __str__(self) -> str:
+        if not self:
+            return self.title
+        parts = []
+        for how in dict.fromkeys(row.how for row in self):
+            lines = [self._header(), *(self._cells(row) for row in self if row.how == how)]
+            parts.append("\n".join([*([how] if how else []), _aligned(lines)]))
+        return "\n\n".join(parts)
+
+    def _repr_html_(self) -> str:
+        rows = [self._header(), *map(self._cells, self)]
+        cells = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows]
+        return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+
+    def _header(self) -> list[str]:
+        first = ["rank"] if self._ranks else []
+        titles = [METRICS[name].short if name in METRICS else name for name in self.numbers]
+        return [
+            *first,
+            "run",
+            "recipe",
+            "shortcuts",
+            "seed",
+            *titles,
+            *self._last("layer", "size"),
+            "started",
+            "status",
+        ]
+
+    def _cells(self, row: ListedRun) -> list[str]:
+        first = [str(row.rank)] if self._ranks else []
+        found = [row.metrics.get(name) for name in self.numbers]
+        numbers = ["" if metric is None else number(metric) + interval_text(metric) for metric in found]
+        seed = "" if row.seed is None else str(row.seed)
+        layer = str(found[0].protocol.get("layer", "")) if found and found[0] else ""
+        last = self._last(layer, f"{row.bytes / 1e6:.1f} MB")
+        return [*first, row.name, row.recipe, row.shortcuts, seed, *numbers, *last, row.started[:10], row.status]
+
+    @property
+    def _ranks(self) -> bool:
+        return any(row.rank is not None for row in self)
+
+    def _last(self, layer: str, size: str) -> list[str]:
+        """A ranking names the layer that was measured, a list the space that a run takes."""
+        return [layer] if self._ranks else [size]
+
+
+def list_folders(folders: Sequence[Path]) -> Listing:
+    """Every run below the folders, by name."""
+    found = _find(folders)
+    rows = [_row(name, run, _numbers(run)) for name, run in found.items()]
+    measured = [name for name in METRICS if any(name in row.metrics for row in rows)]
+    places = ", ".join(map(str, folders))
+    return Listing(rows, f"no run in {places}; echoless pretrain DATA --out RUN makes one", measured[:SHOWN])
+
+
+def listed(paths: Sequence[Path]) -> Listing:
+    """The runs at exactly these paths; a folder that only contains runs is refused."""
+    for path in paths:
+        if not looks_like_a_run(path):
+            raise RunError(f"{path} is not a run; rm takes the runs themselves")
+    runs = {str(path): collect(path) for path in paths}
+    return Listing([_row(name, run, _numbers(run)) for name, run in runs.items()])
+
+
+def best_runs(folders: Sequence[Path], metric: str) -> Listing:
+    """Runs by a metric, the best first; numbers of other images or protocols are ranked apart."""
+    rankings: dict[str, list[tuple[str, RunData, Metric]]] = {}
+    for name, run in _find(folders).items():
+        for found in run.results:
+            if found.metric == metric and comparable(found):
+                rankings.setdefault(_shared(found), []).append((name, run, found))
+    rows = [row for ranking in rankings.values() for row in _ranked(ranking)]
+    return Listing(rows, f"no run below {', '.join(map(str, folders))} has a measured {metric}", [metric])
+
+
+def _ranked(ranking: list[tuple[str, RunData, Metric]]) -> list[ListedRun]:
+    sign = ranking[0][2].info.better or 1
+    ranking.sort(key=lambda item: -sign * item[2].value)
+    protocol = {name: value for name, value in ranking[0][2].protocol.items() if name not in _OF_THE_RUN}
+    how = f"{ranking[0][2].metric}: {describe(protocol)}"
+    return [
+        _row(name, run, {found.metric: found}, rank=place + 1, how=how)
+        for place, (name, run, found) in enumerate(ranking)
+    ]
+
+
+def _shared(metric: Metric) -> str:
+    """The protocol as text, without what differs between runs; sets are told by their fingerprints."""
+    left_out = (*_OF_THE_RUN, *NAMES_OF_SETS)
+    return repr(sorted((name, repr(value)) for name, value in metric.protocol.items() if name not in left_out))
+
+
+def _find(folders: Sequence[Path]) -> dict[str, RunData]:
+    found: dict[str, RunData] = {}
+    for folder in folders:
+        for name, path in find_runs(folder).items():
+            found[name if len(folders) == 1 else str(path)] = collect(path, name)
+    return found
+
+
+def _row(name: str, run: RunData, metrics: dict[str, Metric], **more: Any) -> ListedRun:
+    started = run.about.get("started")
+    return ListedRun(
+        name=name,
+        path=str(run.path),
+        status=status(run),
+        recipe=str(run.config.get("recipe", "")),
+        shortcuts=headline(run),
+        seed=run.seed if isinstance(run.seed, int) else None,
+        bytes=_size(run.path),
+        started=started if isinstance(started, str) else "",
+        metrics=metrics,
+        **more,
+    )
+
+
+def _numbers(run: RunData) -> dict[str, Metric]:
+    """The latest value of every metric of the trained features."""
+    return {metric.metric: metric for metric in run.results if comparable(metric)}
+
+
+def _size(folder: Path) -> int:
+    """Bytes on the disk, links not followed."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118
+            except OSError:  # it is being replaced
+                continue
+    return total
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)

@@ -1,0 +1,123 @@
+"""`runs`: lists what a folder holds, ranks only what can be compared, and removes nothing but runs."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "reports"))
+from made_runs import make_run
+
+import echoless
+from echoless.errors import ConfigError, RunError
+from echoless.runs.folder import open_run
+from echoless.verbs.runs import runs
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    make_run(tmp_path / "runs" / "plain", alpha_min=1.0, level=0.3)
+    make_run(tmp_path / "runs" / "deep" / "faded", alpha_min=0.6, level=0.45)
+    for run in ("plain", "deep/faded"):
+        shutil.rmtree(tmp_path / "runs" / run / "samples")  # drawn for the page only: no verb writes it there
+    return tmp_path / "runs"
+
+
+def test_every_run_is_listed_with_its_state_and_numbers(folder, typed):
+    done = typed("runs", "ls", folder)
+    header, *rows = done.printed.splitlines()
+    assert done.code == 0 and len(rows) == 2
+    assert header.split()[:4] == ["run", "recipe", "shortcuts", "seed"] and "kNN" in header
+    assert rows[0].startswith("deep/faded") and "alpha_min 0.6" in rows[0] and " MB " in rows[0]
+    assert [run.name for run in echoless.list_runs(folder)] == ["deep/faded", "plain"]
+
+
+def test_an_empty_folder_says_what_makes_a_run(tmp_path, typed):
+    assert typed("runs", "ls", tmp_path) == (
+        0,
+        f"no run in {tmp_path}; echoless pretrain DATA --out RUN makes one\n",
+        "",
+    )
+
+
+def test_the_best_run_comes_first_and_as_a_record(folder, typed):
+    done = typed("runs", "best", folder, "--metric", "knn", "--json")
+    records = [json.loads(line) for line in done.printed.splitlines()]
+    values = [record["metrics"]["knn"]["value"] for record in records]
+    assert [record["rank"] for record in records] == [1, 2] and values == sorted(values, reverse=True)
+    assert records[0]["name"] == "deep/faded"
+
+
+def with_protocol(run: Path, **changes) -> None:
+    path = run / "results.json"
+    records = json.loads(path.read_text())
+    for record in records:
+        record["protocol"] |= changes
+    path.write_text(json.dumps(records))
+
+
+def test_numbers_of_other_images_are_ranked_apart_and_other_layers_together(folder):
+    with_protocol(folder / "plain", test_set="another", test="x")
+    assert [run.rank for run in runs("best", (folder,), metric="knn")] == [1, 1]
+    with_protocol(folder / "plain", test_set="same", layer="block11/+mlp")
+    with_protocol(folder / "deep" / "faded", test_set="same", layer="block05/+mlp", test="x")
+    found = runs("best", (folder,), metric="knn")
+    assert [run.rank for run in found] == [1, 2] and "block11/+mlp" in str(found) and "<td>rank" in found._repr_html_()
+
+
+def test_a_metric_that_nobody_measured(folder, typed):
+    assert "has a measured tokencut-iou" in typed("runs", "best", folder, "--metric", "tokencut-iou").printed
+    assert "did you mean 'knn'?" in typed("runs", "best", folder, "--metric", "knm").said
+
+
+def test_runs_are_removed_after_a_yes_only(folder, typed):
+    run = folder / "plain"
+    assert not runs.run(options("rm", run), ask=lambda question: "n") and run.exists()
+    asked = []
+    assert runs.run(options("rm", run), ask=lambda question: asked.append(question) or "y") and not run.exists()
+    assert "remove 1 run? [y/N] " in asked[0] and str(run) in asked[0]
+    done = typed("runs", "rm", folder / "deep" / "faded", "--yes")
+    assert done.code == 0 and done.printed.startswith(f"removed {folder / 'deep' / 'faded'} (")
+    assert not (folder / "deep" / "faded").exists() and (folder / "deep").exists()
+
+
+def options(*words, **more):
+    from echoless.config.options import RunsOptions
+
+    action, *folders = words
+    return RunsOptions(action, tuple(folders), **more)
+
+
+def test_without_a_terminal_rm_needs_yes(folder, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    with pytest.raises(ConfigError, match="nobody can answer here; give --yes"):
+        runs("rm", (folder / "plain",))
+    assert (folder / "plain").exists()
+
+
+def test_what_is_not_ours_is_never_removed(folder, tmp_path):
+    (folder / "plain" / "thesis.tex").write_text("years of work")
+    with pytest.raises(RunError, match=r"is not removed: it also holds thesis.tex; move that away first"):
+        runs("rm", (folder / "deep" / "faded", folder / "plain"), yes=True)
+    assert (folder / "deep" / "faded").exists(), "all are checked before the first is removed"
+    with pytest.raises(RunError, match="is not a run; rm takes the runs themselves"):
+        runs("rm", (folder,), yes=True)
+    (tmp_path / "link").symlink_to(folder / "deep" / "faded")
+    with pytest.raises(RunError, match="it is a link"):
+        runs("rm", (tmp_path / "link",), yes=True)
+    with pytest.raises(RunError, match="does not exist"):
+        runs("rm", (tmp_path / "nothing",), yes=True)
+
+
+def test_a_run_that_is_being_trained_is_never_removed(folder):
+    with (
+        open_run(folder / "plain", resume=True),
+        pytest.raises(RunError, match="is not removed: it is being trained by another process"),
+    ):
+        runs("rm", (folder / "plain",), yes=True)
+    assert (folder / "plain" / "config.json").exists()
