@@ -86,7 +86,9 @@ class Parts:
         while missing := [number for number in self._order() if number not in records]:
             before = len(records)
             for number in missing:
-                record = self._read(number) or self._claim(number, work, told, records)
+                record = self._read(number)
+                if record is None:
+                    record = self._claim(number, work, told, records)
                 if record is not None:
                     records[number] = record
             self._tell(told, records)
@@ -132,6 +134,7 @@ class Parts:
                 return None  # a disk without locks: parts are dealt out
             record = self._read(number)  # by a process that was just ready
             if record is None:
+                clear_leftovers(self.folder, self.file(number).name, locked=lock.held)
                 record = self._do(number, work, lambda done: self._tell(told, records, done))
             lock.remove()
             return record
