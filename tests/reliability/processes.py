@@ -36,19 +36,11 @@ print("COMPLETE" if complete else "STOPPED", flush=True)
 """
 
 
-def run(
-    out: Path,
-    world: int,
-    accumulate: int = 1,
-    patch: str = "",
-    family: str = "masked",
-    *,
-    steps: int = 20,
-    resume: bool = False,
-    **runtime,
-) -> list[subprocess.CompletedProcess]:
-    """The processes that ended. `patch`: code that may change `config`, or what the processes do."""
-    script = SCRIPT.format(
+def script(
+    out: Path, accumulate: int = 1, patch: str = "", family: str = "masked", *, steps=20, resume=False, **runtime
+) -> str:
+    """What each process executes. `patch`: code that may change `config`, or what the processes do."""
+    return SCRIPT.format(
         folder=str(Path(__file__).parent),
         out=str(out),
         accumulate=accumulate,
@@ -58,16 +50,30 @@ def run(
         resume=resume,
         runtime=runtime,
     )
-    port = free_port()
+
+
+def environment(out: Path) -> dict[str, str]:
+    return os.environ | {"OMP_NUM_THREADS": "1", "ECHOLESS_CACHE": str(out.parent / "cache")}
+
+
+def start(out: Path, world: int, *arguments, **options) -> list[subprocess.Popen]:
+    """The processes, running; arguments: those of `script`."""
+    code, port = script(out, *arguments, **options), free_port()
     processes = []
     for rank in range(world):
-        env = os.environ | {"OMP_NUM_THREADS": "1", "ECHOLESS_CACHE": str(out.parent / "cache")}
+        env = environment(out)
         if world > 1:
             env |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
-            env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            env |= {"LOCAL_WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         processes.append(
-            subprocess.Popen([sys.executable, "-c", script], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         )
+    return processes
+
+
+def run(out: Path, world: int, *arguments, **options) -> list[subprocess.CompletedProcess]:
+    """The processes, after they ended."""
+    processes = start(out, world, *arguments, **options)
     try:
         outputs = [process.communicate(timeout=TIMEOUT) for process in processes]
     finally:
@@ -77,6 +83,15 @@ def run(
         subprocess.CompletedProcess(p.args, p.returncode, out.decode(), err.decode())
         for p, (out, err) in zip(processes, outputs)
     ]
+
+
+def torchrun(out: Path, *arguments, max_restarts: int = 0, **options) -> subprocess.Popen:
+    """Two processes under torchrun, which is returned running."""
+    file = out.parent / f"{out.name}.py"
+    file.write_text(script(out, *arguments, **options))
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--max-restarts={max_restarts}"]
+    command += ["--master-addr=127.0.0.1", f"--master-port={free_port()}", str(file)]
+    return subprocess.Popen(command, env=environment(out), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def complete(out: Path, world: int, *arguments, **options) -> None:

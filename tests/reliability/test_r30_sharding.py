@@ -102,8 +102,10 @@ def test_resuming_sharded_what_was_sharded_is_bitwise(tmp_path):
 @pytest.mark.parametrize(
     ("change", "tolerance"),
     [
+        ("fade_in=0.5", 1e-6),
         ("accumulate=2", 1e-6),
-        ("precision='bf16'", 1e-6),
+        ("accumulate=8, batch_size=15", 1e-6),  # one process has 7 samples, and takes part in 8 pieces
+        ("precision='bf16'", 1e-4),  # rounds a weight to 8 bits: a difference in the last of 24 may become one of these
         ("optim=replace(config.optim, clip_by='parameter')", 1e-6),
         ("optim=replace(config.optim, clip=1e-3)", 1e-6),
     ],
