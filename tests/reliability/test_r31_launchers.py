@@ -1,5 +1,5 @@
-"""R31: runs of several processes on a cluster. A signal to the launcher saves and stops; a killed process ends the others
-within a stated time; and torchrun --max-restarts continues as if nothing had happened.
+"""R31: runs of several processes on a cluster. A signal to the launcher saves and stops; a killed process ends the
+others within a stated time; and torchrun --max-restarts continues as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def wait_for(marker: Path) -> None:
 @pytest.mark.slow
 def test_torchrun_restarts_a_killed_process_and_the_result_is_bitwise_that_of_an_undisturbed_run(undisturbed, tmp_path):
     patch = SIGNAL_TO_RANK_1.format(marker=str(tmp_path / "marker"), signal="SIGKILL")
-    code, out, err = ended(torchrun(tmp_path / "run", patch=patch, resume=True, max_restarts=1))
+    code, _, err = ended(torchrun(tmp_path / "run", patch=patch, resume=True, max_restarts=1))
     assert code == 0, err
     assert "resuming after step 4" in err and (tmp_path / "marker").exists()
     print("R31 torchrun --max-restarts 1, SIGKILL after step 7: resumed after step 4, bitwise equal")
