@@ -4,15 +4,19 @@ others within a stated time; and torchrun --max-restarts continues as if nothing
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 import torch
-from processes import TIMEOUT, complete, start, torchrun, weights
+from PIL import Image
+from processes import TIMEOUT, complete, environment, free_port, start, torchrun, weights
 
 # Sends a signal to the process of rank 1 after step 7, once.
 SIGNAL_TO_RANK_1 = """
@@ -140,3 +144,28 @@ tiny_run(Path(str({out!r}) + "-first"), images, replace(config, steps=2))
 """.format(out=str(tmp_path / "run"))
     complete(tmp_path / "run", 2, patch=again, steps=4)
     assert torch.isfinite(weights(tmp_path / "run", 4)).all()
+
+
+@pytest.mark.slow
+def test_the_command_line_shards_under_torchrun_and_one_process_resumes_it(tmp_path):
+    """Decoding is shared; the run is started by two processes with --shard and finished by one without."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    draw = random.Random(0)
+    for number in range(150):
+        colour = tuple(draw.randrange(256) for _ in range(3))
+        Image.new("RGB", (24, 20), colour).save(folder / f"{number:03d}.png")
+    pretrain = ["echoless", "pretrain", str(folder), "--out", str(tmp_path / "run"), "--recipe", "mae-tiny"]
+    pretrain += ["--batch-size", "8", "--device", "cpu", "--resume", "--no-compile", "--depth", "2", "--width", "64"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1"]
+    launcher += [f"--master-port={free_port()}", "-m", *pretrain, "--shard", "--checkpoint-activations"]
+    options = {"env": environment(tmp_path / "run"), "capture_output": True, "text": True, "timeout": TIMEOUT}
+    first = subprocess.run([*launcher, "--max-steps", "3"], **options, check=False)
+    assert first.returncode == 0, first.stderr
+    assert "150 images" in first.stderr and "not shared" not in first.stderr
+    alone = [sys.executable, "-m", *pretrain, "--max-steps", "5", "--no-shard"]
+    second = subprocess.run(alone, **options, check=False)
+    assert second.returncode == 0, second.stderr
+    assert "resuming after step 3 of 5" in second.stderr and "sharded: True in the record, False now" in second.stderr
+    steps = [json.loads(line)["step"] for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert steps == [1, 2, 3, 4, 5]

@@ -31,6 +31,7 @@ from echoless.training.task import build_task
 from echoless.training.warmstart import warm_start
 
 _WAIT_SECONDS = 1.0
+_SHOWN_AFTER_SECONDS = 60.0
 
 
 @dataclass(kw_only=True)
@@ -60,6 +61,9 @@ def workplace(out: Path, device: str, *, resume: bool, overwrite: bool, wait: bo
                 place = Workplace(out=out, run=None, stop=stop, team=team)
                 if team.leads:
                     place.run = _open_when_free(out, resume, overwrite, stop if wait else None)
+            with team.together():
+                if not team.leads and (resume or not overwrite):  # what is to be replaced may not exist yet
+                    _require_shared(out, team)
             yield place
     except BaseException:
         if place is not None and place.run is not None:
@@ -69,6 +73,18 @@ def workplace(out: Path, device: str, *, resume: bool, overwrite: bool, wait: bo
         if place is not None and place.run is not None:
             place.run.close()
         leave_team()
+
+
+def _require_shared(out: Path, team: Team) -> None:
+    """Every process reads the run folder. A network disk may take a while to show what another node has made."""
+    deadline = time.monotonic() + _SHOWN_AFTER_SECONDS
+    while not out.exists():
+        if time.monotonic() > deadline:
+            raise RunError(
+                f"process {team.rank} does not see {out.absolute()}, which process 0 has opened; --out must be on a disk "
+                "that all nodes share"
+            )
+        time.sleep(0.1)
 
 
 def common_share(team: Team) -> Share:
