@@ -81,8 +81,8 @@ def _require_shared(out: Path, team: Team) -> None:
     while not out.exists():
         if time.monotonic() > deadline:
             raise RunError(
-                f"process {team.rank} does not see {out.absolute()}, which process 0 has opened; --out must be on a disk "
-                "that all nodes share"
+                f"process {team.rank} does not see {out.absolute()}, which process 0 has opened; --out must be on a "
+                "disk that all nodes share"
             )
         time.sleep(0.1)
 
