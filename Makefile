@@ -1,18 +1,22 @@
-# Every target works from a bare clone with Python 3.11 and make; everything is installed into .venv.
+# Every target works from a bare clone with Python 3.11 or newer and make; everything is installed into .venv.
 PYTHON ?= python3
+# Where torch comes from: the address of one of PyTorch's own package indexes, for a CPU build or for a given version of
+# CUDA. Empty: from where pip gets everything else, which is a CUDA build on Linux, a CPU build on macOS and Windows.
+TORCH_INDEX ?=
+TORCH := torch $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
 BIN    := .venv/bin
-EXTRAS := fast,hf,science,onnx,tracking
+EXTRAS := fast,hf,science,onnx,tracking,wandb
 
-.PHONY: help setup lint format test test-tv test-all mutants demo bench docs clean
+.PHONY: help setup lint format test test-tv test-all mutants demo bench docs release clean
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
 # The stamp is newer than what decides its content, so that a second call costs nothing.
 .venv/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt $(TORCH)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]' \
-	  pytest pytest-timeout pytest-xdist hypothesis ruff mypy faiss-cpu playwright coverage torchdiffeq
+	  pytest pytest-timeout pytest-xdist hypothesis ruff mypy faiss-cpu playwright coverage torchdiffeq hatchling
 	touch $@
 
 setup: .venv/.installed            ## create .venv with every extra except timm
@@ -35,9 +39,9 @@ test: setup      ## the fast tests
 # torchvision's wheel does not import beside a CPU-only torch, and breaks others while it is installed: hence apart.
 .venv-tv/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-tv
-	.venv-tv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	.venv-tv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt $(TORCH)
 	.venv-tv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  numpy pillow pytest pytest-timeout safetensors pyyaml huggingface_hub rich tyro
+	  numpy pillow scipy pytest pytest-timeout safetensors pyyaml huggingface_hub rich tyro
 	.venv-tv/bin/pip install --quiet --disable-pip-version-check --no-deps torchvision==0.28.0 timm==1.0.30
 	.venv-tv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps -e .
 	touch $@
@@ -58,12 +62,23 @@ bench: setup     ## the side-by-side measurements; each prints a ratio and write
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 .venv/.docs: .venv/.installed
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt mkdocs-material
 	touch $@
 
 docs: .venv/.docs  ## the site, in build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	$(BIN)/python -m pytest -n0 tests/test_docs.py
 
+release:         ## the package in dist/, checked, installed into an empty environment and tried there
+	rm -rf dist .venv-release
+	$(PYTHON) -m venv .venv-release
+	.venv-release/bin/pip install --quiet --disable-pip-version-check -c constraints.txt build twine 'readme_renderer[md]'
+	.venv-release/bin/python -m build
+	.venv-release/bin/twine check --strict dist/*
+	.venv-release/bin/pip install --quiet --disable-pip-version-check -c constraints.txt $(TORCH)
+	.venv-release/bin/pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	.venv-release/bin/echoless doctor
+	cd .venv-release && bin/echoless pretrain shapes:64 --out try --recipe demo --max-steps 2
+
 clean:           ## remove the environment and every cache
-	rm -rf build .venv .venv-tv .mypy_cache .ruff_cache .pytest_cache .hypothesis .mutants
+	rm -rf build dist .venv .venv-tv .venv-release .mypy_cache .ruff_cache .pytest_cache .hypothesis .mutants

@@ -93,7 +93,6 @@ def test_nothing_of_torchvision_or_timm_is_imported_anywhere():
 # --- dependencies ---
 
 MODULE_OF = {"pillow": "PIL", "scikit-learn": "sklearn", "pytorch-optimizer": "pytorch_optimizer"}
-NOT_IMPORTED = {"mkdocs-material"}  # a command: `make docs`
 # Opened if the user has it; its wheel replaces a CPU build of torch, so that no extra may name it.
 UNDECLARED = {"torchvision"}
 
@@ -122,7 +121,7 @@ def declared() -> list[tuple[str, str]]:
     return [(group, re.split(r"[<>=\[ ]", line)[0]) for group, lines in groups.items() for line in lines]
 
 
-@pytest.mark.parametrize(("group", "distribution"), [pair for pair in declared() if pair[1] not in NOT_IMPORTED])
+@pytest.mark.parametrize(("group", "distribution"), declared())
 def test_every_dependency_is_imported(group, distribution):
     module = MODULE_OF.get(distribution, distribution)
     assert any(module in modules_imported(text) for text in FILES.values())

@@ -77,6 +77,24 @@ def test_it_is_one_sentence_and_no_heavy_library_is_loaded(words, sentence, tmp_
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize("words", ["evaluate {}", "pretrain {} --out new", "report {}", "export {} --to hf --out new"])
+def test_what_the_system_says_of_a_path_is_one_sentence(words, tmp_path: Path):
+    """A name of 300 letters stands for every path that cannot even be looked at: locked, or on a faulty disk."""
+    command = [sys.executable, "-c", WITHOUT_TORCH, *words.format("a" * 300).split()]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert "a" * 300 in done.stderr and "File name too long" in done.stderr
+
+
+@pytest.mark.parametrize("words", ["pretrain shapes --out", "embed run shapes --out", "sample run --out"])
+def test_an_output_whose_name_is_no_text_is_refused_before_any_work(words, tmp_path: Path):
+    """safetensors could not open the run again, hours later."""
+    command = [sys.executable, "-c", WITHOUT_TORCH, *words.split(), b"caf\xe9.parquet"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and "out is 'caf\\udce9.parquet', which is not UTF-8" in done.stderr, done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_world_size_that_is_no_number_is_one_sentence(tmp_path: Path, monkeypatch):
     """Whoever refuses it, it is not the early checks, which must not fall over it."""
     monkeypatch.setenv("WORLD_SIZE", "x")

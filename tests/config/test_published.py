@@ -62,7 +62,7 @@ PUBLISHED = {
     ResNetConfig: {"width": 64, "third_stage": 2, "stem": "imagenet", "image_size": (224, 224)},
 }
 DOCUMENTED = {
-    RuntimeConfig: {"workers": 2, "device": "auto", "keep": 2, "strict": False, "tensorboard": False},
+    RuntimeConfig: {"workers": 2, "device": "auto", "keep": 2, "strict": False, "track": ()},
     SweepOptions: {"jobs": 1},
 }
 

@@ -34,6 +34,19 @@ def test_an_image_too_narrow_for_any_box_gets_its_centre() -> None:
     assert (boxes.height_B == 10).all() and (boxes.width_B == 10).all() and (boxes.top_B == 45).all()
 
 
+def test_a_box_that_does_not_fit_is_drawn_again_or_cut() -> None:
+    """Half of a wide image at a ratio of 1/2 would be 400 high. The probe of He et al. 2022 cuts that to the image."""
+    area, ratio, top, left = 0.5, 0.0, 0.75, 0.5
+    uniform = np.tile([area, ratio, top, left], (1, 10))
+    uniform[0, 4:8] = (0.5, 1.0, 0.0, 0.0)  # the second attempt: 400 wide, 200 high
+    uniform = np.append(uniform, [[1.0]], axis=1)
+    shape, wanted = np.array([[200, 800]]), {"scale": (0.0001, 1.0), "ratio": (0.5, 2.0)}
+    again = random_boxes(uniform, shape, AugmentConfig(**wanted))
+    assert [field.item() for field in again[:4]] == [0, 0, 200, 400]
+    cut = random_boxes(uniform, shape, AugmentConfig(**wanted, cut_to_fit=True))
+    assert [field.item() for field in cut[:4]] == [0, 300, 200, 200]
+
+
 def test_centre_boxes_have_the_proportions_of_the_output() -> None:
     boxes = centre_boxes(np.array([[60, 80], [80, 60]]), (32, 32))
     assert boxes.top_B.tolist() == [0, 10] and boxes.left_B.tolist() == [10, 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from echoless.data import open_images
+from echoless.data import cache, open_images
 from echoless.data.cache import build_cache, default_cache_dir, in_parallel, open_cache, remove_debris
 from echoless.data.images import BadSample
 from echoless.errors import DataError
@@ -51,6 +52,30 @@ def test_what_is_written_is_read(own_cache: Path) -> None:
     for got, wanted in zip((fetched[0], fetched[2], fetched[3]), (images[2], images[0], images[1])):
         assert np.array_equal(got, wanted)
     assert _entries(own_cache) == ["key"] and _entries(own_cache / "key") == ["about.json", "index.npy", "pixels.bin"]
+
+
+def test_small_images_are_one_array_and_large_ones_are_not_copied(own_cache: Path) -> None:
+    for name, side in (("small", 32), ("large", 300)):
+        images = [np.full((1, side, side), level, dtype=np.uint8) for level in (3, 5, 7)]
+        pixels = build_cache(own_cache, lambda name=name: name, ABOUT, [images])
+        fetched = pixels.fetch(np.array([2, 0]))
+        assert [int(image.max()) for image in fetched] == [7, 3]
+        mapped = [np.shares_memory(image, pixels._pixels) for image in fetched]
+        assert isinstance(fetched, np.ndarray) == (name == "small") and mapped == [name == "large"] * 2
+
+
+def test_an_error_of_the_disk_is_not_lost_while_images_are_decoded(own_cache: Path, monkeypatch) -> None:
+    """Linux reports it once: had nobody listened to the first flush, the last one would succeed."""
+
+    def failing(descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(cache, "_FLUSHED_AT_ONCE", 1)
+    monkeypatch.setattr(cache.os, "fdatasync", failing)
+    image = np.zeros((1, 2, 3), dtype=np.uint8)
+    with pytest.raises(OSError, match="Input/output error"):
+        build_cache(own_cache, lambda: "key", ABOUT, [[image]] * 3)
+    assert _entries(own_cache) == []
 
 
 @pytest.mark.parametrize("damage", ["pixels.bin", "index.npy", "about.json"])

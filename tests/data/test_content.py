@@ -107,7 +107,7 @@ def test_a_time_of_modification_in_the_future_does_not_cost_a_reading(tmp_path, 
     assert Memory(tmp_path / "cache", source.stamps).recall(source.paths) is not None
     ahead = [each._replace(changed_ns=later) for each in source.stamps]
     hasher = Hasher()
-    hasher.digests = [bytes(16)] * len(ahead)
+    hasher.digests = bytearray(16 * len(ahead))
     memory = Memory(tmp_path / "cache", ahead)
     memory.keep(hasher)
     assert memory.exists and memory.recall(source.paths) is None

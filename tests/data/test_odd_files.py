@@ -5,7 +5,9 @@ Run alone: pytest tests/data/test_odd_files.py
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import tarfile
 from pathlib import Path
 
@@ -37,6 +39,56 @@ def test_links_to_nowhere_and_to_themselves_pipes_and_sockets_are_passed_over(fo
     assert open_images(folder).paths == [f"{number}.png" for number in range(4)]
 
 
+def refusing(plain, name: str, number: int):
+    """A call of the operating system that refuses one path; root, as whom tests may run, is refused nothing."""
+
+    def call(path, *arguments, **named):
+        if Path(path).name == name:
+            raise OSError(number, os.strerror(number), str(path))
+        return plain(path, *arguments, **named)
+
+    return call
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO], ids=["no permission", "a faulty disk"])
+def test_a_sub_folder_that_cannot_be_read_is_refused(folder, monkeypatch, number):
+    """Its images, perhaps a whole class, would vanish in silence."""
+    (folder / "inside").mkdir()
+    (folder / "0.png").rename(folder / "inside" / "0.png")
+    assert len(open_images(folder)) == 4
+    monkeypatch.setattr(os, "scandir", refusing(os.scandir, "inside", number))
+    with pytest.raises(DataError, match=rf"/inside cannot be read: {os.strerror(number)}; make it readable, or move"):
+        open_images(folder)
+
+
+def test_a_file_whose_status_cannot_be_read_is_refused(folder, monkeypatch):
+    """As in a folder that may be listed but not entered."""
+
+    class Locked:
+        name, path = "0.png", str(folder / "0.png")
+
+        def stat(self):
+            raise PermissionError(errno.EACCES, "Permission denied", self.path)
+
+    plain = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: [Locked(), *(each for each in plain(path) if each.name != "0.png")])
+    with pytest.raises(DataError, match=r"/0\.png cannot be read: Permission denied"):
+        open_images(folder)
+
+
+def test_the_folder_of_the_disks_administrator_holds_no_data(folder, monkeypatch):
+    (folder / "lost+found").mkdir()
+    monkeypatch.setattr(os, "scandir", refusing(os.scandir, "lost+found", errno.EACCES))
+    assert len(open_images(folder)) == 4
+
+
+def test_a_label_file_that_cannot_be_read_is_one_sentence(folder, monkeypatch):
+    (folder / "locked.csv").write_text("0.png,1\n")
+    monkeypatch.setattr(Path, "open", refusing(Path.open, "locked.csv", errno.EACCES))
+    with pytest.raises(DataError, match=r"labels file .*locked\.csv cannot be read: .*Permission denied"):
+        open_images(folder, labels=folder / "locked.csv")
+
+
 def test_a_sparse_file_of_200_gigabytes_is_one_bad_image(folder):
     with (folder / "huge.png").open("wb") as file:
         file.truncate(200 * 10**9)
@@ -59,9 +111,31 @@ def test_a_folder_of_images_and_shards_is_ambiguous(folder):
     """One of the two would be left out in silence."""
     with tarfile.open(folder / "more.tar", "w") as tar:
         tar.add(folder / "0.png", "0.png")
-    with pytest.raises(DataError, match=r"holds 1 \*.tar and 4 image files; name one kind, such as '.*/\*.tar'"):
+    message = r"1 \*.tar and 4 image files, of which one would be left out; give '.*/\*.tar' or '(.*)' for the images"
+    with pytest.raises(DataError, match=message) as refused:
         open_images(folder)
     assert open_images(f"{folder}/*.tar").paths == ["0.png"]
+    advised = re.search(message, str(refused.value))[1]
+    (folder / "more.tar").rename(folder.parent / "more.tar")
+    alone = open_images(folder, max_bad_fraction=1.0)
+    (folder.parent / "more.tar").rename(folder / "more.tar")
+    again = open_images(advised, max_bad_fraction=1.0)
+    assert again.paths == alone.paths and again.fingerprint == alone.fingerprint and again.labels == alone.labels
+
+
+def test_image_files_can_be_named_one_by_one_and_by_a_pattern(tmp_path):
+    """Labels are those of the folder; links that lead nowhere and hidden files are passed over, as in a folder."""
+    for name in ("a/0.png", "a/1.jpg", "b/2.png", "b/.hidden.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (8, 8), len(name)).save(tmp_path / name)
+    (tmp_path / "b" / "nowhere.png").symlink_to(tmp_path / "no.png")
+    (tmp_path / "a" / "notes.txt").write_text("no image")
+    assert open_images(f"{tmp_path}/*/*.png").paths == ["a/0.png", "b/2.png"]
+    assert open_images(f"{tmp_path}/**/*").class_names == ("a", "b")
+    assert open_images(f"{tmp_path}/a/*.{{png,jpg}}").paths == ["0.png", "1.jpg"]
+    assert open_images(tmp_path / "a" / "1.jpg").paths == ["1.jpg"]
+    with pytest.raises(DataError, match="is no data set"):
+        open_images(tmp_path / "a" / "notes.txt")
 
 
 @pytest.mark.parametrize("name", ["data.parquet", "data.tar", "data.npz"])

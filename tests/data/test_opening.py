@@ -92,6 +92,23 @@ def test_a_label_file_labels_a_flat_folder(header: str, tmp_path: Path, picture:
         open_images(tmp_path, labels=file)
 
 
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_a_label_file_may_come_from_a_spreadsheet(
+    separator: str, tmp_path: Path, picture: Picture, encoded: Encoded
+) -> None:
+    """With semicolons, a row for every image and no header, each row was taken for a class of its own."""
+    for i in range(2):
+        (tmp_path / f"{i}.png").write_bytes(encoded(picture(i)))
+    file = tmp_path / "labels.csv"
+    for header in ("", separator.join(("path", "label")) + "\n", separator.join(("Filename", "Class")) + "\n"):
+        file.write_text(header + f"0.png{separator}cat\n1.png{separator}dog\n")
+        images = open_images(tmp_path, labels=file)
+        assert images.class_names == ("cat", "dog") and images.labels.tolist() == [0, 1]
+    file.write_text("0.png 7\n1.png 8\n")
+    with pytest.raises(DataError, match=r"has the row '0\.png 7'; separate path and label by a comma"):
+        open_images(tmp_path, labels=file)
+
+
 def test_sub_folders_are_labels_unless_they_are_switched_off(
     tmp_path: Path, picture: Picture, encoded: Encoded
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
+import echoless
 import echoless.evaluation.embed as module
 from echoless.data import open_images
 from echoless.errors import ConfigError, RunError
@@ -170,3 +171,15 @@ def test_any_file_name_has_its_row(run, tmp_path):
     embed(load(run), images, tmp_path / "f.npy", view=VIEW)
     assert (tmp_path / "f.paths.txt").read_text().splitlines()[3] == "two\\nlines.png"
     assert len((tmp_path / "f.paths.txt").read_text().splitlines()) == len(np.load(tmp_path / "f.npy")) == 4
+
+
+@pytest.mark.parametrize("name", ["f.parquet", "f.csv", "f.npy"])
+def test_a_folder_whose_name_is_not_utf8_is_embedded(run, tmp_path, name):
+    photos = tmp_path / os.fsdecode(b"caf\xe9")
+    photos.mkdir()
+    Image.fromarray(np.zeros((32, 32, 3), np.uint8)).save(photos / "0.png")
+    echoless.embed(run, photos, out=tmp_path / name, paths="absolute")
+    if name == "f.parquet":
+        table = pq.read_table(tmp_path / name)
+        assert table["path"].to_pylist()[0].endswith("/caf\\xe9/0.png")
+        assert table.schema.metadata[b"echoless.root"].endswith(b"/caf\\xe9")

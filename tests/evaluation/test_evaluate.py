@@ -16,7 +16,7 @@ from echoless.config.options import EvaluateOptions, SweepOptions
 from echoless.data import open_images
 from echoless.errors import ConfigError, DataError, RunError
 from echoless.evaluation.augmented import mae_linear
-from echoless.evaluation.classify import check_labels, fold_count, knn, linear
+from echoless.evaluation.classify import check_labels, fold_count, knn, linear, mae_epochs
 from echoless.evaluation.context import Evaluation, FeatureSource, Measurement
 from echoless.evaluation.encoder import raw_pixels
 from echoless.evaluation.extract import FeatureSet, View, extract
@@ -142,6 +142,12 @@ def test_the_probe_of_mae_trains_on_augmented_images_and_says_how(run):
     )
     asked = {"probe": "mae", "epochs": 2, "batch_size": 80, "train_n": 80, "layer": view.layer, "pooling": "mean"}
     assert metric.protocol == {**asked, "seed": 0} and metric.n == 40 and heard == [1, 2]
+
+
+def test_the_probe_of_mae_has_the_epochs_of_its_authors(run):
+    """ViT-B 90; ViT-L and ViT-H 50, by FINETUNE.md of facebookresearch/mae."""
+    assert load(run).depth == 6
+    assert [mae_epochs(depth) for depth in (6, 12, 24, 32)] == [90, 90, 50, 50]
 
 
 def test_pictures_and_segmentation(run):

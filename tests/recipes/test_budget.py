@@ -15,10 +15,20 @@ from echoless.config.durations import parse_duration
 from echoless.config.facts import DataFacts
 from echoless.config.options import PretrainOptions
 from echoless.errors import ConfigError
-from echoless.recipes.budget import CANDIDATES, LONGEST, TRAINING_SHARE, budget_of, candidates_for, choose
+from echoless.recipes.budget import (
+    CANDIDATES,
+    LONGEST,
+    SMALLEST_SHARE,
+    TRAINING_SHARE,
+    budget_of,
+    candidates_for,
+    choose,
+    images_in,
+)
 from echoless.recipes.resolve import resolve
 from echoless.recipes.table import RECIPES
-from echoless.verbs.planning import make_plan
+from echoless.training.timing import Speed
+from echoless.verbs.planning import Time, make_plan
 
 PHOTOS = DataFacts(3, 96, 96, 9469)
 SPEEDS = dict(zip(CANDIDATES, (800.0, 300.0, 80.0, 50.0, 14.0)))  # images/s, of the order measured on two cores
@@ -53,8 +63,9 @@ def test_more_time_never_gives_a_smaller_encoder_and_every_budget_is_kept():
     for seconds in (10, 600, 3600, 36_000, 360_000, 10**7):
         choice = choose(seconds, PHOTOS, CANDIDATES, SPEEDS.__getitem__)
         chosen.append(CANDIDATES.index(choice.candidate))
-        assert choice.images / choice.images_per_second <= TRAINING_SHARE * seconds + 1
-        assert choice.images <= LONGEST * PHOTOS.count
+        images = images_in(seconds, choice.images_per_second, PHOTOS)
+        assert images / choice.images_per_second <= TRAINING_SHARE * seconds + 1
+        assert images <= LONGEST * PHOTOS.count
     assert chosen == sorted(chosen) and chosen[0] == 0 and chosen[-1] == len(CANDIDATES) - 1
 
 
@@ -66,8 +77,10 @@ def test_a_budget_that_the_plan_names_for_the_next_size_gives_that_size():
 
 def test_a_small_set_ends_after_800_epochs_and_measures_no_encoder_that_it_could_not_train():
     measured = []
-    choice = choose(10**7, DataFacts(3, 96, 96, 50), CANDIDATES, lambda c: measured.append(c) or SPEEDS[c])
-    assert choice.images == LONGEST * 50 and choice.candidate == CANDIDATES[0] and measured == [CANDIDATES[0]]
+    facts = DataFacts(3, 96, 96, 50)
+    choice = choose(10**7, facts, CANDIDATES, lambda c: measured.append(c) or SPEEDS[c])
+    assert images_in(10**7, choice.images_per_second, facts) == LONGEST * 50
+    assert choice.candidate == CANDIDATES[0] and measured == [CANDIDATES[0]]
 
 
 def test_a_patch_size_that_was_given_is_kept_and_small_images_have_no_coarse_patch():
@@ -76,8 +89,18 @@ def test_a_patch_size_that_was_given_is_kept_and_small_images_have_no_coarse_pat
     assert candidates_for(PHOTOS) == CANDIDATES
 
 
-def plan_for(options: PretrainOptions, facts: DataFacts, seconds: float = 3600.0):
-    return make_plan(options, seconds, facts, lambda o: resolve(o, facts, DataConfig()), lambda config: 100.0)
+@pytest.mark.parametrize(("count", "batch", "name"), [(3, 32, "adamw"), (610, 76, "adamw"), (2000, 128, "soap")])
+def test_a_small_set_learns_at_a_rate_that_does_not_fall_with_its_batch(count, batch, name):
+    """At 5e-4 for 256 images, as before, batches of 3 had a rate of 6e-6: the loss stayed at 1 for a thousand steps."""
+    config = RECIPES["mae-femto"](DataFacts(3, 96, 96, count))
+    assert (config.batch_size, config.optim.name) == (batch, name)
+    assert config.optim.base_lr * batch / 256 == pytest.approx(6e-3 if name == "soap" else 2e-3)
+
+
+def plan_for(options: PretrainOptions, facts: DataFacts, *, spent: float = 0.0, share: float = 1.0):
+    """For an hour, at 100 images per second."""
+    time, speed = Time(3600.0, lambda: spent), Speed(100.0, share)
+    return make_plan(options, time, facts, lambda o: resolve(o, facts, DataConfig()), lambda config: speed)
 
 
 def test_the_plan_is_a_choice_of_options_that_repeats_the_run():
@@ -89,6 +112,29 @@ def test_the_plan_is_a_choice_of_options_that_repeats_the_run():
     assert plan.sentences[-1].endswith(exact)
     assert budget_of(plan.options, accelerated=False) is None
     assert (plan.budget.seconds, plan.budget.images_per_second) == (3600.0, 100.0)
+
+
+def test_reading_and_measuring_are_part_of_the_time_and_at_least_half_of_it_is_training():
+    """An hour is over after an hour, though decoding the photographs took twenty minutes of it."""
+    plan = plan_for(wanted(), PHOTOS, spent=1200.0)
+    assert plan.options.max_steps == int((TRAINING_SHARE * 3600 - 1200) * 100) // 128
+    assert "plan: 1 h 0 min for this run, 20 min of which went into reading and measuring; " in plan.sentences[0]
+    late = plan_for(wanted(), PHOTOS, spent=7200.0)
+    assert late.options.max_steps == int(SMALLEST_SHARE * 3600 * 100) // 128
+    assert "reading" not in plan_for(wanted(), PHOTOS, spent=10.0).sentences[0], "nobody asked"
+
+
+def test_the_plan_says_what_it_trains_even_where_the_time_is_too_short_for_one_step():
+    plan = make_plan(
+        wanted(), Time(1.0), PHOTOS, lambda o: resolve(o, PHOTOS, DataConfig()), lambda config: Speed(10.0)
+    )
+    assert plan.options.max_steps == 1 and "128 images (0.0135 epochs) in 13 s at 10 images/s" in plan.sentences[0]
+
+
+def test_a_busy_machine_is_named_because_the_plan_is_too_short_once_it_is_idle():
+    said = [line for line in plan_for(wanted(), PHOTOS, share=0.05).sentences if "busy" in line]
+    assert len(said) == 1 and "had 5 % of a core; alone, the run would see about 2,000 images/s" in said[0]
+    assert not any("busy" in line for line in plan_for(wanted(), PHOTOS, share=0.9).sentences)
 
 
 def test_with_a_gpu_auto_has_no_default_budget_and_a_time_sets_the_length_alone():
@@ -114,12 +160,12 @@ def test_a_resumed_run_is_the_same_run_and_nothing_is_measured_again(tmp_path, m
     """Size, length, budget and rate are in config.json; --resume reads them, and refuses another time."""
     from echoless.verbs import pretraining
 
-    monkeypatch.setattr(pretraining, "measure_speed", lambda *args, **settings: 20.0)
+    monkeypatch.setattr(pretraining, "measure_speed", lambda *args, **settings: Speed(20.0))
     run = tmp_path / "run"
     assert echoless.pretrain("shapes:16", out=run, time="1s", workers=0)
     before = json.loads((run / "config.json").read_text())
     assert before["budget"] == {"seconds": 1.0, "images_per_second": 20.0} and before["recipe"] == "auto"
-    assert before["steps"] == int(TRAINING_SHARE * 1 * 20) // before["batch_size"]
+    assert before["steps"] == 1, "20 images would fit, and a batch has 32"
     log = (run / "log.txt").read_text()
     assert "plan: " in log and "--max-steps" in log
 

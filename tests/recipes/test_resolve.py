@@ -56,7 +56,7 @@ def test_every_recipe_fits_every_shape_and_survives_json(recipe, shape):
 @pytest.mark.parametrize("count", [1, 3, 17, 200, 5_000_000])
 def test_auto_trains_on_any_number_of_images(count):
     config = settled(DataFacts(3, 64, 64, count))
-    assert 1 <= config.batch_size <= max(1, count) and 1 <= config.steps <= 50_000
+    assert 1 <= config.batch_size <= max(32, count) and 1 <= config.steps <= 50_000
 
 
 def test_the_user_has_the_last_word():
@@ -104,6 +104,13 @@ def test_diffusion_sees_pixels_from_minus_one_to_one_flipped_and_never_cropped(r
     assert (config.data.crop_scale, config.data.flip, config.data.count) == (None, 0.5, 9)
 
 
+def test_statistics_that_are_given_take_the_place_of_measured_ones():
+    measured = DataConfig(count=9, mean=(0.1,) * 3, std=(0.2,) * 3)
+    options = PretrainOptions("DATA", out="RUN", recipe="mae-base", mean=(0.3, 0.4, 0.5))
+    config = resolve(options, SMALL, measured)
+    assert (config.data.mean, config.data.std) == ((0.3, 0.4, 0.5), (0.2,) * 3)
+
+
 def test_classes_are_told_where_the_data_has_labels_unless_switched_off():
     labelled = DataFacts(3, 32, 32, 100, classes=10)
     assert settled(labelled, recipe="sit-tiny").model.classes == 10
@@ -138,6 +145,9 @@ def test_image_and_patch_are_fitted_to_each_other_where_one_was_given():
         ({"batch_size": 0}, "batch_size is 0; allowed: a whole number, 1 or more"),
         ({"epochs": 1, "max_steps": 1}, "allowed: either epochs or max_steps, not both"),
         ({"epochs": -1}, "epochs is -1; allowed: a number in"),
+        ({"mean": (0.5,)}, r"mean is \(0.5,\); allowed: 3 number\(s\), one for each channel"),
+        ({"std": (0.5, 0.5, 0.0)}, "std is .*; allowed: 3 number.*, above 0, one for each channel"),
+        ({"recipe": "sit-tiny", "mean": (0.5,) * 3}, "mean is not an option of recipe sit-tiny"),
         ({"crop_scale": (0.9, 0.1)}, "crop_scale is .*; allowed: two numbers"),
         (
             {"recipe": "uvit-tiny", "mask_ratio": 0.5},

@@ -88,3 +88,20 @@ def test_a_signal_loses_no_step(phase, number, workers, whole, tmp_path):
     assert tiny_run(out, images, tiny_config(images, steps=STEPS), resume=True, workers=workers)
     assert fingerprint(out, STEPS) == expected
     print(f"R10 {signal.Signals(number).name} in {phase}, workers={workers}: steps lost=0, resumed bitwise equal")
+
+
+def test_a_signal_during_a_step_ends_the_run_after_that_step(tmp_path, monkeypatch, capfd):
+    """As it says: "stopping after this step". On a slow machine a step takes minutes."""
+    images, original, steps = tiny_images(), step_module._backward, []
+
+    def interrupted_backward(*arguments, **options):
+        steps.append(len(steps) + 1)
+        if len(steps) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(step_module, "_backward", interrupted_backward)
+    assert not tiny_run(tmp_path / "run", images, tiny_config(images, steps=STEPS))
+    assert steps == [1, 2, 3]
+    said = capfd.readouterr().err
+    assert "stopping after this step" in said and "stopped by SIGINT after step 3" in said

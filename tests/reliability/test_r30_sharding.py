@@ -94,7 +94,7 @@ def _until(step: int) -> str:
 import os, signal, echoless.training.loop as loop
 original = loop.take_step
 def take_step(trainee, batch, stop):
-    return original(trainee, batch, stop or batch.step + 1 == {step})
+    return original(trainee, batch, lambda: stop() or batch.step + 1 == {step})
 loop.take_step = take_step
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from echoless.errors import RunError
 from echoless.storage import lock
-from echoless.storage.lock import FileLock, hold_shared, lock_exclusively
+from echoless.storage.lock import FileLock, hold_shared, is_locked, lock_exclusively
 
 # Takes the lock, forks a child that lives on (as a data worker does for a while), says both ids and sleeps.
 HOLDER = """
@@ -113,3 +114,62 @@ def test_a_file_that_was_replaced_between_opening_and_locking_is_not_held(tmp_pa
     monkeypatch.setattr(lock, "_flock", replaced_first)
     with pytest.raises(FileNotFoundError, match="was replaced"):
         hold_shared(path, User())
+
+
+class Msvcrt:
+    """Windows' locks on bytes of a file, which belong to whoever opened it; here by the file's inode."""
+
+    LK_NBLCK = 2
+
+    def __init__(self) -> None:
+        self.held: dict[int, int] = {}  # inode -> descriptor
+
+    def locking(self, descriptor: int, mode: int, count: int) -> None:
+        assert (mode, count, os.lseek(descriptor, 0, os.SEEK_CUR)) == (self.LK_NBLCK, 1, 2**30)
+        inode = os.fstat(descriptor).st_ino
+        if self.held.setdefault(inode, descriptor) != descriptor:
+            raise OSError(errno.EACCES, "Permission denied")
+
+
+@pytest.fixture
+def windows(monkeypatch):
+    """No fcntl, and locks that end where the file is closed."""
+    locks, real = Msvcrt(), os.close
+
+    def close(descriptor: int) -> None:
+        locks.held = {inode: each for inode, each in locks.held.items() if each != descriptor}
+        real(descriptor)
+
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    monkeypatch.setitem(sys.modules, "msvcrt", locks)
+    monkeypatch.setattr(os, "close", close)
+    return locks
+
+
+def test_without_flock_a_folder_still_has_one_writer(windows, tmp_path):
+    with FileLock(tmp_path / "lock", busy="taken") as first:
+        assert first.held
+        with pytest.raises(RunError, match="taken"):
+            FileLock(tmp_path / "lock", busy="taken")
+    assert FileLock(tmp_path / "lock", busy="taken").held
+
+
+def test_without_flock_whoever_waits_gets_it_in_the_end(windows, tmp_path, monkeypatch):
+    first, pauses = FileLock(tmp_path / "lock"), []
+    monkeypatch.setattr(lock.time, "sleep", lambda seconds: pauses.append(seconds) or first.release())
+    assert FileLock(tmp_path / "lock").held and len(pauses) == 1
+
+
+def test_without_shared_locks_nothing_that_might_be_read_is_locked_away(windows, tmp_path):
+    path = tmp_path / "cache"
+    path.write_text("pixels")
+    hold_shared(path, lock)  # granted
+    with path.open() as file:
+        assert not lock_exclusively(file.fileno())
+    assert is_locked(path) is None
+
+
+def test_without_any_locks_the_caller_is_told(tmp_path, monkeypatch):
+    for module in ("fcntl", "msvcrt"):
+        monkeypatch.setitem(sys.modules, module, None)
+    assert not FileLock(tmp_path / "lock", busy="taken").held

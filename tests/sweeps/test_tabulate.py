@@ -12,9 +12,10 @@ from scipy import stats
 from echoless.config.metrics import Metric
 from echoless.errors import DataError
 from echoless.measures import mean_interval
+from echoless.reports.page import frame_values, template
 from echoless.storage import write_json
 from echoless.sweeps.experiment import Experiment, Published, Quantity, Trial
-from echoless.sweeps.tabulate import SettingRow, _paired, collect, rows, summary, table, write_csv
+from echoless.sweeps.tabulate import SettingRow, _paired, collect, findings, rows, summary, table, write_csv
 
 KNN = Quantity(metric="knn")
 RANK = Quantity(metric="rank_paper")
@@ -63,6 +64,30 @@ def test_the_correlation_over_runs_is_scipys_at_every_step(tmp_path):
         assert f"{expected.statistic:+.2f}" in text
     two = {name: metrics for name, metrics in found.items() if name in ("a1.0-s0", "a0.8-s0")}
     assert "Pearson" not in table(plan, two), "two points always lie on a line"
+
+
+def test_a_page_begins_with_the_table_of_the_terminal_and_the_published_values():
+    plan = Experiment(
+        name="e",
+        title="Table 9 <of> a paper",
+        trials=trials(),
+        quantities=(KNN,),
+        published=(Published(metric="knn", value=0.639, settings={"alpha_min": 0.6}),),
+        notes=("A note & its end.",),
+    )
+    found = {trial.name: [metric("knn", 0.5)] for trial in plan.trials}
+    first = findings(plan, found)
+    (_, (header, *lines)), (caption, differences) = first.tables
+    assert header == ["alpha_min", "seeds", "kNN %", "paper"]
+    assert [line[-1] for line in lines] == ["-", "63.9"] and len(differences) == 2
+    printed = table(plan, found)
+    for text in (first.title, caption, *header, *lines[1], *first.notes):
+        assert text in printed
+    values = {"runs": [], "groups": [], "training": [], "learned": [], "alphas": [], "pictures": [], "by_block": None}
+    page = template("report.html").render(
+        **values | {"title": first.title, "maps": {"maps": []}, "live": ""}, findings=first, **frame_values()
+    )
+    assert "<h1>Table 9 &lt;of&gt; a paper</h1>" in page and "<td>63.9</td>" in page and "A note &amp; its end." in page
 
 
 @pytest.mark.parametrize("values", [[0.1, 0.2], [0.41, 0.42, 0.40], list(np.linspace(0, 1, 20) ** 2)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import shutil
 import sys
@@ -19,7 +18,7 @@ import echoless.verbs.pretraining as pretraining
 from echoless.config import RuntimeConfig
 from echoless.config.options import PretrainOptions
 from echoless.data import Batch, Loader
-from echoless.errors import ConfigError, RunError
+from echoless.errors import ConfigError
 from echoless.models import ViT
 from echoless.randomness import generator_for
 from echoless.runs import RunFolder, load_weights
@@ -27,8 +26,6 @@ from echoless.runtime import Team, choose_device
 from echoless.training import build_task, make_trainee
 from echoless.training.loop import Clock
 from echoless.training.step import take_step
-from echoless.training.tensorboard import Board, numbers
-from echoless.verbs.pretrain import pretrain
 
 
 @pytest.fixture(scope="module")
@@ -67,62 +64,6 @@ def test_the_saved_encoder_is_of_the_averaged_weights(images, tmp_path):
     name = "encoder.patch_embed.weight"
     assert torch.equal(weights.tensors["patch_embed.weight"], saved["ema"][f"module.{name}"])
     assert not torch.equal(weights.tensors["patch_embed.weight"], saved["model"][name])
-
-
-def events(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """What TensorBoard itself reads."""
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    read = accumulator.EventAccumulator(str(folder))
-    read.Reload()
-    return {tag: [(event.step, event.value) for event in read.Scalars(tag)] for tag in read.Tags()["scalars"]}
-
-
-def test_tensorboard_reads_what_metrics_jsonl_says_after_a_resume_too(images, tmp_path):
-    out, config = tmp_path / "run", tiny_config(images, steps=6, ema=None)
-    tiny_run(out, images, replace(config, steps=4), tensorboard=True)
-    tiny_run(out, images, config, tensorboard=True, resume=True)
-    seen, lines = events(out / "tensorboard"), RunFolder(out).read_metrics()
-    for name in ("loss", "lr", "gradient_norm"):
-        assert [step for step, _ in seen[name]] == [1, 2, 3, 4, 5, 6]
-        assert [value for _, value in seen[name]] == pytest.approx([line[name] for line in lines], rel=1e-6)
-    assert {"rank_paper", "rankme", "images_per_second", "feature_norm/block00"} <= seen.keys()
-    tiny_run(out, images, config, overwrite=True)
-    assert not (out / "tensorboard").exists()
-
-
-def test_tensorboard_without_the_extra_is_refused_before_any_work(tmp_path, monkeypatch):
-    original = builtins.__import__
-
-    def without(name, *arguments, **options):
-        if name.startswith(("torch.utils.tensorboard", "tensorboard")):
-            raise RuntimeError("cannot load its native part")
-        return original(name, *arguments, **options)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ConfigError, match=r"needs the extra .*echoless\[tracking\].*cannot load its native part"):
-        pretrain("shapes:8", out=tmp_path / "run", tensorboard=True)
-    assert not (tmp_path / "run").exists()
-
-
-def test_events_that_cannot_be_written_do_not_stop_the_run(images, tmp_path, monkeypatch, capsys):
-    def full(self, *_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter.add_scalar", full)
-    assert tiny_run(tmp_path / "run", images, tiny_config(images, steps=3, ema=None), tensorboard=True)
-    said = capsys.readouterr().err
-    assert said.count("TensorBoard events end here, the run goes on: No space left on device") == 1
-
-
-def test_a_folder_that_cannot_hold_events_is_one_sentence(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="file/tensorboard cannot be written"):
-        Board(tmp_path / "file" / "tensorboard", after=0)
-
-
-def test_nested_numbers_are_named_by_their_place():
-    line = {"step": 3, "loss": 0.5, "feature_norm": {"block00": 1, "block01": 2}}
-    assert dict(numbers(line)) == {"loss": 0.5, "feature_norm/block00": 1.0, "feature_norm/block01": 2.0}
 
 
 def test_the_estimate_leaves_the_first_step_out_and_comes_once(images, tmp_path, capsys):

@@ -6,6 +6,7 @@ Tensors: the same grey levels, to the last bit. PIL images, which have another f
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ torchvision = pytest.importorskip("torchvision", exc_type=ImportError)
 from torchvision.transforms import v2  # noqa: E402
 from torchvision.transforms.v2 import functional as transforms  # noqa: E402
 
+from echoless.data import views  # noqa: E402
 from echoless.data.augment import AugmentConfig, augment, draw, random_boxes, resize_and_crop  # noqa: E402
 from echoless.data.decode import DecodeSettings, decode  # noqa: E402
 from echoless.data.resizing import BY_SIZE  # noqa: E402
@@ -84,3 +86,42 @@ def test_boxes_where_no_crop_fits_are_those_of_torchvision() -> None:
     boxes = random_boxes(draw(1, generator_for(0, "augment", 0)), np.array([[200, 1500]]), config)
     ours = [int(field[0]) for field in boxes[:4]]
     assert ours == [theirs["top"], theirs["left"], theirs["height"], theirs["width"]]
+
+
+@pytest.mark.parametrize("factor", [0.6, 1.0, 1.4])
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (views.brightness, transforms.adjust_brightness),
+        (views.contrast, transforms.adjust_contrast),
+        (views.saturation, transforms.adjust_saturation),
+    ],
+)
+def test_colours_change_as_in_color_jitter(ours: Callable, theirs: Callable, factor: float) -> None:
+    """On levels from 0 to 1. torchvision's weights of grey have four digits, which explains the tolerance."""
+    image = transforms.pil_to_tensor(photo(96, 128)) / 255
+    changed = ours(image.numpy()[None], np.array([factor], dtype=np.float32))[0]
+    torch.testing.assert_close(torch.from_numpy(changed), theirs(image, factor), rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize("turn", [-0.1, 0.03, 0.1])
+def test_the_hue_turns_as_in_color_jitter(turn: float) -> None:
+    image = transforms.pil_to_tensor(photo(96, 128)) / 255
+    changed = views.turn_hue(image.numpy()[None], np.array([turn]))[0]
+    torch.testing.assert_close(torch.from_numpy(changed), transforms.adjust_hue(image, turn), rtol=0, atol=1e-5)
+
+
+def test_solarising_is_torchvisions() -> None:
+    image = transforms.pil_to_tensor(photo(96, 128)) / 255
+    changed = torch.from_numpy(views.solarise(image.numpy()))
+    torch.testing.assert_close(changed, transforms.solarize(image, 0.5), **CLOSE)
+
+
+@pytest.mark.parametrize("sigma", [0.1, 0.7, 2.0])
+def test_blurring_is_torchvisions_inside_of_the_border(sigma: float) -> None:
+    """At the border ours repeats the outermost pixels, as Pillow's filter in DINO and MoCo v3; torchvision mirrors."""
+    image = transforms.pil_to_tensor(photo(96, 128)) / 255
+    ours = torch.from_numpy(views.blur(image.numpy()[None], np.array([sigma]), largest=2.0)[0])
+    theirs = transforms.gaussian_blur(image, kernel_size=[13, 13], sigma=[sigma, sigma])
+    inside = (..., slice(6, -6), slice(6, -6))
+    torch.testing.assert_close(ours[inside], theirs[inside], rtol=0, atol=1e-5)

@@ -78,6 +78,30 @@ def test_tiles_are_embedded_with_their_corners(photos, tmp_path):
     assert (tmp_path / "f.paths.txt").read_text().splitlines()[1] == "0.jpg,100,0"
 
 
+def test_a_run_of_tiles_embeds_tiles_without_being_told(photos, tmp_path, capsys):
+    """Whole scans would be other images than the encoder learned from. A copied encoder and Python know it, too."""
+    run = tmp_path / "run"
+    echoless.pretrain(photos, out=run, max_steps=1, tiles=100, **TINY)
+    shutil.copytree(run / "encoder", tmp_path / "copied")
+    for source in (run, run / "checkpoints" / "step-00000001", tmp_path / "copied"):
+        assert echoless.embed(source, photos, out=tmp_path / "f.parquet", device="cpu", overwrite=True) == 24
+    assert "tiles: 100 x 100, as the run was trained; --tiles 0 takes whole images" in capsys.readouterr().err
+    assert echoless.embed(run, photos, out=tmp_path / "whole.npy", tiles=0, device="cpu") == 6
+    encoder = echoless.load(tmp_path / "copied")
+    assert len(encoder.embed(photos)) == 24 and len(encoder.embed(photos, tiles=0)) == 6
+    assert len(encoder.embed("shapes:5")) == 5, "drawn images are not cut"
+    metrics = echoless.evaluate(run, train=photos, metrics=("rank",), baselines=False, device="cpu")
+    assert {metric.n for metric in metrics} == {24}
+
+
+def test_a_copied_encoder_knows_what_its_run_converted_images_to(photos, tmp_path):
+    echoless.pretrain(photos, out=tmp_path / "run", max_steps=1, channels=1, **TINY)
+    shutil.copytree(tmp_path / "run" / "encoder", tmp_path / "copied")
+    for source in (tmp_path / "run", tmp_path / "run" / "encoder", tmp_path / "copied"):
+        assert echoless.load(source).converted_channels == 1
+    assert echoless.embed(tmp_path / "copied", photos, out=tmp_path / "f.npy", device="cpu") == 6
+
+
 def test_each_recipe_states_what_it_keeps():
     """Original files where the papers crop from them; the input size where there is no crop; else three times it."""
     facts = DataFacts(3, 375, 500, 1000, classes=10)

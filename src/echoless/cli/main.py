@@ -83,6 +83,11 @@ def _run(name: str, words: Sequence[str]) -> int:
     except BrokenPipeError:  # in the middle of the work
         _drop_output()
         return CUT_OFF
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"{prog}: {error.filename}: {error.strerror}", file=sys.stderr)
+        return EcholessError.exit_code
     except KeyboardInterrupt:
         print(f"{prog}: interrupted", file=sys.stderr)
         return INTERRUPTED

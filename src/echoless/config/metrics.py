@@ -179,6 +179,7 @@ YIELDS: dict[str, tuple[str, ...]] = {
     "tokencut": ("tokencut-corloc", "tokencut-iou"),
     "segprobe": ("segprobe-miou",),
     "tsne": (),
+    "neighbours": (),
     "reconstruct": (),
     "frechet": ("frechet",),
     "precision": ("precision", "recall"),

@@ -26,12 +26,16 @@ MODEL_CONFIGS: dict[str, type[Any]] = {config.kind: config for config in get_arg
 OBJECTIVE_CONFIGS: dict[str, type[Any]] = {config.kind: config for config in get_args(ObjectiveConfig)}
 Precision = Literal["fp32", "bf16"]
 LatentPrecision = Literal["fp32", "fp16"]
+Tracker = Literal["tensorboard", "wandb"]
 Optimizer = Literal["adamw", "soap", "muon"]
 Decay = Literal["cosine", "constant", "wsd"]
 WeightDecayOn = Literal["matrices", "authors", "all"]
 ClipBy = Literal["global", "parameter"]
 Interpolation = Literal["bilinear", "bicubic"]
 CacheSide = int | Literal["original"]
+# By channel, for pixels in 0..1: what published models of ImageNet are normalised by. The deviation of all its pixels
+# is about 0.28, so measured statistics are no substitute.
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +68,7 @@ class DataConfig:
     fingerprint: str = ""  # of the content; another one means other images
     label_fingerprint: str = ""  # of the labels, where they are trained on
     count: int = 1
-    mean: tuple[float, ...] = ()  # per channel, measured once
+    mean: tuple[float, ...] = ()  # per channel, measured once or given
     std: tuple[float, ...] = ()
     # Share of the area that a random crop keeps; None: no crop but the centre, as in evaluation.
     crop_scale: tuple[float, float] | None = (0.2, 1.0)
@@ -217,11 +221,14 @@ class RuntimeConfig:
     strict: bool = False  # refuse to resume where a guarantee would be lost
     shard: bool = False  # divide weights, gradients and optimiser state among the processes
     checkpoint_activations: bool = False  # recompute the activations of a block in the backward pass
-    tensorboard: bool = False
+    track: tuple[Tracker, ...] = ()  # where else the numbers of metrics.jsonl go
+    probe_every: int | None = None  # steps between measurements of the features; default: none
 
     def __post_init__(self) -> None:
         require_whole("workers", self.workers, 0, 64)
-        for name in ("checkpoint_every", "snapshot_every", "snapshots", "log_every"):
+        for tracker in self.track:
+            require_one_of("track", tracker, get_args(Tracker))
+        for name in ("checkpoint_every", "snapshot_every", "snapshots", "log_every", "probe_every"):
             if getattr(self, name) is not None:
                 require_whole(name, getattr(self, name), 1)
         require_whole("keep", self.keep, 2)

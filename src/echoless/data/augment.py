@@ -26,13 +26,15 @@ class AugmentConfig:
     """Random resized crop and horizontal flip. scale: share of the image's area; ratio: width over height.
 
     scale=None: flips alone, of the largest centred crop. interpolation: bicubic cuts each crop out and resizes it as
-    torchvision does; bilinear is for small images.
+    torchvision does; bilinear is for small images. cut_to_fit: a box that is longer than its image is cut, as in the
+    linear probe of He et al. 2022; otherwise another one is drawn, as in torchvision and in their pretraining.
     """
 
     scale: tuple[float, float] | None = (0.2, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     flip: float = 0.5
     interpolation: Filter = "bilinear"
+    cut_to_fit: bool = False
     rand_augment: float | None = None  # magnitude of data/rand_augment.py, 0 to 10; None: none
 
     def __post_init__(self) -> None:
@@ -61,6 +63,8 @@ def random_boxes(uniform_BN: Array, shapes_B2: Array, config: AugmentConfig) -> 
     area = height_B1 * width_B1 * _between(attempts[:, :, 0], *config.scale)
     ratio = np.exp(_between(attempts[:, :, 1], *np.log(config.ratio)))
     widths, heights = np.rint(np.sqrt(area * ratio)), np.rint(np.sqrt(area / ratio))
+    if config.cut_to_fit:
+        widths, heights = np.minimum(widths, width_B1), np.minimum(heights, height_B1)
     fits = (widths >= 1) & (heights >= 1) & (widths <= width_B1) & (heights <= height_B1)
     first = fits.argmax(axis=1)
     each = np.arange(len(first))

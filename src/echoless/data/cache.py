@@ -28,12 +28,17 @@ import numpy as np
 from echoless.data.images import BadSample, Fetched
 from echoless.data.resample import Array
 from echoless.errors import DataError
+from echoless.storage.atomic import sync_folder
 from echoless.storage.lock import hold_shared, lock_exclusively
+from echoless.storage.mapped import in_a_file
+from echoless.storage.portable import open_flags
 
 VERSION = 2
 _SETTLING_SECONDS = 60  # a folder this young may not have its lock yet
 LEFTOVER = ".building-"  # how the name of a folder begins that is no cache yet, or no more
 _WRITTEN_AT_ONCE = 2**20  # bytes; every write waits for the interpreter lock that the decoders hold
+_FLUSHED_AT_ONCE = 2**26  # bytes; the disk works while the next images are decoded, not only after the last
+_LARGEST_STACKED = 128 * 128 * 4  # values of an image; to copy a larger one costs more than to cut a crop out of it
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -46,6 +51,14 @@ def default_cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "echoless"
 
 
+def kept_on_disk(array: Array) -> Array:
+    """Equal to the array; a large one is memory of the file system, below the folder of the caches."""
+    root = default_cache_dir()
+    with suppress(OSError):
+        root.mkdir(parents=True, exist_ok=True)
+    return in_a_file(array, root)
+
+
 class CachedPixels:
     """A finished cache, memory-mapped: the operating system holds what is used, this process holds nothing."""
 
@@ -54,7 +67,7 @@ class CachedPixels:
         self._folder = folder
         self.note = f"decoded pixels are cached in {folder}"
         self.about: dict[str, Any] = json.loads((folder / "about.json").read_text())
-        self.index: Array = np.load(folder / "index.npy", allow_pickle=False)
+        self.index: Array = np.asarray(np.load(folder / "index.npy", mmap_mode="r", allow_pickle=False))
         self.bad = [BadSample(**entry) for entry in self.about["bad"]]
         self._channels: int = self.about["channels"]
         dtype = np.dtype(np.uint8 if self.about["bits"] == 8 else np.uint16)
@@ -104,9 +117,9 @@ class CachedPixels:
         self._checked_N[index] = True
 
     def _stack(self) -> Array | None:
-        """All images as one array, if they have one size."""
+        """All images as one array, if they have one size and are small; large ones are handed out where they lie."""
         sizes = self.index[self.index[:, 1] > 0, 1:3]
-        if not len(sizes) or (sizes != sizes[0]).any():
+        if not len(sizes) or (sizes != sizes[0]).any() or self._channels * sizes[0].prod() > _LARGEST_STACKED:
             return None
         return self._pixels.reshape(-1, self._channels, *sizes[0])
 
@@ -171,7 +184,8 @@ def write_pixels(path: Path, produced: Iterable[list[Array | BadSample]]) -> tup
     rows: list[tuple[int, int, int, int]] = []
     bad: list[BadSample] = []
     offset = 0
-    with path.open("wb", buffering=_WRITTEN_AT_ONCE) as file:
+    with path.open("wb", buffering=_WRITTEN_AT_ONCE) as file, ThreadPoolExecutor(1) as disk:
+        flushed, flushing = 0, disk.submit(lambda: None)
         for images in produced:
             for image in images:
                 if isinstance(image, BadSample):
@@ -183,6 +197,10 @@ def write_pixels(path: Path, produced: Iterable[list[Array | BadSample]]) -> tup
                 height, width = image.shape[1:]
                 rows.append((offset, height, width, zlib.crc32(data)))
                 offset += image.size
+            if file.tell() - flushed > _FLUSHED_AT_ONCE and flushing.done():
+                flushing.result()  # an error of the disk is reported once
+                flushed, flushing = file.tell(), disk.submit(os.fdatasync, file.fileno())
+        flushing.result()
     return np.array(rows, dtype=np.int64).reshape(-1, 4), bad
 
 
@@ -209,7 +227,7 @@ def _move_into_place(folder: Path, target: Path) -> None:
     if not _is_complete(target):
         raise OSError(f"{folder.name} could not be moved to {target}")
     (target / "lock").unlink(missing_ok=True)
-    _sync(target.parent)
+    sync_folder(target.parent)
 
 
 def _is_complete(folder: Path) -> bool:
@@ -229,12 +247,13 @@ def _is_alive(folder: Path) -> bool:
 
 
 def _flush(folder: Path) -> None:
-    for path in (*folder.iterdir(), folder):
+    for path in folder.iterdir():
         _sync(path)
+    sync_folder(folder)
 
 
 def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, open_flags("RDWR"))
     try:
         os.fsync(descriptor)
     finally:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from echoless.data.content import Stamp
+from echoless.data.paths import ChosenPaths
 from echoless.data.sources import FolderSource, ImageSource, read_in_order
 from echoless.errors import DataError
 
@@ -71,7 +72,7 @@ class SelectedSource:
 
     def __init__(self, source: ImageSource, ids: Sequence[int], names: Sequence[str]) -> None:
         self.whole, self._ids = source, ids
-        self.paths = [source.paths[index] for index in ids]
+        self.paths = ChosenPaths(source.paths, ids)
         self.labels: list[int | str] = [names[index] for index in ids]
         by_image = len(source.stamps) == len(source.paths)  # of a folder; shards have one for each file
         self.stamps: Sequence[Stamp] = [source.stamps[index] for index in ids] if by_image else source.stamps

@@ -13,16 +13,19 @@ import hashlib
 import json
 import os
 import time
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
+from echoless.data.cache import kept_on_disk
 from echoless.data.resample import Array
 from echoless.errors import RunError
-from echoless.storage import write_bytes
+from echoless.storage import clear_leftovers, write_bytes
 from echoless.storage.seal import sealed, unsealed
 
 DIGEST_BYTES = 16
@@ -45,6 +48,50 @@ def stamp(path: Path | str, status: os.stat_result | None = None) -> Stamp:
     status = status or os.stat(path)  # noqa: PTH116 (as below)
     place = os.path.abspath(path)  # noqa: PTH100 (a Path is several times as slow, and there may be millions of files)
     return Stamp(place, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+
+class Stamps(Sequence[Stamp]):
+    """Those of the files below a folder: four numbers each, whose places are computed from their paths."""
+
+    def __init__(self, root: Path, paths: Sequence[str], numbers_N4: Array) -> None:
+        self._root, self._paths, self._numbers = os.path.abspath(root), paths, numbers_N4  # noqa: PTH100
+
+    @staticmethod
+    def row(status: os.stat_result) -> tuple[int, int, int, int]:
+        """Times before 1970 are negative, inodes may need all 64 bits: both are kept modulo 2^64."""
+        return status.st_size, status.st_mtime_ns % 2**64, status.st_ctime_ns % 2**64, status.st_ino % 2**64
+
+    @staticmethod
+    def of(root: Path, paths: Sequence[str], rows: array[int], order_N: Array) -> Stamps:
+        """`rows`: four numbers after four numbers, in the order in which the files were found."""
+        return Stamps(root, paths, kept_on_disk(np.frombuffer(rows, np.uint64).reshape(-1, 4)[order_N]))
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    @overload
+    def __getitem__(self, index: int) -> Stamp: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Stamp]: ...
+    def __getitem__(self, index: int | slice) -> Stamp | list[Stamp]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return self._stamp(self._paths[index], *self._numbers[index].tolist())
+
+    def __iter__(self) -> Iterator[Stamp]:
+        for path, numbers in zip(self._paths, self._numbers):
+            yield self._stamp(path, *numbers.tolist())
+
+    def size(self, index: int) -> int:
+        return int(self._numbers[index, 0])
+
+    def _stamp(self, path: str, size: int, modified: int, changed: int, inode: int) -> Stamp:
+        place = os.path.join(self._root, path)  # noqa: PTH118 (as above)
+        return Stamp(place, size, _signed(modified), _signed(changed), inode)
+
+
+def _signed(number: int) -> int:
+    return number - 2**64 if number >= 2**63 else number
 
 
 def _last_change_ns(of: Stamp) -> int:
@@ -71,9 +118,11 @@ def digest(lines: Iterable[str]) -> str:
     return whole.hexdigest()
 
 
-def make_content(paths: Sequence[str], digests: Sequence[bytes]) -> Content:
-    lines = (f"{path}/{each.hex()}" for path, each in zip(paths, digests, strict=True))
-    return Content(digest(lines), np.frombuffer(b"".join(digests), np.uint8).reshape(-1, DIGEST_BYTES))
+def make_content(paths: Sequence[str], digests: bytes | bytearray | Array) -> Content:
+    """`digests`: the hashes of the images, one after the other."""
+    digests_ND = np.frombuffer(digests, np.uint8).reshape(-1, DIGEST_BYTES)
+    lines = (f"{path}/{each.tobytes().hex()}" for path, each in zip(paths, digests_ND, strict=True))
+    return Content(digest(lines), kept_on_disk(digests_ND))
 
 
 def digest_of(blob: bytes | memoryview | OSError) -> bytes:
@@ -85,7 +134,7 @@ class Hasher:
     """Hashes images as they are read: `for first, blobs in hasher.passing(source.chunks())`."""
 
     def __init__(self) -> None:
-        self.digests: list[bytes] = []
+        self.digests = bytearray()  # of all images so far, one after the other
         self.complete = True  # whether every image could be read
         self.began_ns = time.time_ns()
 
@@ -94,15 +143,14 @@ class Hasher:
         """What the hashers of several ranges of images found (`found`), in the order of the images."""
         whole = cls()
         for each in found:
-            data = bytes.fromhex(each["digests"])
-            whole.digests += [data[i : i + DIGEST_BYTES] for i in range(0, len(data), DIGEST_BYTES)]
+            whole.digests += bytes.fromhex(each["digests"])
             whole.complete = whole.complete and each["complete"]
             whole.began_ns = min(whole.began_ns, each["began_ns"])
         return whole
 
     def found(self) -> dict[str, Any]:
         """As JSON."""
-        return {"digests": b"".join(self.digests).hex(), "complete": self.complete, "began_ns": self.began_ns}
+        return {"digests": self.digests.hex(), "complete": self.complete, "began_ns": self.began_ns}
 
     def passing(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         for first, blobs in chunks:
@@ -112,7 +160,7 @@ class Hasher:
 
     def add(self, blob: bytes | memoryview | OSError) -> None:
         self.complete = self.complete and not isinstance(blob, OSError)
-        self.digests.append(digest_of(blob))
+        self.digests += digest_of(blob)
 
 
 class Memory:
@@ -121,8 +169,8 @@ class Memory:
     def __init__(self, root: Path, stamps: Sequence[Stamp], selection: str = "") -> None:
         """`selection`: which of the images in these files, where it is not all of them."""
         self._stamps = stamps
-        words = [json.dumps(stamps), *([selection] if selection else [])]
-        self.name = digest(words)  # of these files, as they are now
+        words = (json.dumps(each) for each in stamps)
+        self.name = digest(chain(words, [selection] if selection else []))  # of these files, as they are now
         self._file = root / "content" / self.name[:32]
 
     @property
@@ -140,7 +188,7 @@ class Memory:
             return None
         if not self.settled_before(int.from_bytes(body[:8], "big")):
             return None
-        return make_content(paths, [body[i : i + DIGEST_BYTES] for i in range(8, len(body), DIGEST_BYTES)])
+        return make_content(paths, body[8:])
 
     def settled_before(self, moment_ns: int) -> bool:
         """Whether a file that was read then had its last change long enough before to show in its stamp."""
@@ -154,7 +202,8 @@ class Memory:
         """
         if not hasher.complete:
             return
-        body = hasher.began_ns.to_bytes(8, "big") + b"".join(hasher.digests)
+        body = hasher.began_ns.to_bytes(8, "big") + hasher.digests
         with suppress(OSError, RunError):
             self._file.parent.mkdir(parents=True, exist_ok=True)
+            clear_leftovers(self._file.parent, self._file.name)
             write_bytes(self._file, sealed(body))

@@ -24,6 +24,7 @@ from echoless.data.jpeg import decoder_versions
 from echoless.data.labels import encode_labels
 from echoless.data.making import Making
 from echoless.data.parts import FOLDER, Parts, Tell
+from echoless.data.paths import ChosenPaths
 from echoless.data.resample import Array
 from echoless.data.resizing import Fit
 from echoless.data.sources import ImageSource, chunks_between, read_or_error
@@ -260,7 +261,7 @@ def open_tiles(
     labels, class_names = encode_labels(source.labels, source.class_names)
     return Images(
         pixels=store,
-        paths=[source.paths[file] for file in tiling.file_N],
+        paths=ChosenPaths(source.paths, tiling.file_N),
         shape=survey.shape._replace(height=min(size, survey.shape.height), width=min(size, survey.shape.width)),
         bits=survey.bits,
         fingerprint=content.fingerprint,

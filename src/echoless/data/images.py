@@ -11,6 +11,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -59,6 +60,13 @@ class Shape(NamedTuple):
     width: int
 
 
+@lru_cache(maxsize=4)
+def _usable_before(excluded: frozenset[int]) -> Array:
+    """How many usable images there are before each one that is left out, in order."""
+    left_out = np.fromiter(sorted(excluded), np.int64, len(excluded))
+    return left_out - np.arange(len(left_out))
+
+
 @dataclass(kw_only=True)
 class Images:
     """A set of images. `excluded` is fixed once the set is open; `bad` may grow where there is no cache."""
@@ -101,6 +109,14 @@ class Images:
     def usable(self) -> int:
         """How many images an epoch has."""
         return len(self) - len(self.excluded)
+
+    def usable_ids(self, first: int = 0, last: int | None = None) -> Array:
+        """The numbers of the usable images, from place `first` to place `last` among them.
+
+        No list of all images is made: the number of an image is its place, and how many before it are left out.
+        """
+        places = np.arange(first, self.usable if last is None else min(last, self.usable))
+        return places + np.searchsorted(_usable_before(self.excluded), places, side="right")
 
     def get(self, ids: Tensor | Sequence[int] | Array) -> Raw:
         """Pixels of these images, without those that turn out to be bad, which are recorded once."""

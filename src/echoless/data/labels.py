@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TextIO
 
@@ -14,6 +15,7 @@ from echoless.data.devkit import META, wordnet_ids
 from echoless.errors import DataError
 
 _LONGEST_NUMBER = 18  # digits that fit 64 bits; a longer label is text
+_SEPARATORS = ",\t;"  # between path and label: spreadsheets of some countries write semicolons
 _LONGEST_LINE = 2**20  # characters; a file without line ends would fill the memory before it is refused
 
 
@@ -65,20 +67,27 @@ def _numbers_or_names(labels: list[str]) -> list[int | str]:
 
 
 def _one_per_line(file: Path) -> list[str] | None:
-    """The lines of a file without a comma in its first line; None for a CSV, and for what cannot be read as text."""
+    """The lines of a file without a separator in its first line; None for a CSV, and for what is not text."""
     if file.suffix == ".parquet" or not file.is_file():
         return None
     try:
         with file.open(encoding="utf-8-sig") as text:
             lines = (line.strip() for line in _lines(text, file))
             first = next((line for line in lines if line), ",")
-            return None if "," in first else [first, *(line for line in lines if line)]
-    except UnicodeDecodeError:
+            return None if _separator(first) else [first, *(line for line in lines if line)]
+    except (OSError, UnicodeDecodeError):
         return None
+
+
+def _separator(line: str) -> str | None:
+    """What separates the columns of a CSV file, by its first line; None where nothing does."""
+    return next((each for each in _SEPARATORS if each in line), None)
 
 
 def _in_order(file: Path, lines: list[str], paths: Sequence[str]) -> list[int | str | None]:
     """One line for each image. Beside the meta.mat of the ILSVRC2012 development kit, numbers become WordNet ids."""
+    if lines[0].split()[0] in set(paths):  # every line would be a class of its own
+        raise DataError(f"labels file {file} has the row {lines[0][:200]!r}; separate path and label by a comma")
     if len(lines) != len(paths):
         raise DataError(
             f"labels file {file} has {len(lines)} lines and the data {len(paths)} images; allowed: rows path,label, or "
@@ -117,7 +126,10 @@ def _rows(file: Path) -> Iterator[tuple[str, str]]:
     places = (0, 1)
     try:
         with file.open(newline="", encoding="utf-8-sig") as text:
-            for number, row in enumerate(row for row in csv.reader(_lines(text, file)) if row):
+            lines = _lines(text, file)
+            first = next((line for line in lines if line.strip()), "")
+            table = csv.reader(chain([first], lines), delimiter=_separator(first) or ",")
+            for number, row in enumerate(row for row in table if row):
                 if number == 0 and {"path", "label"} <= set(row):
                     places = (row.index("path"), row.index("label"))
                     continue

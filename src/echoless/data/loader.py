@@ -19,7 +19,7 @@ from torch import Tensor
 
 from echoless.config.views import ViewConfig
 from echoless.data.augment import AugmentConfig, augment, draw, resize_and_crop
-from echoless.data.cache import in_parallel
+from echoless.data.cache import CachedPixels, in_parallel
 from echoless.data.images import Images
 from echoless.data.order import batch_indices, rank_slice
 from echoless.data.rand_augment import draw_operations, rand_augment
@@ -80,8 +80,9 @@ class Loader:
         ids_B = batch_indices(self.seed, step, self.batch_size, len(images), images.excluded)[self._slice]
         make = self._transform(step)
         kept, parts = [], []
-        # Large images in small pieces, so that only a few are decoded at a time.
-        piece = max(1, min(len(ids_B), _DECODED_AT_ONCE // math.prod(images.shape)))
+        # Large images in small pieces, so that only a few are decoded at a time; of a cache they are not in memory.
+        few = len(ids_B) if isinstance(images.pixels, CachedPixels) else _DECODED_AT_ONCE // math.prod(images.shape)
+        piece = max(1, min(len(ids_B), few))
         for start in range(0, len(ids_B), piece):
             kept_B, pixels = images.get(ids_B[start : start + piece])
             kept.append(torch.from_numpy(kept_B + start))
@@ -144,28 +145,30 @@ def evaluation_batches(
     batch_size: int,
     mean: Sequence[float],
     std: Sequence[float],
-    first: int = 0,
     ids: Sequence[int] | None = None,
+    steps: Iterable[int] | None = None,
     workers: int = 2,
     framing: Framing = BY_SIZE,
 ) -> Iterator[Batch]:
-    """Every usable image once, in order, not augmented; from number `first` of them on, or of `ids` if given.
+    """Every usable image once, in order, not augmented; or only those of `ids`, in their order.
 
-    Tiles are used whole, whatever the framing's share.
+    steps: the numbers of the batches that are wanted, if not all. Tiles are used whole, whatever the framing's share.
     """
     _check(size, batch_size, workers)
-    wanted = [i for i in (range(len(images)) if ids is None else ids) if i not in images.excluded][first:]
+    wanted = None if ids is None else [index for index in ids if index not in images.excluded]
     framing = framing if images.corners_N2 is None else replace(framing, share=1.0)
 
     def batch(step: int) -> Batch:
-        ids_B = torch.tensor(wanted[step * batch_size : (step + 1) * batch_size], dtype=torch.int64)
+        first, last = step * batch_size, (step + 1) * batch_size
+        ids_B = torch.as_tensor(images.usable_ids(first, last) if wanted is None else wanted[first:last]).long()
         kept_B, pixels = images.get(ids_B)
         kept = torch.from_numpy(kept_B)
         ids_B = ids_B[kept]
         transformed = _evaluation_input(images, pixels, size, framing, mean=mean, std=std)
         return Batch(step, transformed, ids_B, kept, images.labels_of(ids_B), 0.0)
 
-    return timed(batch, range(-(-len(wanted) // batch_size)), workers)
+    count = images.usable if wanted is None else len(wanted)
+    return timed(batch, range(-(-count // batch_size)) if steps is None else steps, workers)
 
 
 def _evaluation_input(

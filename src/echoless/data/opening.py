@@ -25,9 +25,10 @@ from echoless.data.images import BadSample, Images, Shape
 from echoless.data.labels import encode_labels, read_label_file
 from echoless.data.making import Making
 from echoless.data.parquet import ParquetSource
+from echoless.data.paths import NumberedPaths
 from echoless.data.resample import Array
-from echoless.data.shards import TarSource, expand
-from echoless.data.sources import FolderSource, ImageSource, count_image_files
+from echoless.data.shards import TarSource, expand, fixed_part
+from echoless.data.sources import FolderSource, ImageSource, count_image_files, is_image_name
 from echoless.data.survey import Survey
 from echoless.data.synthetic import CLASS_NAMES, Shapes, parse_shapes
 from echoless.errors import ConfigError, DataError
@@ -70,7 +71,7 @@ def open_images(
     names = None if classes is None else read_class_list(classes)
     given = None if str(labels) == NO_LABELS else labels
     shapes = parse_shapes(str(data))
-    arrays = Path(data).suffix == ".npz" and Path(data).is_file()
+    arrays = _is_arrays(data)
     if arrays or shapes is not None:
         _require_files(data, tiles=tiles, classes=classes)
     if shapes is not None:
@@ -94,6 +95,15 @@ def open_images(
     return images
 
 
+def holds_files(data: str | Path) -> bool:
+    """Whether these are encoded image files, and not drawn on the spot or decoded already."""
+    return parse_shapes(str(data)) is None and not _is_arrays(data)
+
+
+def _is_arrays(data: str | Path) -> bool:
+    return Path(data).suffix == ".npz" and Path(data).is_file()
+
+
 def _require_files(data: str | Path, **options: object) -> None:
     """Refuses options that concern image files."""
     for name, value in options.items():
@@ -103,21 +113,30 @@ def _require_files(data: str | Path, **options: object) -> None:
 
 
 def find_source(data: str) -> ImageSource:
-    """The source of encoded images that `data` names."""
+    """The source of encoded images that `data` names: a folder, shards, or image files by name or by a pattern."""
     path = Path(data)
     if path.is_dir():
         return _find_in_folder(path)
     files = [path] if path.is_file() else expand(data)
-    special = next((file for file in files if not file.is_file()), None)
-    if special is not None:
-        raise DataError(f"data {data!r} names {special}, which is a folder, a pipe or a device; allowed: regular files")
     for suffix, kind in SOURCES.items():
         if files and all(file.suffix == suffix for file in files):
+            _require_regular(data, files)
             return kind(files)
+    root = fixed_part(data)
+    named = {str(file.relative_to(root)) for file in files if is_image_name(file.name)}
+    if named and root.is_dir():
+        return FolderSource(root, only=named)
+    _require_regular(data, files)
     found = "does not exist" if not files else "is no data set"
     raise DataError(
         f"data {data!r} {found}; allowed: a folder of images, .parquet, .tar, .npz, or shapes[:COUNT][@SPLIT]"
     )
+
+
+def _require_regular(data: str, files: Sequence[Path]) -> None:
+    special = next((file for file in files if not file.is_file()), None)
+    if special is not None:
+        raise DataError(f"data {data!r} names {special}, which is a folder, a pipe or a device; allowed: regular files")
 
 
 # Files that hold many images, by suffix; a format from outside is added here.
@@ -135,10 +154,9 @@ def _find_in_folder(folder: Path) -> ImageSource:
         found["image files"] = images
     if len(found) > 1:
         counts = " and ".join(f"{count} {kind}" for kind, count in found.items())
-        pattern = next(iter(found))
-        raise DataError(
-            f"{folder} holds {counts}; name one kind, such as '{folder}/{pattern}', or a folder with one kind alone"
-        )
+        patterns = [f"'{folder}/{kind}'" for kind in found if kind.startswith("*")]
+        patterns += [f"'{folder}/**/*' for the images"] if images else []
+        raise DataError(f"{folder} holds {counts}, of which one would be left out; give {' or '.join(patterns)}")
     (suffix,) = (suffix for suffix, files in shards.items() if files)
     return SOURCES[suffix](shards[suffix])
 
@@ -147,7 +165,7 @@ def _open_shapes(shapes: Shapes, place: CachePlace) -> Images:
     fingerprint = digest(shapes.identity())
     survey = Survey(Shape(3, shapes.size, shapes.size), 8, 3.0 * shapes.size**2, ((shapes.size, shapes.size),))
     labels, _ = encode_labels(shapes.labels().tolist(), CLASS_NAMES)
-    paths = [f"shapes/{shapes.split}/{index:08d}" for index in range(len(shapes))]
+    paths = NumberedPaths(f"shapes/{shapes.split}/", len(shapes))
     common: dict[str, Any] = {"paths": paths, "fingerprint": fingerprint, "labels": labels, "class_names": CLASS_NAMES}
     common |= {"mask_of": shapes.mask, "label_source": "the data set"}
 
@@ -170,7 +188,7 @@ def _hash_arrays(file: ArrayFile, paths: Sequence[str], place: CachePlace, memor
 
 
 def _open_arrays(file: ArrayFile, place: CachePlace, max_bad_fraction: float) -> Images:
-    paths = [f"{file.path.name}/{index:08d}" for index in range(len(file))]
+    paths = NumberedPaths(f"{file.path.name}/", len(file))
     memory = Memory(place.root, file.stamps)
     content = memory.recall(paths) or _hash_arrays(file, paths, place, memory)
     height, width = file.header.shape[1:3]

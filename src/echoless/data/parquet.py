@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from echoless.data.content import stamp
+from echoless.data.paths import JoinedPaths, NumberedPaths, PathColumn, Paths
 from echoless.data.sources import CHUNK
 from echoless.errors import DataError
 
@@ -76,19 +77,24 @@ class ParquetSource:
             self._tables[f].metadata.row_group(g).total_byte_size for f, g in map(self._groups.__getitem__, self._kept)
         )
 
-    def _read_paths(self) -> list[str]:
+    def _read_paths(self) -> Paths:
         """The data's own names if every image has one of its own, else file and row."""
-        names: list[str | None] = []
+        names = PathColumn.of(self._own_names())
+        if len(names) == self._first[-1] and names.unique:
+            return names
+        rows = [table.metadata.num_rows for table in self._tables]
+        return JoinedPaths([NumberedPaths(f"{file.name}/", count) for file, count in zip(self._files, rows)])
+
+    def _own_names(self) -> Iterator[str]:
+        """Up to the first image that has none."""
         for table in self._tables:
             if not _has_field(table.schema_arrow, self._image, "path"):
-                break
-            column = table.read(columns=[f"{self._image}.path"]).column(0)
-            names += [row["path"] for row in column.to_pylist()]
-        if len(names) == self._first[-1] and None not in names and len(set(names)) == len(names):
-            return names  # type: ignore[return-value]
-        counts = [table.metadata.num_rows for table in self._tables]
-        names_of_files = [file.name for file in self._files]
-        return [f"{name}/{row:08d}" for name, count in zip(names_of_files, counts) for row in range(count)]
+                return
+            for batch in table.iter_batches(columns=[f"{self._image}.path"]):
+                for name in batch.column(0).field("path").to_pylist():
+                    if name is None:
+                        return
+                    yield name
 
     def _read_labels(self) -> list[int | str] | None:
         if self._label is None:

@@ -12,6 +12,7 @@ from echoless.config.training import Interpolation
 from echoless.data import Images, open_images
 from echoless.data.encoded import Reduction
 from echoless.data.masks import LabelMaps, MaskClasses
+from echoless.data.opening import holds_files
 from echoless.data.resizing import LARGE, Fit
 from echoless.errors import DataError
 from echoless.runtime import ALONE, Progress, Share
@@ -35,6 +36,23 @@ def training_reduction(data: DataConfig, image_size: tuple[int, int]) -> Fit | N
     if data.crop_scale is None and side == max(image_size):
         return Fit("adm", image_size)
     return Fit("cover", (side, side))
+
+
+def settled_tiles(data: str | Path, given: int | None, trained: int | None) -> int | None:
+    """The side of the tiles that an encoder is given: as asked (0: whole images), else as it was trained.
+
+    Drawn images and arrays are never cut.
+    """
+    if given is not None:
+        return given or None
+    return trained if holds_files(data) else None
+
+
+def describe_tiles(given: int | None, trained: int | None) -> list[str]:
+    """A sentence where images are cut although nobody asked for it."""
+    if given is not None or trained is None:
+        return []
+    return [f"tiles: {trained} x {trained}, as the run was trained; --tiles 0 takes whole images"]
 
 
 def read_images(
@@ -120,7 +138,7 @@ def leave_out_unlabelled(images: Images) -> str:
 def attach_masks(images: Images, folder: str, classes: str | None, ignored: int) -> None:
     """Label maps for these images; every image must have one."""
     if images.corners_N2 is not None:
-        raise DataError(f"masks is {folder!r}, which belongs to whole images, and these are tiles")
+        raise DataError(f"masks is {folder!r}, which belongs to whole images, and these are tiles; give --tiles 0")
     meaning = MaskClasses.plain(ignored) if classes is None else MaskClasses.read(classes)
     images.label_maps = LabelMaps(Path(folder), images.paths, meaning)
 

@@ -11,12 +11,14 @@ import io
 import json
 import re
 import tarfile
+from array import array
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from echoless.data.content import stamp
+from echoless.data.paths import PathColumn
 from echoless.data.sources import IMAGE_SUFFIXES, LARGEST_FILE, read_in_order
 from echoless.errors import DataError
 
@@ -36,23 +38,26 @@ class TarSource:
     def __init__(self, files: list[Path]) -> None:
         self._files = files
         self.stamps = [stamp(file) for file in files]
-        self._members: list[_Member] = []
-        self.paths: list[str] = []
+        self._members = array("q")  # shard, offset and size of one after the other
         labels: list[int | str | None] = []
-        for shard, file in enumerate(files):
-            for path, member, label in _scan(shard, file):
-                self.paths.append(f"{file.name}/{path}" if len(files) > 1 else path)
-                self._members.append(member)
-                labels.append(label)
-        if not self.paths:
+        self.paths = PathColumn.of(self._found(labels))
+        if not len(self.paths):
             raise DataError(
                 f"{files[0]} holds no image; looked for members ending in {', '.join(sorted(IMAGE_SUFFIXES))}"
             )
         self.labels = [label for label in labels if label is not None] if None not in labels else None
         self.class_names: list[str] | None = None
 
+    def _found(self, labels: list[int | str | None]) -> Iterator[str]:
+        """The path of every image; its place and its label are noted on the way."""
+        for shard, file in enumerate(self._files):
+            for path, member, label in _scan(shard, file):
+                self._members.extend(member)
+                labels.append(label)
+                yield f"{file.name}/{path}" if len(self._files) > 1 else path
+
     def read(self, index: int) -> bytes:
-        shard, offset, size = self._members[index]
+        shard, offset, size = self._members[3 * index : 3 * index + 3]
         if size > LARGEST_FILE:
             raise OSError(f"the member has {size:,} bytes; allowed: {LARGEST_FILE:,}")
         # Reading stops where the file does: an announced size allocates nothing.
@@ -186,6 +191,13 @@ def _number_or_text(text: str) -> int | str | None:
 def expand(pattern: str) -> list[Path]:
     """Files that match a pattern with {000..012}, {a,b}, *, ? or [...], sorted."""
     return sorted({found for plain in _expand_braces(pattern) for found in _glob(Path(plain))})
+
+
+def fixed_part(pattern: str) -> Path:
+    """The folder that all files of a pattern are in: what stands before its first wildcard."""
+    parts = Path(pattern).parts
+    fixed = next((i for i, part in enumerate(parts) if set("*?[{") & set(part)), len(parts) - 1)
+    return Path(*parts[:fixed])
 
 
 def _glob(pattern: Path) -> Iterator[Path]:

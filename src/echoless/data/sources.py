@@ -1,18 +1,22 @@
 """Which images does DATA hold, and what are their bytes?
 
 A source gives every image an integer and a stable relative path, and reads the encoded bytes of one on demand. It never
-holds them all: 50,000 images cost no more memory than 50, apart from their paths.
+holds them all: ten million images cost no more memory than 50, because their paths are on disk, too (`paths`).
 """
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+import stat
+import sys
+from array import array
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from echoless.data.content import Stamp, stamp
+from echoless.data.content import Stamp, Stamps
+from echoless.data.paths import PathColumn
 from echoless.errors import DataError
 
 IMAGE_SUFFIXES = frozenset(
@@ -23,6 +27,7 @@ IMAGE_SUFFIXES = frozenset(
     )
 )
 CHUNK = 64
+_NOT_DATA = ("__MACOSX", "lost+found")  # of archives made on a Mac; of the root of a disk, for its administrator
 LARGEST_FILE = 2**31  # bytes of one encoded image: a larger one would fill the memory before it is refused
 
 
@@ -74,30 +79,35 @@ def read_or_error(source: ImageSource, index: int) -> bytes | OSError:
 
 
 class FolderSource:
-    """Image files below a folder, in the order of their paths.
+    """Image files below a folder, in the order of their paths; `only`: those of these paths.
 
     The first-level sub-folders are the classes if there are at least two and every image is inside one of them.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.paths: list[str] = []
-        self.stamps: list[Stamp] = []
-        ignored = 0
-        for path, entry in sorted(_walk(root, "", set())):
-            if not _is_image(path):
-                ignored += 1
-                continue
-            self.paths.append(path)
-            self.stamps.append(entry)
-        if not self.paths:
+    def __init__(self, root: Path, only: Collection[str] | None = None) -> None:
+        self.root, self._only = root, only
+        numbers, self._others = array("Q"), 0
+        found = PathColumn.of(self._found(numbers))
+        if not len(found):
             kinds = ", ".join(sorted(IMAGE_SUFFIXES))
-            raise DataError(f"{root} holds no image file ({ignored} other files); looked for {kinds}")
+            raise DataError(f"{root} holds no image file ({self._others} other files); looked for {kinds}")
+        order_N = found.order()
+        self.paths = found.in_order(order_N)
+        self.stamps = Stamps.of(root, self.paths, numbers, order_N)
         self.labels = _labels_from_folders(self.paths)
         self.class_names: list[str] | None = None
 
+    def _found(self, numbers: array[int]) -> Iterator[str]:
+        """The path of every image; what the file system says of it is added to the numbers."""
+        for path, status in _walk(self.root, "", set()):
+            if is_image_name(path) and (self._only is None or path in self._only):
+                numbers.extend(Stamps.row(status))
+                yield path
+            else:
+                self._others += 1
+
     def read(self, index: int) -> bytes:
-        if (size := self.stamps[index].size) > LARGEST_FILE:
+        if (size := self.stamps.size(index)) > LARGEST_FILE:
             raise OSError(f"the file has {size:,} bytes; allowed: {LARGEST_FILE:,}")
         return (self.root / self.paths[index]).read_bytes()
 
@@ -106,30 +116,56 @@ class FolderSource:
 
 
 def count_image_files(root: Path) -> int:
-    return sum(_is_image(path) for path, _ in _walk(root, "", set()))
+    return sum(is_image_name(path) for path, _ in _walk(root, "", set()))
 
 
-def _is_image(path: str) -> bool:
+def is_image_name(path: str) -> bool:
     return os.path.splitext(path)[1].lower() in IMAGE_SUFFIXES  # noqa: PTH122 (a Path is several times as slow)
 
 
-def _walk(root: Path, inside: str, seen: set[str]) -> Iterator[tuple[str, Stamp]]:
-    """(relative path, stamp) of every visible file; a folder that links reach twice counts once."""
+def _walk(root: Path, inside: str, seen: set[str]) -> Iterator[tuple[str, os.stat_result]]:
+    """(relative path, status) of every visible file; a folder that links reach twice counts once."""
     real = os.path.realpath(root / inside)
     if real in seen:
         return
     seen.add(real)
-    for entry in os.scandir(root / inside):
+    for entry in _entries(root / inside):
         path = f"{inside}/{entry.name}" if inside else entry.name
-        if entry.name.startswith(".") or entry.name == "__MACOSX":
-            continue
-        with suppress(OSError):  # a link that leads nowhere, or to itself
-            if entry.is_dir():
-                yield from _walk(root, path, seen)
-            elif entry.is_file():  # not a pipe, nor a device
-                yield path, stamp(entry.path, entry.stat())
+        status = _status(entry)
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            yield from _walk(root, path, seen)
+        elif status is not None and stat.S_ISREG(status.st_mode):  # not a pipe, nor a device
+            yield path, status
 
 
-def _labels_from_folders(paths: list[str]) -> list[str] | None:
-    folders = [path.split("/", 1)[0] if "/" in path else None for path in paths]
-    return folders if None not in folders and len(set(folders)) > 1 else None  # type: ignore[return-value]
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """The visible entries. A folder that cannot be read is no empty one: its images, perhaps a class, would vanish."""
+    try:
+        found = list(os.scandir(folder))
+    except OSError as error:
+        raise DataError(_unreadable(str(folder), error)) from None
+    return [entry for entry in found if not (entry.name.startswith(".") or entry.name in _NOT_DATA)]
+
+
+def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """None for a link that leads nowhere or to itself, and for what was deleted meanwhile."""
+    try:
+        return entry.stat()
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP):
+            return None
+        raise DataError(_unreadable(entry.path, error)) from None
+
+
+def _unreadable(path: str, error: OSError) -> str:
+    return f"{path} cannot be read: {error.strerror or error}; make it readable, or move it away"
+
+
+def _labels_from_folders(paths: Sequence[str]) -> list[str] | None:
+    folders = []
+    for path in paths:
+        folder, inside, _ = path.partition("/")
+        if not inside:
+            return None
+        folders.append(sys.intern(folder))  # one string for all images of a class
+    return folders if len(set(folders)) > 1 else None

@@ -33,7 +33,7 @@ def _interleaved(labels_N: Tensor) -> Tensor:
 
 def draw_images(images: Images, count: int, *, seed: int) -> list[int]:
     """The numbers of `count` usable images."""
-    usable = torch.tensor([index for index in range(len(images)) if index not in images.excluded], dtype=torch.int64)
+    usable = torch.from_numpy(images.usable_ids())
     return usable[draw_rows(len(usable), count, images.labels_of(usable), seed=seed)].tolist()
 
 

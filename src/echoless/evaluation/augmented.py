@@ -17,9 +17,10 @@ from echoless.evaluation.encoder import Encoder
 from echoless.evaluation.extract import FeatureSet, Report, View
 from echoless.measures import accuracy_interval, mae_probe
 from echoless.randomness import generator_for
+from echoless.runtime.machine import usable_cores
 
 AT_ONCE = 256  # images in the encoder
-PREPARED_BY = 2  # threads
+MOST_THREADS = 16  # that prepare crops: each of them holds pieces of a batch
 LARGEST_BATCH = 16_384  # the published one; the learning rate is scaled to what is used
 
 
@@ -30,11 +31,11 @@ def mae_linear(
     *,
     view: View,
     seed: int,
-    epochs: int = 90,
+    epochs: int,
     report: Report | None = None,
     **protocol: Any,
 ) -> Metric:
-    """Batch norm without affine, LARS, 90 epochs; the test images are not augmented."""
+    """Batch norm without affine, LARS; the test images are not augmented."""
     if train.labels is None or test.labels_N is None:
         raise DataError("the mae probe needs labels for --train and --test")
     batch_size = min(LARGEST_BATCH, train.usable)
@@ -81,7 +82,7 @@ class _Crops:
                 seed=seed,
                 mean=encoder.mean,
                 std=encoder.std,
-                augment=AugmentConfig(scale=(0.08, 1.0), interpolation=natural_filter(images)),
+                augment=AugmentConfig(scale=(0.08, 1.0), interpolation=natural_filter(images), cut_to_fit=True),
                 rank=rank,
                 world=world,
             )
@@ -91,7 +92,8 @@ class _Crops:
     def of_epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         steps = range(epoch * self.steps, (epoch + 1) * self.steps)
         work = ((step, piece) for step in steps for piece in self.pieces)
-        batches = in_parallel(lambda pair: pair[1].batch(pair[0]), work, PREPARED_BY)
+        threads = min(MOST_THREADS, max(2, usable_cores()))
+        batches = in_parallel(lambda pair: pair[1].batch(pair[0]), work, threads)
         for _ in steps:
             found = [self._features(next(batches)) for _ in self.pieces]
             yield torch.cat([features for features, _ in found]), torch.cat([labels for _, labels in found])

@@ -37,7 +37,7 @@ from echoless.models import patchify
 from echoless.randomness import generator_for
 from echoless.runs.open import fingerprint_of
 
-FOUND = 0.5  # box overlap above which an object counts as found (CorLoc)
+FOUND = 0.5  # box overlap from which on an object counts as found (CorLoc)
 
 
 def check_segprobe(evaluation: Evaluation) -> None:
@@ -96,7 +96,7 @@ def tokencut(
     _, (tokens_IPD,) = patch_tokens(encoder, images, ids, [layer])
     objects_Ihw = discover_objects(tokens_IPD, encoder.grid, component="seed")
     found_IHW = upsample_labels(objects_Ihw, *truth_IHW.shape[1:]).bool()
-    right_I = box_iou(bounding_boxes(found_IHW), bounding_boxes(truth_IHW)) > FOUND
+    right_I = box_iou(bounding_boxes(found_IHW), bounding_boxes(truth_IHW)) >= FOUND
     overlap_I = mask_iou(found_IHW, truth_IHW)
     protocol = {**protocol, "layer": layer, "tau": TAU, "component": "seed", "seed": seed}
     protocol |= draw_protocol(images, count)

@@ -138,7 +138,7 @@ def _table(
     ids = torch.cat([ids_B for ids_B, _ in found])
     vectors = torch.cat([vectors[view] for _, vectors in found]).numpy().astype(np.float16 if half else np.float32)
     flat = pa.array(vectors.reshape(-1))
-    columns = {"path": pa.array([_as_text(images.paths[index]) for index in ids.tolist()])}
+    columns = {"path": pa.array([as_text(images.paths[index]) for index in ids.tolist()])}
     if images.corners_N2 is not None:
         columns |= {name: pa.array(images.corners_N2[ids.numpy(), axis]) for axis, name in enumerate("xy")}
     columns["feature"] = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
@@ -150,7 +150,7 @@ def _table(
     return pa.table(columns)
 
 
-def _as_text(path: str) -> str:
+def as_text(path: str | Path) -> str:
     """A file name may be any bytes; those that are not UTF-8 are written as \\xNN."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
@@ -194,10 +194,11 @@ class _Joined:
         )
 
     def tables(self) -> Iterator[pa.Table]:
+        root = None if self.root is None else Path(as_text(self.root))
         for part in self.parts:
             table = pq.read_table(part)
-            if self.root is not None:
-                paths = [str(self.root / path) for path in table["path"].to_pylist()]
+            if root is not None:
+                paths = [str(root / path) for path in table["path"].to_pylist()]
                 table = table.set_column(table.schema.get_field_index("path"), "path", pa.array(paths))
             yield table.replace_schema_metadata(self.schema.metadata)
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from echoless.config.selfsupervised import DistillationConfig, InfoNCEConfig
 from echoless.data import open_images, resize_and_crop
 from echoless.data.decode import DecodeSettings, Undecodable, pixels_of
-from echoless.data.reading import describe_bad
+from echoless.data.reading import describe_bad, settled_tiles
 from echoless.data.resizing import BY_SIZE, Fit, Framing
 from echoless.errors import ConfigError, DataError
 from echoless.measures.threads import one_thread_each
@@ -62,6 +62,7 @@ class Encoder:
     untrained: Callable[[], Encoder] | None = None
     checkpoint: int | None = None  # the step it was taken at, where the run has not ended
     converted_channels: int | None = None  # what its run converted images to; None: they came as they are
+    tiles: int | None = None  # the side of the tiles that it was trained on; None: whole images
     # Of diffusion models alone (evaluation/noisy.py):
     noise: float | None = None  # the noise level of the images it is given, 0 to 1
     noisy_tokens: Callable[[Tensor, Layers, Tensor], Tokens] | None = None  # with the indices of the images
@@ -76,6 +77,11 @@ class Encoder:
     def normalised_layer(self) -> str:
         """The final norm; where there is none, the default layer."""
         return NORM if NORM in self.layers else self.default_layer
+
+    @property
+    def depth(self) -> int:
+        """How many blocks it has."""
+        return len({name.split("/")[0] for name in self.layers if name.startswith("block")})
 
     @property
     def prefix_tokens(self) -> int:
@@ -120,7 +126,8 @@ class Encoder:
         """A table of the images in a folder, or in any other DATA: path, feature and, where it is known, label.
 
         Unreadable images are left out with a warning, as `echoless embed` leaves them out.
-        tiles: cut the files into squares of this side, one row for each, with its corner in the columns x and y.
+        tiles: cut the files into squares of this side, one row for each, with its corner in the columns x and y
+        (default: as it was trained; 0: whole images).
         """
         from echoless.evaluation.embed import embedded
         from echoless.evaluation.extract import View
@@ -131,7 +138,7 @@ class Encoder:
             labels=given,
             channels=self.converted_channels,
             reduction=self.reduction,
-            tiles=tiles,
+            tiles=settled_tiles(data, tiles, self.tiles),
             max_bad_fraction=1.0,
         )
         table = embedded(self, images, View(layer or self.default_layer, self.default_pooling))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from echoless.config.model import DEEPEST
+from echoless.config.training import IMAGENET_MEAN, IMAGENET_STD
 from echoless.data.resizing import BY_SIZE, Filter, Framing
 from echoless.errors import ConfigError, EcholessError, RunError, UntrustedFile
 from echoless.evaluation.encoder import NORM, Encoder, Layers, Tokens
@@ -18,8 +19,6 @@ from echoless.runs.open import fingerprint_of
 from echoless.shortcuts import fade_saved
 from echoless.shortcuts.travel import CONFIG_ENTRY
 from echoless.storage import read_json_object
-
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def from_transformers(folder: Path, device: str = "cpu") -> Encoder:

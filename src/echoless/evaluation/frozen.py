@@ -10,7 +10,7 @@ from echoless.evaluation.encoder import Encoder, from_body
 from echoless.evaluation.foreign_encoders import from_timm, from_transformers
 from echoless.evaluation.noisy import from_denoiser
 from echoless.evaluation.trained_denoiser import open_denoiser
-from echoless.runs.open import SOURCES, converted_channels, load_body
+from echoless.runs.open import SOURCES, converted_channels, load_body, trained_tiles
 from echoless.runtime import choose_device
 from echoless.storage import read_json_object
 
@@ -50,4 +50,4 @@ def _open(source: str, device: str, noise: float | None, latent: str | None) -> 
         encoder = from_denoiser(open_denoiser(body, device=device, latent=latent), noise=noise, device=device)
     else:
         encoder = from_body(body, device)
-    return replace(encoder, converted_channels=converted_channels(path))
+    return replace(encoder, converted_channels=converted_channels(path), tiles=trained_tiles(path))

@@ -49,7 +49,7 @@ class ImageGenerator:
     @property
     def fitting(self) -> int:
         """Images at a time that fill the device."""
-        return ON_GPU if self.device.startswith("cuda") else ON_CPU
+        return ON_CPU if self.device == "cpu" else ON_GPU
 
     def images(
         self,

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from echoless.evaluation.extract import FeatureSet
-from echoless.storage import write_bytes
+from echoless.storage import clear_leftovers, write_bytes
 from echoless.storage.seal import sealed, unsealed
 
 CODE = ("echoless.measures", "echoless.evaluation")
@@ -39,6 +39,7 @@ def cached_outcome(
         return kept
     outcome, data = measure(), io.BytesIO()
     np.save(data, outcome, allow_pickle=False)
+    clear_leftovers(file.parent, file.name)
     write_bytes(file, sealed(data.getvalue()))
     return outcome
 

@@ -5,7 +5,7 @@ A new one touches three files: its own, `config/metrics.py` (METRICS and YIELDS)
 
 from __future__ import annotations
 
-from echoless.evaluation import classify, dense, pictures, ranks, samples
+from echoless.evaluation import classify, dense, neighbours, pictures, ranks, samples
 from echoless.evaluation.context import Evaluation, FeatureSource, Measurement
 
 MEASUREMENTS: dict[str, Measurement] = {
@@ -18,6 +18,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "tokencut": Measurement(measure=dense.measure_tokencut, check=dense.check_tokencut, snapshots=True),
     "segprobe": Measurement(measure=dense.measure_segprobe, check=dense.check_segprobe, snapshots=True),
     "tsne": Measurement(measure=pictures.draw_tsne, baselines=False),
+    "neighbours": Measurement(measure=neighbours.draw_neighbours, check=neighbours.check_neighbours),
     "reconstruct": Measurement(measure=pictures.draw_reconstructions, baselines=False),
     "frechet": Measurement(measure=samples.measure_frechet, check=samples.check_samples, baselines=False),
     "precision": Measurement(measure=samples.measure_precision, check=samples.check_samples, baselines=False),

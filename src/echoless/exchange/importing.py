@@ -21,6 +21,7 @@ from torch import Tensor
 
 from echoless.config import DataConfig, RunConfig, SiTConfig, UViTConfig, ViTConfig, to_dict
 from echoless.config.options import ImportOptions
+from echoless.config.training import IMAGENET_MEAN, IMAGENET_STD
 from echoless.errors import ConfigError, UntrustedFile
 from echoless.exchange.export import require_new
 from echoless.exchange.foreign import Foreign, Imported, read_foreign, weights_of
@@ -37,7 +38,7 @@ from echoless.storage import new_folder, write_json
 from echoless.storage.jsonfile import open_untrusted
 
 Normalisation = tuple[tuple[float, ...], tuple[float, ...]]  # mean and deviation of each channel
-IMAGENET: Normalisation = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+IMAGENET: Normalisation = (IMAGENET_MEAN, IMAGENET_STD)
 PIXELS: Normalisation = ((0.5,) * 3, (0.5,) * 3)  # published diffusion models of pixels see -1 .. 1
 LATENT_CHANNELS = 4
 

@@ -16,7 +16,8 @@ from echoless.errors import ConfigError
 
 CPU_SECONDS = 3600.0  # budget on a CPU where none is given; with a GPU there is none
 LONGEST = 800  # epochs, the paper's; a small set ends before its time is over
-TRAINING_SHARE = 0.95  # of the budget; reading, measuring and saving take the rest
+TRAINING_SHARE = 0.95  # of the budget; saving takes the rest
+SMALLEST_SHARE = 0.5  # of the budget that is trained for, however long reading took
 
 
 class Candidate(NamedTuple):
@@ -41,7 +42,6 @@ FEWEST_PATCHES = 4  # per side: a coarser patch than this is not tried
 class Choice(NamedTuple):
     candidate: Candidate
     images_per_second: float
-    images: int  # that will be seen
     larger: Candidate | None = None  # what more time would allow
     larger_seconds: float = 0.0  # the budget that it needs
 
@@ -80,9 +80,10 @@ def measuring_limit(seconds: float) -> float:
     return min(8.0, 0.02 * seconds)
 
 
-def images_in(seconds: float, images_per_second: float, facts: DataFacts) -> int:
-    """Images that are seen in this time, at most `LONGEST` epochs."""
-    return int(min(TRAINING_SHARE * seconds * images_per_second, LONGEST * facts.count))
+def images_in(seconds: float, images_per_second: float, facts: DataFacts, spent: float = 0.0) -> int:
+    """Images that are seen in a budget of which `spent` seconds are over, at most `LONGEST` epochs."""
+    left = max(TRAINING_SHARE * seconds - spent, SMALLEST_SHARE * seconds)
+    return int(min(left * images_per_second, LONGEST * facts.count))
 
 
 def choose(
@@ -91,7 +92,7 @@ def choose(
     """The last candidate, from the fastest on, for which enough images fit into the budget.
 
     `measure` returns images per second. A candidate that cannot be reached even by a run of `LONGEST` epochs is not
-    measured.
+    measured. The time that reading took does not count here: it is short when the run is repeated.
     """
     chosen = candidates[0]
     speed = measure(chosen)
@@ -100,7 +101,6 @@ def choose(
             break
         slower = measure(candidate)
         if images_in(seconds, slower, facts) < candidate.images:
-            needed = candidate.images / (TRAINING_SHARE * slower)
-            return Choice(chosen, speed, images_in(seconds, speed, facts), candidate, needed)
+            return Choice(chosen, speed, candidate, candidate.images / (TRAINING_SHARE * slower))
         chosen, speed = candidate, slower
-    return Choice(chosen, speed, images_in(seconds, speed, facts))
+    return Choice(chosen, speed)

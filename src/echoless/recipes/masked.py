@@ -158,10 +158,12 @@ def demo(facts: DataFacts) -> RunConfig:
 def _timed(
     name: str, facts: DataFacts, *, lr: float, width: int, depth: int, decoder_width: int, decoder_depth: int
 ) -> RunConfig:
-    """A size that `auto` may choose on a CPU. A small set gets smaller batches."""
-    batch = 128 if facts.count >= 1024 else max(1, min(128, facts.count // 8))
-    # The bases of SOAP cost as much for a small batch as for a large one.
-    optim = _soap(lr) if batch == 128 else OptimConfig(base_lr=5e-4, clip=1.0)
+    """A size that `auto` may choose on a CPU; `lr` for SOAP. A small set gets smaller batches, and AdamW: the bases of
+    SOAP cost as much for a small batch as for a large one. Its rate does not fall with the batch: at a few images, that
+    would be too small to learn anything (docs/results.md, "Few images").
+    """
+    batch = 128 if facts.count >= 1024 else max(32, min(128, facts.count // 8))
+    optim = _soap(lr) if batch == 128 else OptimConfig(base_lr=lr / 3 * 256 / batch, clip=1.0)
     steps = min(50_000, steps_for(100, facts.count, batch))
     sizes: dict[str, Any] = {
         "width": width,

@@ -28,6 +28,7 @@ _OBJECTIVE_OPTIONS = (
     *("mask_ratio", "normalize_pixels", "label_dropout"),
     *("label_smoothing", "mixup", "cutmix", "erase", "rand_augment", "drop_path"),
 )
+_PIXELS = ("mean", "std")
 
 
 def resolve(options: PretrainOptions, facts: DataFacts, data: DataConfig, record: RunConfig | None = None) -> RunConfig:
@@ -48,7 +49,7 @@ def resolve(options: PretrainOptions, facts: DataFacts, data: DataConfig, record
         model=_model(config, options),
         objective=_objective(config, options),
         optim=optim,
-        data=_data(data, _wanted(config, options, facts, data), options),
+        data=_data(data, _wanted(config, options, facts, data), options, facts.channels),
         batch_size=batch_size,
         steps=steps,
         fade_in=_fade_in(options, record, steps),
@@ -81,9 +82,9 @@ def _refuse_other_run(options: PretrainOptions, record: RunConfig) -> None:
 def _refuse_options_of_others(options: PretrainOptions, config: RunConfig) -> None:
     """Refuses an option that the recipe does not use, instead of ignoring it."""
     known = {field.name for part in (config.model, config.model.body, config.objective) for field in fields(part)}
-    if "classes" in {field.name for field in fields(config.model.body)}:
-        known |= {"conditional", "latent"}
-    special = ("conditional", "latent", *_BODY_OPTIONS, *_MODEL_OPTIONS, *_OBJECTIVE_OPTIONS)
+    denoises = "classes" in {field.name for field in fields(config.model.body)}
+    known |= {"conditional", "latent"} if denoises else {*_PIXELS}  # their samplers need pixels in -1 to 1
+    special = ("conditional", "latent", *_BODY_OPTIONS, *_MODEL_OPTIONS, *_OBJECTIVE_OPTIONS, *_PIXELS)
     for name in given(options, *special):
         allowed = ", ".join(option for option in special if option in known)
         if name not in known:
@@ -130,12 +131,19 @@ def _wanted(config: RunConfig, options: PretrainOptions, facts: DataFacts, measu
     return replace(config.data, mean=own.mean, std=own.std)
 
 
-def _data(measured: DataConfig, wanted: DataConfig, options: PretrainOptions) -> DataConfig:
-    """The images as they are, brought to the model as the recipe says: by their own statistics unless it has others."""
+def _data(measured: DataConfig, wanted: DataConfig, options: PretrainOptions, channels: int) -> DataConfig:
+    """The images as they are, brought to the model as the recipe says: by their own statistics unless there are others.
+
+    The statistics are those given, those of the recipe or of the run to be resumed, or those of the images.
+    """
+    for name, values in given(options, *_PIXELS).items():
+        lowest = 0 if name == "std" else -math.inf
+        good = len(values) == channels and all(lowest < value < math.inf for value in values)
+        require(good, name, values, f"{channels} number(s){', above 0' if name == 'std' else ''}, one for each channel")
     return replace(
         measured,
-        mean=wanted.mean or measured.mean,
-        std=wanted.std or measured.std,
+        mean=options.mean or wanted.mean or measured.mean,
+        std=options.std or wanted.std or measured.std,
         flip=wanted.flip,
         crop_scale=wanted.crop_scale if options.crop_scale is None else options.crop_scale,
         cache_side=wanted.cache_side if options.cache_side is None else options.cache_side,

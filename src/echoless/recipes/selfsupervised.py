@@ -109,7 +109,7 @@ def dino_small(facts: DataFacts) -> RunConfig:
         recipe="dino-small",
         model=DINOConfig(encoder=_encoder(replace(facts, accelerated=True), 384, 12, 6)),
         objective=DistillationConfig(teacher_temperature=(0.04, 0.07), freeze_prototypes=1 / 300, drop_path=0.1),
-        data=DataConfig(crop_scale=(0.25, 1.0), cache_side="original"),
+        data=DataConfig(crop_scale=(0.4, 1.0), cache_side="original"),
         optim=OptimConfig(
             base_lr=5e-4,
             betas=(0.9, 0.999),

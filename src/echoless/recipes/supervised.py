@@ -12,7 +12,7 @@ from echoless.config.resnet import ResNetConfig
 from echoless.config.supervised import ClassifierConfig, SupervisedConfig
 
 UNLABELLED = 10  # classes of a config that is made before the data is known
-PUBLISHED = DataConfig(cache_side="original")
+PUBLISHED = DataConfig(crop_scale=(0.08, 1.0), cache_side="original")  # the usual crops of supervised training
 GENTLE = DataConfig(crop_scale=(0.6, 1.0))  # of a small image the usual crop may leave nothing that tells the class
 PLAIN = SupervisedConfig(label_smoothing=0.0, mixup=0.0, cutmix=0.0, erase=0.0, drop_path=0.0)
 

@@ -14,8 +14,8 @@ def show_data(run: RunFolder, images: Images, size: tuple[int, int]) -> None:
     path = run.path / "figures" / "data.png"
     if path.exists():
         return
-    usable = [index for index in range(len(images)) if index not in images.excluded]
-    shown = min(SHOWN, len(usable))
-    ids = [usable[i * len(usable) // shown] for i in range(shown)]
+    usable_N = images.usable_ids()
+    shown = min(SHOWN, len(usable_N))
+    ids = [int(usable_N[i * len(usable_N) // shown]) for i in range(shown)]
     sheet = pictures.tiles(plain_images(images, ids, size), columns=8, side=96, gap=2)
     pictures.save_picture(path, sheet)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -41,6 +42,13 @@ _PICTURES = {
     ),
     "spectral-untrained": ("Spectral embedding, untrained", "The same encoder before training, for comparison."),
     "tsne": ("t-SNE map", ""),
+    "neighbours-trained": (
+        "Nearest neighbours",
+        "Left: a query. Right: the images whose features are most similar, the nearest first. Green frame: same class; "
+        "red: another.",
+    ),
+    "neighbours-raw-pixels": ("Nearest neighbours by raw pixels", "The same queries, for comparison."),
+    "neighbours-untrained": ("Nearest neighbours, untrained", "The same queries, by the encoder before training."),
 }
 _NOT_SHOWN = ("data", "tsne-images")
 
@@ -53,8 +61,17 @@ class Page(type(Path())):  # type: ignore[misc]
         return f'<iframe srcdoc="{shown}" style="width: 100%; height: 800px; border: 0"></iframe>'
 
 
-def report(runs: Sequence[str | Path], out: str | Path) -> Page:
-    """Write one page about one run or several."""
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """What runs show together, for the top of their page: tables, each a caption and its lines, the header first."""
+
+    title: str
+    tables: Sequence[tuple[str, Sequence[Sequence[str]]]]
+    notes: Sequence[str] = ()
+
+
+def report(runs: Sequence[str | Path], out: str | Path, findings: Findings | None = None) -> Page:
+    """Write one page about one run or several; `findings`, if there are any, come first."""
     out = Path(out)
     if not runs:
         raise ConfigError("no run is given; give one run folder or more")
@@ -63,13 +80,15 @@ def report(runs: Sequence[str | Path], out: str | Path) -> Page:
     with explained(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     clear_leftovers(out.parent, out.name)
-    write_bytes(out, render(collect_all([Path(run) for run in runs])).encode(errors="backslashreplace"))
+    page = render(collect_all([Path(run) for run in runs]), findings=findings)
+    write_bytes(out, page.encode(errors="backslashreplace"))
     return Page(out)
 
 
-def render(runs: Sequence[RunData], *, live: str = "") -> str:
+def render(runs: Sequence[RunData], *, live: str = "", findings: Findings | None = None) -> str:
     """The page as HTML. `live` is the address that tells whether it has changed."""
-    return template("report.html").render(**page_values(runs), live=live, **frame_values(live))
+    values = page_values(runs) | ({} if findings is None else {"title": findings.title})
+    return template("report.html").render(**values, findings=findings, live=live, **frame_values(live))
 
 
 def page_values(runs: Sequence[RunData]) -> dict[str, Any]:

@@ -63,6 +63,30 @@ def tiles(images_ICHW: Tensor, *, columns: int, side: int, gap: int = 0) -> Imag
     return sheet
 
 
+_RIGHT, _WRONG, _UNKNOWN = (38, 150, 70), (205, 60, 50), (200, 200, 200)
+_FRAME = 3
+
+
+def gallery(
+    path: Path, queries_QCHW: Tensor, near_QKCHW: Tensor, same_QK: Tensor | None, *, side: int = 64, space: int = 12
+) -> Path:
+    """Write a PNG with one row per query: the query, a space, then its neighbours, the most similar first.
+
+    same_QK: whether a neighbour has the class of its query: its frame is green or red; grey where that is not known.
+    """
+    step = side + 2 * _FRAME + _GAP
+    count, near = len(queries_QCHW), near_QKCHW.shape[1]
+    sheet = Image.new("RGB", (step * (near + 1) + space, count * step), "white")
+    for row, query in enumerate(show(queries_QCHW, side)):
+        sheet.paste(query, (_FRAME, row * step + _FRAME))
+        for place, picture in enumerate(show(near_QKCHW[row], side)):
+            colour = _UNKNOWN if same_QK is None else _RIGHT if same_QK[row, place] else _WRONG
+            framed = Image.new("RGB", (picture.width + 2 * _FRAME, picture.height + 2 * _FRAME), colour)
+            framed.paste(picture, (_FRAME, _FRAME))
+            sheet.paste(framed, (step * (place + 1) + space, row * step))
+    return save_picture(path, sheet)
+
+
 def labels_as_colours(labels_IHW: Tensor) -> Tensor:
     """(I, 3, H, W) in [0, 1]: label 0, the background, is grey; the others are hues that stay apart."""
     count = max(int(labels_IHW.max()), 1)

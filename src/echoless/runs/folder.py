@@ -1,7 +1,7 @@
 """What is in a run folder, and who may write into it?
 
     RUN/config.json  metrics.jsonl  log.txt  about.json  results.json  report.html
-    RUN/checkpoints/  RUN/encoder/  RUN/snapshots/step-00000123/  RUN/tensorboard/
+    RUN/checkpoints/  RUN/encoder/  RUN/snapshots/step-00000123/  RUN/tensorboard/  RUN/wandb/
 
 `open_run` is for training: it locks the folder, so that two processes never train into one. `RunFolder(path)` alone
 reads, and writes what other verbs add (results, the encoder); it takes no lock.
@@ -53,6 +53,7 @@ RUN_ENTRIES = (
     "encoder",
     "snapshots",
     "tensorboard",
+    "wandb",
     "samples",
     "checkpoints",
     "config.json",
@@ -69,9 +70,10 @@ SAMPLES = (
 _WRITTEN = (
     *("metrics.jsonl", "log.txt", "about.json", "results.json", ".results.json.lock", "report.html", "config.json"),
     *("encoder/model.safetensors", "encoder/config.json", "checkpoints/latest", "tensorboard/events.out.tfevents.*"),
+    *("wandb/id.txt", "wandb/debug*.log", "wandb/latest-run", "wandb/run-*", "wandb/offline-run-*"),
     *(f"{name}/{_STEP}/*" for name in ("checkpoints", "snapshots")),
     f"features/{32 * '[0-9a-f]'}/*",
-    *(f"figures/{name}.png" for name in ("data", "grid", "spectral-*", "tsne", "reconstructions")),
+    *(f"figures/{name}.png" for name in ("data", "grid", "spectral-*", "neighbours-*", "tsne", "reconstructions")),
     *("figures/tsne.json", "figures/tsne-images.jpg"),
     *(f"samples/*/{name}" for name in SAMPLES),
     f"results-{_STEP}.json",

@@ -15,6 +15,7 @@ from typing import Any
 from echoless.errors import UntrustedFile
 from echoless.storage.atomic import explained
 from echoless.storage.jsonfile import json_bytes, open_untrusted, parse_json, require_object
+from echoless.storage.portable import open_flags
 
 LINE_LIMIT = 2**20  # bytes
 
@@ -56,8 +57,7 @@ class Journal:
 
     def _open(self) -> int:
         if self._descriptor is None:
-            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-            self._descriptor = os.open(self.path, flags, 0o666)
+            self._descriptor = os.open(self.path, open_flags("RDWR", "CREAT", "APPEND", "NOFOLLOW"), 0o666)
             os.ftruncate(self._descriptor, _end_of_last_line(self._descriptor))
         return self._descriptor
 

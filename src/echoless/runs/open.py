@@ -121,20 +121,27 @@ def fingerprint_of(tensors: Mapping[str, Tensor], words: Sequence[str]) -> str:
 
 def converted_channels(source: str | Path) -> int | None:
     """What a run had its images converted to, for other images that its encoder is given; None where it did not."""
-    path = Path(source)
-    places = (
-        (path / "encoder" / CONFIG, "converted_channels"),
-        (path / CONFIG, "converted_channels"),
-        *((folder / CONFIG, "data") for folder in (path, path.parent, path.parent.parent)),  # of a checkpoint: its run
-    )
-    for file, key in places:
+    return _recorded(Path(source), "converted_channels", "channels")
+
+
+def trained_tiles(source: str | Path) -> int | None:
+    """The side of the tiles that a run was trained on; None where it saw whole images."""
+    return _recorded(Path(source), "tiles", "tiles")
+
+
+def _recorded(path: Path, name: str, name_in_data: str) -> int | None:
+    """A number that an encoder folder has in its config as `name`, and a run in data as `name_in_data`."""
+    encoders = (path / "encoder", path)
+    runs = (path, path.parent, path.parent.parent)  # of a checkpoint: its run
+    places = [(folder, "config", name) for folder in encoders] + [(folder, "data", name_in_data) for folder in runs]
+    for folder, section, key in places:
         try:
-            found = read_json_object(file).get(key)
+            found = read_json_object(folder / CONFIG).get(section)
         except EcholessError:  # not a folder of ours
             continue
-        found = found.get("channels") if isinstance(found, dict) else found
-        if isinstance(found, int):
-            return found
+        number = found.get(key) if isinstance(found, dict) else None
+        if isinstance(number, int):
+            return number
     return None
 
 

@@ -1,4 +1,7 @@
-"""Which device does the work? The one asked for, or the best there is."""
+"""Which device does the work? The one asked for, or a CUDA GPU where there is one.
+
+`mps` (Apple) and `xpu` (Intel) are taken where they are named. They were never tested on hardware: `auto` leaves them.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,35 @@ import torch
 
 from echoless.errors import ConfigError
 
+UNTESTED = ("xpu", "mps")
+KNOWN = ("cpu", "cuda", *UNTESTED)
+
 
 def choose_device(device: str, local_rank: int = 0, *, several: bool = False) -> torch.device:
-    """ "auto" takes a GPU where there is one; each of several processes on a node takes its own."""
+    """ "auto" takes a CUDA GPU where there is one, else the CPU; each of several processes on a node takes its own."""
     if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+        device = "cuda" if is_available("cuda") else "cpu"
     try:
         chosen = torch.device(device)
-        known = chosen.type in ("cpu", "cuda")
+        known = chosen.type in KNOWN
     except RuntimeError:
         known = False
     if not known:
-        raise ConfigError(f"device is {device!r}; allowed: auto, cpu, cuda or cuda:N")
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"device is {device!r}, but torch sees no GPU here; allowed: auto or cpu")
+        raise ConfigError(f"device is {device!r}; allowed: auto, cpu, cuda, cuda:N, xpu or mps")
+    if not is_available(chosen.type):
+        missing = {"cuda": "no GPU", "xpu": "no Intel GPU", "mps": "no Apple GPU"}[chosen.type]
+        raise ConfigError(f"device is {device!r}, but torch sees {missing} here; allowed: auto or cpu")
     if chosen.type == "cuda" and several:
         _require_own(device, chosen, local_rank)
-    return torch.device("cuda", local_rank) if chosen.type == "cuda" and chosen.index is None else chosen
+    counted = chosen.type in ("cuda", "xpu") and chosen.index is None
+    return torch.device(chosen.type, local_rank) if counted else chosen
+
+
+def is_available(kind: str) -> bool:
+    if kind == "cpu":
+        return True
+    backend = torch.backends.mps if kind == "mps" else getattr(torch, kind, None)
+    return backend is not None and backend.is_available()
 
 
 def _require_own(device: str, chosen: torch.device, local_rank: int) -> None:

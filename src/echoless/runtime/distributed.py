@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from echoless.errors import ConfigError, EcholessError, RunError
 from echoless.runtime import choose_device
+from echoless.runtime.devices import UNTESTED
 from echoless.runtime.meeting import Meeting
 
 # How long a process waits for the others inside an exchange of tensors. Long work is done outside of them.
@@ -53,6 +54,11 @@ class Team:
     device: torch.device
     meeting: Meeting | None = None  # None for one process, or where somebody else has made the process group
     node: Share = ALONE  # this process among those of its node
+
+    @property
+    def accelerated(self) -> bool:
+        """Whether a GPU of any make computes."""
+        return self.device.type != "cpu"
 
     @property
     def leads(self) -> bool:
@@ -138,6 +144,8 @@ def join_team(device: str) -> Team:
     chosen = choose_device(device, local, several=world > 1)
     if world == 1:
         return Team(0, 1, chosen)
+    if chosen.type in UNTESTED:
+        raise ConfigError(f"device is {device!r}, which one process can use, not {world}; start it without torchrun")
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)  # before the first exchange, which would otherwise use the first GPU for all
     meeting = None

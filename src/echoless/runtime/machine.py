@@ -19,8 +19,10 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def memory_bytes() -> tuple[int, int | None]:
-    """(in all, free for us where the system says so); a container's limit counts."""
+def memory_bytes() -> tuple[int | None, int | None]:
+    """(in all, free for us), each where the system says so; a container's limit counts."""
+    if not hasattr(os, "sysconf"):  # Windows
+        return None, None
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = _number("/sys/fs/cgroup/memory.max", "")
     available = _number("/proc/meminfo", "MemAvailable:")

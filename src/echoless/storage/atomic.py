@@ -2,7 +2,8 @@
 
 It is written under a temporary name beside its target, forced to the disk, and renamed. The temporary name ends in the
 writer's machine and process id, so whatever a killed process left behind is recognised and removed by the next one.
-Nobody can ask whether a process of another machine lives; what it left goes when it has not changed for a day.
+Nobody can ask whether a process of another machine lives, nor of this one on Windows; what it left goes when it has not
+changed for a day.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from echoless.errors import RunError
+from echoless.storage.portable import can_ask_for_processes, can_sync_folders, open_flags
 
 # "tmp" is a target in the making or on its way out; "old" is a target that a new one was about to replace. Earlier
 # versions did not write the machine.
@@ -85,7 +87,7 @@ def _move_into_place(temporary: Path, path: Path) -> None:
 def create_file(path: Path) -> Iterator[BinaryIO]:
     """A file that did not exist, with the mode the umask asks for, forced to the disk when the block ends."""
     # O_EXCL also refuses a link that somebody planted under the temporary name.
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    descriptor = os.open(path, open_flags("WRONLY", "CREAT", "EXCL"), 0o666)
     with os.fdopen(descriptor, "wb") as file:
         yield file
         file.flush()
@@ -100,7 +102,9 @@ def can_write(folder: Path) -> bool:
 
 def sync_folder(folder: Path) -> None:
     """Force the names in a folder to the disk: without it a rename may not survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    if not can_sync_folders():
+        return
+    descriptor = os.open(folder, open_flags("RDONLY", "DIRECTORY"))
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -188,8 +192,10 @@ def _explain(error: OSError, path: Path, needed: int | None) -> str:
 
 
 def _largest_file() -> int:
-    import resource  # not on Windows, which does not raise EFBIG either
-
+    try:
+        import resource
+    except ImportError:  # Windows, whose limit is that of the file system
+        return 2**63 - 1
     return resource.getrlimit(resource.RLIMIT_FSIZE)[0]
 
 
@@ -236,7 +242,7 @@ def _removed_on_failure(temporary: Path) -> Iterator[None]:
 
 
 def _is_abandoned(leftover: Path, match: re.Match[str]) -> bool:
-    if match["machine"] in (None, _machine()):
+    if match["machine"] in (None, _machine()) and can_ask_for_processes():
         return not _is_another_living_process(match["pid"])
     return time.time() - _last_change(leftover) > _ABANDONED_SECONDS
 

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 from echoless.errors import RunError, UntrustedFile
 from echoless.storage.atomic import write_bytes
+from echoless.storage.portable import open_flags
 
 JSON_LIMIT = 4 * 2**20  # bytes; a manifest with the state of a large optimiser is a tenth of it
 
@@ -78,7 +79,7 @@ def open_untrusted(path: Path) -> Iterator[BinaryIO]:
     try:
         if stat.S_ISLNK(os.lstat(path).st_mode):
             raise UntrustedFile(f"{path} is a link; allowed: a plain file")
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, open_flags("RDONLY", "NOFOLLOW", "NONBLOCK"))
         with os.fdopen(descriptor, "rb", closefd=True) as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise UntrustedFile(f"{path} is not a plain file")

@@ -1,34 +1,66 @@
 """Who uses this file? Locks of the operating system on it, which end with their process however it ends.
 
 `FileLock` is exclusive, for a folder that one process may write into. `lock_exclusively` and `hold_shared` let readers
-of a cache share it and keep whoever removes caches away. Where there are no such locks (Windows, a few network disks)
-sharing is always granted and exclusive use never: what might be in use is then never deleted.
+of a cache share it and keep whoever removes caches away. Windows has exclusive locks only, and a few network disks have
+none: there, sharing is always granted and a cache never locked. What might be in use is then never deleted.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import time
 import weakref
 from pathlib import Path
+from typing import Any
 
 from echoless.errors import Busy, RunError
 from echoless.storage.atomic import explained
+from echoless.storage.portable import open_flags
 
+_PAUSE = 0.1  # seconds between two tries
 _NO_LOCKS_HERE = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
+
+
+_FAR = 2**30  # a byte that no small file has: locking it keeps nobody from reading
 
 
 def _flock(descriptor: int, *, shared: bool = False, wait: bool = False) -> None:
     """flock(2); OSError with errno ENOSYS where the system has no such call."""
     try:
-        import fcntl  # not on Windows
+        import fcntl
     except ImportError:
-        raise OSError(errno.ENOSYS, "this system has no flock") from None
+        if shared:
+            raise OSError(errno.ENOSYS, "this system has no shared locks") from None
+        _lock_on_windows(descriptor, wait=wait)
+        return
     fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
 
 
+def _lock_on_windows(descriptor: int, *, wait: bool) -> None:
+    try:
+        import msvcrt
+    except ImportError:
+        raise OSError(errno.ENOSYS, "this system has no locks") from None
+    windows: Any = msvcrt  # type checkers on other systems know nothing of what is in it
+    while True:
+        os.lseek(descriptor, _FAR, os.SEEK_SET)
+        try:
+            windows.locking(descriptor, windows.LK_NBLCK, 1)
+        except OSError:
+            if not wait:
+                raise
+            time.sleep(_PAUSE)
+        else:
+            return
+
+
 def lock_exclusively(descriptor: int) -> bool:
-    """Lock the open file for this process alone, until it is closed; False if anybody else uses it."""
+    """Lock the open file for this process alone, until it is closed; False if anybody else uses it, or might."""
+    try:
+        import fcntl  # noqa: F401
+    except ImportError:  # no shared locks: nobody knows who reads
+        return False
     try:
         _flock(descriptor)
     except OSError:
@@ -38,7 +70,7 @@ def lock_exclusively(descriptor: int) -> bool:
 
 def hold_shared(path: Path, user: object) -> None:
     """Hold the file, together with others, for as long as `user` exists. OSError if it is gone or about to go."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    descriptor = os.open(path, open_flags("RDONLY"))
     weakref.finalize(user, os.close, descriptor)
     try:
         _flock(descriptor, shared=True)
@@ -70,8 +102,7 @@ class FileLock:
     def _lock(self, busy: str | None) -> bool:
         """False if the file was removed by its last holder before it could be locked."""
         with explained(self._path):
-            flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-            self._descriptor = os.open(self._path, flags, 0o666)
+            self._descriptor = os.open(self._path, open_flags("RDWR", "CREAT", "NOFOLLOW"), 0o666)
         try:
             _flock(self._descriptor, wait=busy is None)
             self.held = True
@@ -122,7 +153,7 @@ if hasattr(os, "register_at_fork"):
 def is_locked(path: Path) -> bool | None:
     """Whether a process holds this lock, without taking it from anybody; None where there is no such file."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(path, open_flags("RDONLY", "NOFOLLOW", "NONBLOCK"))
     except OSError:
         return None
     try:

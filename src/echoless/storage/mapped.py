@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import io
 import os
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from echoless.storage.atomic import explained
+
+_WORTH_A_FILE = 2**24  # bytes
 
 
 def create_array(path: Path, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
@@ -25,8 +29,25 @@ def create_array(path: Path, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
     with explained(path, needed=size):
         with path.open("wb") as file:
             file.write(header.getvalue())
+            file.flush()  # before the descriptor is written to
             reserve(file.fileno(), header.tell() + size)
         return np.lib.format.open_memmap(path, mode="r+")
+
+
+def in_a_file(array: np.ndarray, folder: Path | None = None) -> np.ndarray:
+    """Equal to the array; a large one lies in a file without a name, which goes when nobody uses it any more.
+
+    Its memory is then that of the file system, which takes it back when others need it. folder: where such a file may
+    be. Where that is not possible, the array stays as it is.
+    """
+    if array.nbytes < _WORTH_A_FILE:
+        return array
+    with suppress(OSError), tempfile.TemporaryFile(dir=folder) as file:
+        reserve(file.fileno(), array.nbytes)
+        mapped = np.memmap(file, array.dtype, "r+", shape=array.shape)
+        mapped[...] = array
+        return np.asarray(mapped)
+    return array
 
 
 def reserve(descriptor: int, size: int) -> None:

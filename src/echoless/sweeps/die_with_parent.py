@@ -16,12 +16,12 @@ import sys
 _PR_SET_PDEATHSIG = 1
 
 
-def end_with(parent: int, how: signal.Signals = signal.SIGKILL) -> None:
+def end_with(parent: int, how: signal.Signals | None = None) -> None:
     """A signal when the parent dies. SIGKILL is safe for a run: whatever it has saved is whole at any instant."""
     import ctypes
 
-    with contextlib.suppress(OSError, AttributeError):  # no such call outside Linux
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(how))
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # no such call, or signal, outside Linux
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(how or signal.SIGKILL))
     if os.getppid() != parent:  # it died before the kernel knew
         os._exit(1)
 

@@ -14,7 +14,7 @@ from echoless.data.reading import attach_masks, read_images
 from echoless.errors import ConfigError, EcholessError, RunError
 from echoless.evaluation.extractor import PREFIX
 from echoless.evaluation.reference import published_moments, require_statistics
-from echoless.reports.page import report
+from echoless.reports.page import Findings, report
 from echoless.runs.autoencoder import require_vae
 from echoless.runtime import Progress, StopRequest, duration
 from echoless.storage import read_json_object, write_json
@@ -26,7 +26,7 @@ from echoless.sweeps.grid import grid
 from echoless.sweeps.local import run_trials, threads_each
 from echoless.sweeps.papers import paper
 from echoless.sweeps.starting import Starting, fills_shared_folder
-from echoless.sweeps.tabulate import aligned, collect, table, write_csv
+from echoless.sweeps.tabulate import aligned, collect, findings, table, write_csv
 from echoless.sweeps.trials import Ledger, Outcome, is_done, require_same_training
 
 PLAN = "sweep.json"
@@ -265,20 +265,21 @@ def _compare(result: SweepResult, out: Path, say: Say) -> SweepResult:
     concluded = [line for conclude in result.experiment.conclusions for line in conclude(result.experiment, found, out)]
     say("\n".join(["", table(result.experiment, found), *concluded]))
     say(f"\nall numbers: {out / 'sweep.csv'}; the plan: {out / PLAN}")
-    say(_page(result.experiment, out))
+    first = findings(result.experiment, found)
+    say(_page(result.experiment, out, replace(first, notes=(*first.notes, *concluded))))
     if result.failed:
         say(f"{len(result.failed)} of {len(result.experiment.trials)} runs failed; the same command tries them again")
     return replace(result, metrics=found)
 
 
-def _page(experiment: Experiment, out: Path) -> str:
-    """The comparison of the runs that exist, the first of them as the baseline; a sweep never fails for its page."""
+def _page(experiment: Experiment, out: Path, first: Findings) -> str:
+    """The findings, and the runs that exist, the first of them as the baseline; a sweep never fails for its page."""
     runs = [out / trial.name for trial in experiment.trials if (out / trial.name / "config.json").is_file()]
     shown = runs[:MOST_ON_A_PAGE]
     if not shown:
         return "no run has started, so there is no report"
     try:
-        page = report(shown, out / "report.html")
+        page = report(shown, out / "report.html", first)
     except EcholessError as error:
         return f"the report was not written: {error}"
     fewer = f", the first {len(shown)} of {len(runs)} runs; echoless report shows others" if shown != runs else ""

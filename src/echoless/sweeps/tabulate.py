@@ -12,6 +12,7 @@ from typing import Any
 
 from echoless.config.metrics import Metric, info_of
 from echoless.measures import mean_interval
+from echoless.reports.page import Findings
 from echoless.runs.results import read_results
 from echoless.storage import write_bytes
 from echoless.sweeps.correlate import correlation_table, correlations
@@ -97,6 +98,17 @@ def _published(experiment: Experiment, columns: Mapping[str, Any]) -> dict[str, 
 
 def table(experiment: Experiment, found: Mapping[str, Sequence[Metric]]) -> str:
     """For a terminal: means over seeds, differences from the baseline, and notes."""
+    shown = findings(experiment, found)
+    (_, first), *more = shown.tables
+    (seeds, *notes) = shown.notes
+    parts = [shown.title, "", aligned(first), "", seeds]
+    for caption, lines in more:
+        parts += ["", caption, "", aligned(lines), ""]
+    return "\n".join([*parts, *notes])
+
+
+def findings(experiment: Experiment, found: Mapping[str, Sequence[Metric]]) -> Findings:
+    """The same as tables; the first note is on the number of seeds."""
     found_rows = rows(experiment, found)
     names = list(dict.fromkeys(key for row in found_rows for key in row.columns))
     header = [*names, "seeds"]
@@ -105,13 +117,13 @@ def table(experiment: Experiment, found: Mapping[str, Sequence[Metric]]) -> str:
         if _has_published(quantity, found_rows):
             header.append("paper")
     lines = [header] + [_line(experiment, row, names, found_rows) for row in found_rows]
-    parts = [experiment.title, "", aligned(lines), "", seeds_note(found_rows)]
+    tables = [("", lines)]
     if differences := _differences(experiment, found_rows, names):
-        parts += ["", "differences, paired by seed", "", aligned(differences), ""]
+        tables.append(("differences, paired by seed", differences))
     if experiment.correlate and (correlated := correlations(experiment, found_rows)):
         pair = " and ".join(info_of(metric).heading for metric in experiment.correlate)
-        parts += ["", f"Pearson's correlation of {pair}, over runs", "", aligned(correlation_table(correlated)), ""]
-    return "\n".join([*parts, *experiment.notes])
+        tables.append((f"Pearson's correlation of {pair}, over runs", correlation_table(correlated)))
+    return Findings(title=experiment.title, tables=tables, notes=(seeds_note(found_rows), *experiment.notes))
 
 
 def seeds_note(found_rows: Sequence[SettingRow]) -> str:

@@ -150,14 +150,14 @@ def _versions() -> dict[str, str]:
 
 def _machine(team: Team) -> dict[str, Any]:
     """The hardware, without host or user names. Vector instructions are included because they affect rounding."""
-    cuda = team.device.type == "cuda"
+    cuda, (total, _) = team.device.type == "cuda", memory_bytes()
     return {
         "system": f"{platform.system()} {platform.machine()}",
         "processor": processor(),
         "vector_features": vector_features(),
         "cores": usable_cores(),
         "threads": torch.get_num_threads(),
-        "memory_gb": round(memory_bytes()[0] / 2**30, 1),
+        "memory_gb": None if total is None else round(total / 2**30, 1),
         "device": torch.cuda.get_device_name(team.device) if cuda else team.device.type,
         "processes": team.world,
     }

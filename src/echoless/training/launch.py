@@ -137,6 +137,7 @@ class Launch:
     resume: bool = False
     init: str | Path | None = None  # weights to start from, where there is no checkpoint yet
     judge: Callable[[nn.Module], dict[str, float]] | None = None
+    probe: Callable[..., dict[str, float]] | None = None  # measures the features while the run trains
     command: str = ""  # what to type to repeat the run
     remembered: Mapping[str, Any] = field(default_factory=dict)  # settings for the next --resume
     show_data: Callable[[RunFolder], None] = lambda run: None  # draws a few of the images into the run folder
@@ -167,6 +168,7 @@ def launch(job: Launch) -> bool:
             stop=place.stop,
             progress=progress,
             judge=job.judge,
+            probe=job.probe,
             latents=job.latents,
         )
         for line in [*opening_lines(facts, job.images), *job.notes, *([started] if started else [])]:

@@ -24,7 +24,7 @@ from echoless.training.batches import make_loader
 from echoless.training.fading_in import fading_in_line
 from echoless.training.health import look, probe_batch, probe_latents
 from echoless.training.step import StepReport, Trainee, take_step
-from echoless.training.tensorboard import Board
+from echoless.training.tracking import Trackers
 
 _STEPS_BEFORE_ESTIMATE = 5
 
@@ -41,7 +41,8 @@ class Session:
     stop: StopRequest
     progress: Progress
     judge: Callable[[nn.Module], dict[str, float]] | None = None  # asked after every epoch, for supervised runs
-    board: Board | None = None
+    trackers: Trackers | None = None
+    probe: Callable[..., dict[str, float]] | None = None  # given the encoder every `probe_every` steps, on rank 0
     latents: Latents | None = None  # what is trained on instead of pixels
     note_speed: Callable[[float], None] | None = None  # told the images per second after the first steps
 
@@ -68,12 +69,12 @@ class Session:
             self.run.log(text)
 
     def record(self, line: dict[str, Any]) -> None:
-        """Writes a record to metrics.jsonl and, if enabled, to TensorBoard."""
+        """Writes a record to metrics.jsonl and to the trackers."""
         if self.run is not None:
             self.run.append_metrics(line)
-        if self.board is not None and (trouble := self.board.record(line)):
-            self.say(trouble)
-            self.board = None
+        if self.trackers is not None:
+            for trouble in self.trackers.record(line):
+                self.say(trouble)
 
 
 def begin(session: Session, *, resume: bool) -> int:
@@ -84,8 +85,9 @@ def begin(session: Session, *, resume: bool) -> int:
 def train(session: Session, done: int) -> bool:
     """Run from step `done` to the last, or until asked to stop. Returns whether the run is complete."""
     probe = _probe(session)
-    if session.runtime.tensorboard and session.run is not None:
-        session.board = Board(session.out / "tensorboard", after=done)
+    if session.runtime.track and session.run is not None:
+        config = to_dict(session.config)
+        session.trackers = Trackers(session.runtime.track, session.out, after=done, config=config)
     session.progress.begin(done)
     batches = make_loader(
         session.config, session.images, session.trainee.team, session.runtime.workers, session.latents
@@ -94,7 +96,7 @@ def train(session: Session, done: int) -> bool:
     try:
         with reuse_freed_memory():
             for batch in batches:
-                report = take_step(session.trainee, batch, bool(session.stop.requested))
+                report = take_step(session.trainee, batch, lambda: bool(session.stop.requested))
                 done = batch.step + 1
                 clock.tick(batch)
                 _record(session, done, report, clock, probe)
@@ -103,8 +105,8 @@ def train(session: Session, done: int) -> bool:
                     break
     finally:
         batches.close()  # type: ignore[attr-defined]
-        if session.board is not None:
-            session.board.close()
+        if session.trackers is not None:
+            session.trackers.close()
     return _end(session, done)
 
 
@@ -236,7 +238,9 @@ def _observations(session: Session, done: int, probe: Tensor | None) -> dict[str
     trainee, judge = session.trainee, session.judge
     due, last = session.every("log_every"), done == session.config.steps
     judged = judge is not None and (last or _ends_epoch(session, done))
-    if done % due and not last and done != 1 and not judged:
+    every = session.runtime.probe_every
+    probed = every is not None and (last or done % every == 0)
+    if done % due and not (last or done == 1 or judged or probed):
         return None
     seen: dict[str, Any] = {}
     if done == 1 or last or done % (10 * due) == 0:
@@ -244,7 +248,20 @@ def _observations(session: Session, done: int, probe: Tensor | None) -> dict[str
         seen |= trainee.observe(lambda model: look(model, trainee.objective, probe, trainee.team.device))
     if judged and judge is not None:
         seen |= trainee.observe(judge)
-    return seen
+    return seen | (_probe_features(session, done) if probed else {})
+
+
+def _probe_features(session: Session, done: int) -> dict[str, float]:
+    """What the probe says of the features after this step. The first time, what it costs."""
+    encoder, every = state.encoder_of(session.trainee, done), session.runtime.probe_every
+    if session.probe is None or every is None:  # another process of a sharded run
+        return {}
+    found = session.probe(*encoder)
+    text = f"step {done}: kNN {100 * found['probe_knn']:.2f} %, linear {100 * found['probe_linear']:.2f} %"
+    left = (session.config.steps - done) // every
+    more = f"; {left} more would take about {duration(left * found['probe_seconds'])}" if left else ""
+    session.progress.say(f"{text} (probe, {found['probe_seconds']:.1f} s{more})")
+    return found
 
 
 def _ends_epoch(session: Session, done: int) -> bool:
@@ -285,6 +302,12 @@ def _end(session: Session, done: int) -> bool:
 def _say_next(session: Session) -> None:
     """On the terminal only: the log of equal runs has equal bytes, wherever they are."""
     run, data = shlex.quote(str(session.out)), shlex.quote(session.config.data.path or "DATA")
-    session.progress.say(f"next: echoless evaluate {run}                          # accuracies and ranks")
-    session.progress.say(f"      echoless embed {run} {data} --out features.parquet")
-    session.progress.say(f"      echoless report {run} --out report.html")
+    body: Any = session.config.model.body
+    commands = [
+        *([f"echoless sample {run} --out SAMPLES"] if body.denoises else []),
+        f"echoless evaluate {run}                          # accuracies and ranks",
+        f"echoless embed {run} {data} --out features.parquet",
+        f"echoless report {run} --out report.html",
+    ]
+    for start, command in zip(("next: ", *[" " * 6] * 3), commands):
+        session.progress.say(start + command)

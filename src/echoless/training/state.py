@@ -174,6 +174,8 @@ def encoder_of(trainee: Trainee, step: int) -> tuple[dict[str, Tensor], dict[str
         "mean": list(data.mean),
         "std": list(data.std),
     }
+    if data.tiles is not None:
+        config["tiles"] = data.tiles
     if data.latent is not None:
         config["latent"] = to_dict(data.latent)
     tensors = body.state_dict()

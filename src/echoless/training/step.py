@@ -87,8 +87,12 @@ def make_trainee(
     return Trainee(config, model, objective, make_optimizer(model, config.optim), ema, runner, team, sharded)
 
 
-def take_step(trainee: Trainee, batch: Batch, stop_requested: bool = False) -> StepReport:
-    """One update, or `NonFiniteError` and no update at all."""
+def take_step(trainee: Trainee, batch: Batch, stop_requested: Callable[[], bool] = bool) -> StepReport:
+    """One update, or `NonFiniteError` and no update at all.
+
+    stop_requested: asked when the gradients are there, because a step may take minutes: a signal during a step is to
+    end the run after that step, not after the next.
+    """
     config, team = trainee.config, trainee.team
     lr = learning_rate(batch.step, steps=config.steps, batch_size=config.batch_size, config=config.optim)
     set_rates(trainee.optimizer, lr, weight_decay(batch.step, steps=config.steps, config=config.optim))
@@ -102,7 +106,7 @@ def take_step(trainee: Trainee, batch: Batch, stop_requested: bool = False) -> S
         trainee.objective.before_update(trainee.model, batch.step)
     norm = clip_gradients(trainee.model, config.optim)
     # One exchange carries both verdicts, so that all processes update, or all stop, at the same step.
-    broken, stop = team.maximum(float(not (loss.isfinite() and norm.isfinite())), float(stop_requested))
+    broken, stop = team.maximum(float(not (loss.isfinite() and norm.isfinite())), float(stop_requested()))
     loss = team.mean(loss)
     if broken:
         raise NonFiniteError(_describe(trainee, batch, float(loss)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 from echoless.config import RunConfig
 from echoless.data import Images
@@ -17,37 +18,49 @@ from echoless.training.task import build_task
 TIMED_STEPS = 10  # SOAP renews its bases in every tenth
 
 
+class Speed(NamedTuple):
+    """How fast a config trains, and the share of its core that this process was given while it was measured."""
+
+    images_per_second: float  # of all processes
+    share: float = 1.0  # about 1 on an idle machine; with a GPU, where the processor only waits, always 1
+
+
 def measure_speed(
     config: RunConfig, images: Images, team: Team, workers: int, *, limit: float, check: Callable[[], None]
-) -> float:
-    """Images per second of all processes: rank 0 measures alone, and the others take its word times their number.
+) -> Speed:
+    """Rank 0 measures alone, and the others take its word times their number.
 
     The first step is not counted: it makes what the others use. After `limit` seconds no further step is timed. `check`
     is called between steps and may raise.
     """
-    speed = 0.0
+    speed = Speed(0.0, 0.0)
     with team.together():
         if team.leads:
             speed = _alone(config, images, replace(team, rank=0, world=1), workers, limit, check)
-    return team.world * team.maximum(speed)[0]
+    alone, share = team.maximum(*speed)
+    return Speed(team.world * alone, share)
 
 
 def _alone(
     config: RunConfig, images: Images, team: Team, workers: int, limit: float, check: Callable[[], None]
-) -> float:
+) -> Speed:
     trainee = make_trainee(config, *build_task(config, generator_for(config.seed, "init", 0)), team)
     batches = make_loader(config, images, team, workers).batches(0, TIMED_STEPS + 1)
-    started, seen, seconds = 0.0, 0, 0.0
+    seen, started, computing, used = 0, 0.0, 0.0, 0.0
     try:
         for batch in batches:
             check()
+            begun, processor = time.perf_counter(), time.thread_time()
             take_step(trainee, batch)
+            now = time.perf_counter()
             if batch.step == 0:
-                started = time.perf_counter()
+                started = now
                 continue
-            seen, seconds = seen + len(batch.ids_B), time.perf_counter() - started
-            if seconds > limit:
+            seen += len(batch.ids_B)
+            computing, used = computing + now - begun, used + time.thread_time() - processor
+            if now - started > limit:
                 break
     finally:
         batches.close()  # type: ignore[attr-defined]
-    return seen / seconds
+    share = min(1.0, used / computing) if team.device.type == "cpu" else 1.0
+    return Speed(seen / (now - started), share)

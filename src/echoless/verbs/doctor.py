@@ -26,7 +26,7 @@ from echoless.verbs.signature import signature_of
 
 # Distribution -> the oldest version that will do, as in pyproject.toml.
 NEEDED = {
-    "torch": "2.10",
+    "torch": "2.13",
     "numpy": "",
     "pillow": "",
     "safetensors": "0.8",
@@ -48,10 +48,10 @@ EXTRAS = {
     "timm": (("timm",), "import and export of timm models"),
     "science": (("tifffile", "pydicom"), "TIFF of any depth and number of channels, DICOM"),
     "onnx": (("onnx", "onnxruntime", "onnxscript"), "export to ONNX"),
-    "tracking": (("tensorboard",), "--tensorboard"),
-    "docs": (("mkdocs-material",), "the documentation as a site: make docs"),
+    "tracking": (("tensorboard",), "--track tensorboard"),
+    "wandb": (("wandb",), "--track wandb"),
 }
-_MODULES = {"pillow": "PIL", "scikit-learn": "sklearn", "mkdocs-material": "material"}
+_MODULES = {"pillow": "PIL", "scikit-learn": "sklearn"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +147,19 @@ def _machine() -> Iterator[Finding]:
     found = f"can use {compiler}" if compiler else "no C++ compiler found (g++ is needed)"
     yield Finding("this machine", "torch.compile", f"{found}; off by default on a CPU, on for long runs on a GPU")
     total, free = memory_bytes()
-    yield Finding("this machine", "memory", f"{_size(total)}" + ("" if free is None else f", {_size(free)} free"))
+    size = "not known" if total is None else _size(total)
+    yield Finding("this machine", "memory", size + ("" if free is None else f", {_size(free)} free"))
     yield Finding("this machine", "disk", f"{_free(Path.cwd())} in the current folder")
     cache = default_cache_dir()
     yield Finding("this machine", "cache", f"{cache} ({_free(cache)}); set by ECHOLESS_CACHE and ECHOLESS_CACHE_LIMIT")
 
 
 def _gpus(torch: Any) -> str:
+    from echoless.runtime.devices import UNTESTED, is_available
+
+    others = [name for name in UNTESTED if is_available(name)]
+    if others:
+        return f"--device {others[0]} can be tried: it was never tested; training runs on the CPU without it"
     if not torch.cuda.is_available():
         return "none that torch can use; training runs on the CPU"
     devices = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
@@ -231,7 +237,7 @@ def _stopped_after(seconds: float) -> Iterator[None]:
     def ask() -> None:
         pause = seconds
         while not over.wait(pause):
-            os.kill(os.getpid(), signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
             pause = 0.1
 
     clock = threading.Thread(target=ask, daemon=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from echoless.config.options import PretrainOptions
 from echoless.config.options.fields import AnyPath
 from echoless.errors import ConfigError, DataError, RunError
 from echoless.storage.atomic import can_write
@@ -48,6 +49,14 @@ def require_encoder(run: AnyPath, *, ours: bool = False) -> None:
         raise RunError(f"{run} does not exist; give a run or an encoder folder{others}")
 
 
+def require_name(out: AnyPath | None) -> None:
+    """Refuse an output whose name is no text: safetensors and pyarrow could not open it again."""
+    try:
+        str(out).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"out is {str(out)!r}, which is not UTF-8; give another name") from None
+
+
 def require_vectors_file(out: AnyPath, *, overwrite: bool) -> None:
     """Refuse a file of vectors whose name says no known format, or that is there already."""
     out = Path(out)
@@ -86,3 +95,13 @@ def require_startable(out: AnyPath, *, resume: bool, overwrite: bool) -> None:
             f"{out} is not empty (it holds a run); give --resume to continue the run in it, --overwrite to replace it, "
             "or another --out"
         )
+
+
+def require_probe(options: PretrainOptions) -> None:
+    """--probe-every and --probe-data need each other."""
+    if options.probe_every is not None and options.probe_data is None:
+        raise ConfigError(f"probe_every is {options.probe_every}, but --probe-data is missing; give labelled images")
+    if options.probe_data is not None and options.probe_every is None:
+        raise ConfigError(f"probe_data is {str(options.probe_data)!r}, but --probe-every is missing; give steps")
+    if options.probe_labels is not None and options.probe_data is None:
+        raise ConfigError(f"probe_labels is {str(options.probe_labels)!r}, but --probe-data is missing")

@@ -70,13 +70,15 @@ def _root(options: EmbedOptions) -> Path | None:
 
 def _about(options: EmbedOptions, encoder: Encoder, layer: str) -> dict[str, str]:
     """What the metadata of a parquet file says of its vectors."""
+    from echoless.evaluation.embed import as_text
+
     root = Path(options.data)
     return {
-        "run": str(options.run),
+        "run": as_text(options.run),
         "encoder": encoder.fingerprint,
         "layer": layer,
         "pooling": options.pooling or encoder.default_pooling,
-        "root": str(root.resolve()) if root.exists() else str(options.data),
+        "root": as_text(root.resolve()) if root.exists() else str(options.data),
         "paths": options.paths,
     }
 
@@ -84,12 +86,14 @@ def _about(options: EmbedOptions, encoder: Encoder, layer: str) -> dict[str, str
 def _read(options: EmbedOptions, encoder: Encoder, *, leads: bool) -> Images:
     """Every process reads; one of them says how far it is."""
     from echoless.data import open_images
-    from echoless.data.reading import describe_bad
+    from echoless.data.reading import describe_bad, describe_tiles, settled_tiles
     from echoless.runtime import Progress
 
     with Progress("reading images", 1, "images") as reading:
         if encoder.checkpoint is not None and leads:
             reading.say(f"the run has not ended: embedding with {encoder.name}")
+        for line in describe_tiles(options.tiles, encoder.tiles) if leads else ():
+            reading.say(line)
 
         def show(done: int, total: int) -> None:
             reading.total = total
@@ -100,7 +104,7 @@ def _read(options: EmbedOptions, encoder: Encoder, *, leads: bool) -> Images:
             labels=Path(options.labels) if options.labels else None,
             channels=encoder.converted_channels,
             reduction=encoder.reduction,
-            tiles=options.tiles,
+            tiles=settled_tiles(options.data, options.tiles, encoder.tiles),
             progress=show if leads else None,
             say=reading.say if leads else None,
             max_bad_fraction=1.0,

@@ -16,7 +16,15 @@ from echoless.config.options.fields import AnyPath, filled
 from echoless.data import Images, default_cache_dir
 from echoless.data.overlap import overlap_warning
 from echoless.data.provenance import describe_labels, describe_sets
-from echoless.data.reading import align_classes, attach_masks, describe_bad, leave_out_unlabelled, read_images
+from echoless.data.reading import (
+    align_classes,
+    attach_masks,
+    describe_bad,
+    describe_tiles,
+    leave_out_unlabelled,
+    read_images,
+    settled_tiles,
+)
 from echoless.errors import RunError
 from echoless.evaluation import noise_grid as grid
 from echoless.evaluation.classify import check_labels, fold_count
@@ -86,11 +94,13 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
     encoder = load(source, device=str(choose_device(options.device)), latent=latent)
     if encoder.checkpoint is not None:
         say(f"the run has not ended: evaluating {encoder.name}")
+    for line in describe_tiles(options.tiles, encoder.tiles):
+        say(line)
     channels = encoder.converted_channels
     run = Path(source) if (Path(source) / "checkpoints").is_dir() else None
     known = options if options.train else _with_data_of(Path(source), options)
     data, classes = str(known.train), str(known.classes) if known.classes else None
-    how: dict[str, Any] = {"channels": channels, "tiles": known.tiles, "reduction": encoder.reduction}
+    how: dict[str, Any] = {"channels": channels, "tiles": options.tiles, "reduction": encoder.reduction}
     open_train = partial(_open, data, known.labels, encoder, **how, classes=classes)
     train, test = open_train(), None
     if options.test:
@@ -118,16 +128,17 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
 
 
 def _with_data_of(run: Path, options: EvaluateOptions) -> EvaluateOptions:
-    """With the images that a run was trained on, their labels, classes and tiles, where nothing else is given."""
+    """With the images that a run was trained on, their labels and classes, where nothing else is given."""
     try:
         data = RunFolder(run).read_config()["data"]
-        known = {name: data.get(name) for name in ("labels", "classes", "tiles")}
+        known = {name: data.get(name) for name in ("labels", "classes")}
         return filled(replace(options, train=str(data["path"])), known)
     except Exception:
         raise RunError(f"{run} does not say which images it was trained on; give --train") from None
 
 
 def _open(data: str, labels: AnyPath | None, encoder: Encoder, **how: Any) -> Images:
+    how["tiles"] = settled_tiles(data, how["tiles"], encoder.tiles)
     images = read_images(data, str(labels) if labels else None, **how)
     check_channels(encoder, images)
     return images
@@ -174,7 +185,7 @@ def _check(evaluation: Evaluation, measured: Sequence[str]) -> None:
 
 def _usable_labels(images: Images) -> Tensor:
     assert images.labels is not None
-    return images.labels[[index for index in range(len(images)) if index not in images.excluded]]
+    return images.labels[images.usable_ids()]
 
 
 def _sources(evaluation: Evaluation) -> Iterator[FeatureSource]:

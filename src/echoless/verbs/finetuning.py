@@ -23,6 +23,7 @@ from echoless.recipes.finetuning import finetuning
 from echoless.reports.datasheet import show_data
 from echoless.runs.open import load_body
 from echoless.runtime import Share
+from echoless.training import require_trackers
 from echoless.training.launch import Launch, common_share, launch, workplace
 from echoless.training.validation import judge_on, require_labels
 from echoless.verbs.record import Record
@@ -30,12 +31,13 @@ from echoless.verbs.record import Record
 OPTIM = ("base_lr", "layer_decay", "weight_decay", "warmup", "min_lr")
 OBJECTIVE = ("label_smoothing", "mixup", "cutmix", "erase", "drop_path")
 RUN = ("accumulate", "seed", "precision", "compile")
-RUNTIME = ("workers", "device", "checkpoint_every", "shard", "checkpoint_activations")
+RUNTIME = ("workers", "device", "checkpoint_every", "track", "shard", "checkpoint_activations")
 
 
 def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | None:
     """Everything that can be refused is refused before an old run is replaced."""
     runtime = RuntimeConfig(**given(options, *RUNTIME))
+    require_trackers(runtime.track)
     source = read_source(Path(options.run))
     kept = {"resume": options.resume, "overwrite": options.overwrite}
     with workplace(Path(options.out), runtime.device, **kept) as place:

@@ -15,9 +15,12 @@ from echoless.config.options import PretrainOptions
 from echoless.config.training import BudgetConfig
 from echoless.recipes.budget import LONGEST, Candidate, Choice, candidates_for, choose, images_in
 from echoless.runtime import duration
+from echoless.training.timing import Speed
 
 Resolve = Callable[[PretrainOptions], RunConfig]
-Measure = Callable[[RunConfig], float]  # images per second
+Measure = Callable[[RunConfig], Speed]
+
+BUSY = 0.5  # below this share of a core, the plan says that the machine has other work
 
 
 @dataclass(frozen=True)
@@ -29,44 +32,86 @@ class Plan:
     sentences: tuple[str, ...]
 
 
-def make_plan(options: PretrainOptions, seconds: float, facts: DataFacts, resolve: Resolve, measure: Measure) -> Plan:
+@dataclass(frozen=True)
+class Time:
+    """The seconds that a run may take, and those that are over: reading and measuring are part of it."""
+
+    seconds: float
+    spent: Callable[[], float] = lambda: 0.0  # the same in all processes
+
+
+def make_plan(options: PretrainOptions, time: Time, facts: DataFacts, resolve: Resolve, measure: Measure) -> Plan:
     """Choose encoder and patch size where the recipe is auto on a CPU, and the number of steps in any case."""
     if options.recipe in (None, "auto") and not facts.accelerated:
-        return _choose(options, seconds, facts, resolve, measure)
+        return _choose(options, time, facts, resolve, measure)
     config = resolve(options)
     speed = measure(config)
-    images = images_in(seconds, speed, facts)
-    options = replace(options, max_steps=max(1, images // config.batch_size))
-    return Plan(options, BudgetConfig(seconds=seconds, images_per_second=speed), (_length(images, speed, facts),))
+    spent = time.spent()
+    fitting = images_in(time.seconds, speed.images_per_second, facts, spent)
+    options, length = _with_length(options, config, fitting, speed, facts)
+    return Plan(options, _budget(time, speed), (f"plan: {_given(time, spent)}; {length}", *_busy(speed)))
 
 
-def _choose(options: PretrainOptions, seconds: float, facts: DataFacts, resolve: Resolve, measure: Measure) -> Plan:
+def _choose(options: PretrainOptions, time: Time, facts: DataFacts, resolve: Resolve, measure: Measure) -> Plan:
     size = options.image_size or (facts.height, facts.width)
     seen = replace(facts, height=size[0], width=size[-1])
+    speeds: dict[Candidate, Speed] = {}
 
     def with_candidate(candidate: Candidate) -> PretrainOptions:
         patch = options.patch_size or candidate.coarser * natural_size(seen)[1]
         return replace(options, recipe=candidate.recipe, patch_size=patch)
 
-    candidates = candidates_for(seen, options.patch_size)
-    choice = choose(seconds, facts, candidates, lambda candidate: measure(resolve(with_candidate(candidate))))
-    chosen = with_candidate(choice.candidate)
-    config = resolve(chosen)
-    chosen = replace(chosen, max_steps=max(1, choice.images // config.batch_size))
+    def images_per_second(candidate: Candidate) -> float:
+        speeds[candidate] = measure(resolve(with_candidate(candidate)))
+        return speeds[candidate].images_per_second
+
+    choice = choose(time.seconds, facts, candidates_for(seen, options.patch_size), images_per_second)
+    speed, config = speeds[choice.candidate], resolve(with_candidate(choice.candidate))
+    spent = time.spent()
+    fitting = images_in(time.seconds, speed.images_per_second, facts, spent)
+    chosen, length = _with_length(with_candidate(choice.candidate), config, fitting, speed, facts)
     body = config.model.body
+    size_of = f"{chosen.recipe}, encoder {body.width} x {body.blocks}, patch {chosen.patch_size}"
     exact = f"--recipe {chosen.recipe} --patch-size {chosen.patch_size} --max-steps {chosen.max_steps}"
     sentences = (
-        f"plan: {duration(seconds)} for this run; {chosen.recipe}, encoder {body.width} x {body.blocks}, patch "
-        f"{chosen.patch_size}; {_length(choice.images, choice.images_per_second, facts)}",
+        f"plan: {_given(time, spent)}; {size_of}; {length}",
+        *_busy(speed),
         _longer(choice, resolve(with_candidate(choice.larger)) if choice.larger else None),
         f"plan: to repeat this run without measuring, give {exact}",
     )
-    return Plan(chosen, BudgetConfig(seconds=seconds, images_per_second=choice.images_per_second), sentences)
+    return Plan(chosen, _budget(time, speed), sentences)
 
 
-def _length(images: int, speed: float, facts: DataFacts) -> str:
-    epochs, time = f"{images / facts.count:.3g} epochs", duration(images / speed)
-    return f"{images:,} images ({epochs}) in {time} at {speed:.3g} images/s"
+def _with_length(
+    options: PretrainOptions, config: RunConfig, fitting: int, speed: Speed, facts: DataFacts
+) -> tuple[PretrainOptions, str]:
+    """The options with the steps for so many images, at least one; and a clause on how long they take."""
+    steps = max(1, fitting // config.batch_size)
+    images = steps * config.batch_size
+    takes, epochs = duration(images / speed.images_per_second), f"{images / facts.count:.3g} epochs"
+    length = f"{images:,} images ({epochs}) in {takes} at {speed.images_per_second:.3g} images/s"
+    return replace(options, max_steps=steps), length
+
+
+def _given(time: Time, spent: float) -> str:
+    matters = spent > max(1.0, 0.05 * time.seconds)
+    over = f", {duration(spent)} of which went into reading and measuring" if matters else ""
+    return f"{duration(time.seconds)} for this run{over}"
+
+
+def _budget(time: Time, speed: Speed) -> BudgetConfig:
+    return BudgetConfig(seconds=time.seconds, images_per_second=speed.images_per_second)
+
+
+def _busy(speed: Speed) -> tuple[str, ...]:
+    """A plan made while others use the machine is too short once they have finished."""
+    if speed.share >= BUSY:
+        return ()
+    alone = speed.images_per_second / max(speed.share, 1e-3)
+    return (
+        f"plan: this machine is busy with other programs: the measured steps had {100 * speed.share:.0f} % of a core; "
+        f"alone, the run would see about {alone:,.0f} images/s and be planned accordingly",
+    )
 
 
 def _longer(choice: Choice, larger: RunConfig | None) -> str:

@@ -19,7 +19,7 @@ from echoless.config.training import RuntimeConfig
 from echoless.errors import ConfigError
 from echoless.recipes.budget import budget_of
 from echoless.recipes.resolve import resolve
-from echoless.verbs.early import require_data, require_labels, require_startable, require_test_of
+from echoless.verbs.early import require_data, require_labels, require_probe, require_startable, require_test_of
 from echoless.verbs.record import Record, read_record, require_same_start, require_verb, with_remembered
 from echoless.verbs.signature import signature_of
 
@@ -36,8 +36,9 @@ def pretrain(options: PretrainOptions) -> bool:
         raise ConfigError("DATA is missing; see echoless pretrain --help")
     _refuse_bad_settings(options, record)
     require_test_of(options.test_labels, options.test)
-    require_data(options.data, options.test)
-    require_labels(options.labels, options.test_labels)
+    require_probe(options)
+    require_data(options.data, options.test, options.probe_data)
+    require_labels(options.labels, options.test_labels, options.probe_labels)
 
     from echoless.verbs.pretraining import run_pretraining
 

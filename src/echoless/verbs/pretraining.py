@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,19 +33,20 @@ from echoless.runs import RunFolder
 from echoless.runs.autoencoder import image_channels, require_vae
 from echoless.runtime import Progress, Share, Team
 from echoless.shortcuts import choose_alpha_min
-from echoless.training import require_source, require_tensorboard
+from echoless.training import require_source, require_trackers
 from echoless.training.latent_space import LatentSpace, encode_all, latent_image_size, open_space
 from echoless.training.launch import Launch, Workplace, common_share, launch, workplace
 from echoless.training.timing import measure_speed
 from echoless.training.validation import Judge, judge_on, require_labels
-from echoless.verbs.planning import make_plan
+from echoless.verbs.planning import Time, make_plan
+from echoless.verbs.probing import open_probe
 from echoless.verbs.record import Record
 from echoless.verbs.table import INTERRUPTED, REQUEUE
 
 _ROOM_FOR_CROPS = 3
 RUNTIME = (
-    *("workers", "device", "checkpoint_every", "snapshot_every", "snapshots", "log_every", "strict", "tensorboard"),
-    *("shard", "checkpoint_activations"),
+    *("workers", "device", "checkpoint_every", "snapshot_every", "snapshots", "log_every", "strict"),
+    *("track", "probe_every", "shard", "checkpoint_activations"),
 )
 
 
@@ -58,6 +60,7 @@ class Stopped(EcholessError):
 
 def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
     """Everything that can be refused is refused before the first image is decoded into the cache."""
+    started = time.monotonic()
     runtime = RuntimeConfig(**given(options, *RUNTIME))
     options = _with_channels_of_autoencoder(options)
     _require_ready(options)
@@ -70,9 +73,10 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
             images = _read(options, place, recorded, share)
         with place.team.together():
             space = open_space(options, images, place.team)
-        config, plan = _planned(options, images, place, recorded, space)
+        config, plan = _planned(options, images, place, recorded, space, started)
         require_memory_settings(config, runtime)
         judge = _judge(config, options, images, place.team, share)
+        probe = open_probe(options, config, str(place.team.device), images.shape.channels) if place.team.leads else None
         latents = _encode(space, images, place, options, share)
         size = space.config.image_size if space else config.model.image_size
         job = Launch(
@@ -83,6 +87,7 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
             resume=options.resume,
             init=options.init,
             judge=judge,
+            probe=probe,
             command=as_command("pretrain", options),
             show_data=lambda run: show_data(run, images, size),
             remembered=Remembered.of(options).to_json(),
@@ -97,17 +102,22 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
 
 def _require_length(options: PretrainOptions, runtime: RuntimeConfig, team: Team, record: RunConfig | None) -> None:
     """A sharded run has a given length: speed is measured by one process, which may not hold the model."""
-    if runtime.shard and budget_of(options, accelerated=team.device.type == "cuda", record=record) is not None:
+    if runtime.shard and budget_of(options, accelerated=team.accelerated, record=record) is not None:
         wanted = f"time is {options.time!r}" if options.time else "recipe auto fits the run into a time"
         raise ConfigError(f"{wanted}, which --shard cannot measure; give a --recipe and --epochs or --max-steps")
 
 
 def _planned(
-    options: PretrainOptions, images: Images, place: Workplace, record: RunConfig | None, space: LatentSpace | None
+    options: PretrainOptions,
+    images: Images,
+    place: Workplace,
+    record: RunConfig | None,
+    space: LatentSpace | None,
+    started: float,
 ) -> tuple[RunConfig, tuple[str, ...]]:
     """`configure`, after a few steps were timed where the length of the run depends on the speed."""
     team = place.team
-    seconds = budget_of(options, accelerated=team.device.type == "cuda", record=record)
+    seconds = budget_of(options, accelerated=team.accelerated, record=record)
     if seconds is None or space is not None:
         return configure(options, images, team, record, space), ()
     if team.leads:
@@ -117,9 +127,12 @@ def _planned(
     def check() -> None:
         _stop_here(place, options)
 
+    def spent() -> float:
+        return team.maximum(time.monotonic() - started)[0]
+
     plan = make_plan(
         options,
-        seconds,
+        Time(seconds, spent),
         facts_of(images, team),
         lambda wanted: configure(wanted, images, team),
         lambda config: measure_speed(config, images, team, workers, limit=measuring_limit(seconds), check=check),
@@ -137,14 +150,13 @@ def _with_channels_of_autoencoder(options: PretrainOptions) -> PretrainOptions:
 
 def _require_ready(options: PretrainOptions) -> None:
     """What the settings need besides the data."""
-    if options.tensorboard:
-        require_tensorboard()
+    require_trackers(options.track or ())
     if options.init is not None and not options.resume:
         require_source(Path(options.init))
 
 
 def _read(options: PretrainOptions, place: Workplace, record: RunConfig | None, share: Share) -> Images:
-    accelerated, speaks = place.team.device.type == "cuda", share.index == 0
+    accelerated, speaks = place.team.accelerated, share.index == 0
     with Progress("reading", 1, "images") as progress:
 
         def show(done: int, total: int) -> None:
@@ -246,7 +258,7 @@ def configure(
 
 def facts_of(images: Images, team: Team) -> DataFacts:
     """What a recipe may know."""
-    accelerated, shape = team.device.type == "cuda", (images.shape.channels, *images.typical_size)
+    accelerated, shape = team.accelerated, (images.shape.channels, *images.typical_size)
     return DataFacts(*shape, images.usable, accelerated=accelerated, classes=_count_classes(images))
 
 

@@ -49,7 +49,10 @@ def _read_repeated(file: Path) -> Record:
 
 def _read_remembered(run: Path) -> Remembered:
     about = read_json_object(run / "about.json") if (run / "about.json").is_file() else {}
-    return from_dict(Remembered, about.get("runtime", {}), f"{run / 'about.json'}: runtime")
+    known = dict(about.get("runtime", {}))
+    if known.pop("tensorboard", False):  # as runs of version 0.1 have it
+        known["track"] = ["tensorboard"]
+    return from_dict(Remembered, known, f"{run / 'about.json'}: runtime")
 
 
 def with_remembered(options: Options, record: Record | None) -> Options:

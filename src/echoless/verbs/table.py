@@ -21,6 +21,7 @@ from echoless.config.metrics import table as metric_table
 from echoless.config.options.fields import summary
 from echoless.config.words import best_of, in_words
 from echoless.verbs import records as to
+from echoless.verbs.early import require_name
 from echoless.verbs.records import records_of
 
 
@@ -75,11 +76,11 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _vectors(options: of.EmbedOptions, rows: int) -> str:
+    """With a function that can be called after any installation: pandas is not among what we install."""
     if not rows:
         return ""
-    read = {".parquet": "pandas.read_parquet", ".csv": "pandas.read_csv", ".npy": "numpy.load"}[
-        Path(options.out).suffix
-    ]
+    readers = {".parquet": "pyarrow.parquet.read_table", ".csv": "pyarrow.csv.read_csv", ".npy": "numpy.load"}
+    read = readers[Path(options.out).suffix]
     return f"{rows} vectors in {options.out}; read them with {read}({str(options.out)!r})"
 
 
@@ -148,6 +149,7 @@ def function_name(verb: str) -> str:
 
 def run(verb: str, options: Any) -> Any:
     """Import the verb's function, and call it."""
+    require_name(getattr(options, "out", None))
     name = function_name(verb)
     module, _, function = (VERBS[verb].function or f"echoless.verbs.{name}:{name}").partition(":")
     return getattr(import_module(module), function).run(options)

@@ -41,7 +41,8 @@ class EmbedOptions:
 
     group("images and labels")
     tiles: int | None = None
-    """Cut every image file into square tiles of this side; adds columns x and y (default: as the run was trained)."""
+    """Cut every image file into square tiles of this side; adds columns x and y (default: as the run was trained;
+    0: whole images)."""
     labels: AnyPath | None = None
     """Labels to store: a CSV or parquet file (path,label), or `none`."""
     paths: Literal["relative", "absolute"] = "relative"
@@ -55,4 +56,4 @@ class EmbedOptions:
 
     group("machine")
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, xpu or mps."""

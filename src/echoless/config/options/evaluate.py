@@ -33,8 +33,9 @@ class EvaluateOptions:
     """Images to test on (default: five-fold cross-validation on --train)."""
     metrics: tuple[str, ...] = ("knn", "linear", "rank")
     """What to measure: knn, linear, rank, spectral (maps of eigenvectors; with masks also mIoU), tokencut (object
-    discovery), segprobe (segmentation probe), tsne, reconstruct, frechet, precision (with recall), inception-score.
-    tokencut and segprobe need images with masks; the last three need --samples or --draw."""
+    discovery), segprobe (segmentation probe), tsne, neighbours (a gallery of a few queries), reconstruct, frechet,
+    precision (with recall), inception-score. tokencut and segprobe need images with masks; the last three need
+    --samples or --draw."""
     layers: tuple[str, ...] = ("last",)
     """Layers: last, all, or names such as block07/+mlp or norm. last is the final norm where there is one, else the
     last block; for a diffusion model, five across the depth."""
@@ -57,7 +58,7 @@ class EvaluateOptions:
     mask_ignore: int = 255
     """Grey level that is no class, without --mask-classes."""
     tiles: int | None = None
-    """Cut every image file into square tiles of this side (default: as the run was trained)."""
+    """Cut every image file into square tiles of this side (default: as the run was trained; 0: whole images)."""
 
     group("measurements")
     k: tuple[int, ...] = (20,)
@@ -100,7 +101,7 @@ class EvaluateOptions:
 
     group("machine")
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, xpu or mps."""
     cache: bool = True
     """Cache features on disk, so that a second evaluation takes seconds."""
 

@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from echoless.config.options.fields import AnyPath, group
-from echoless.config.training import Precision
+from echoless.config.training import Precision, Tracker
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,8 @@ class FinetuneOptions:
     group("saving and continuing")
     checkpoint_every: int | None = None
     """Steps between checkpoints (default: 5 % of the run, at most 1000)."""
+    track: tuple[Tracker, ...] | None = None
+    """Also send the numbers of metrics.jsonl to tensorboard (extra: tracking) or wandb (extra: wandb)."""
 
     group("machine")
     accumulate: int | None = None
@@ -109,4 +111,4 @@ class FinetuneOptions:
     workers: int | None = None
     """Threads that prepare batches ahead (default: 2)."""
     device: str | None = None
-    """auto (default), cpu, cuda or cuda:N."""
+    """auto (default), cpu, cuda, cuda:N, xpu or mps."""

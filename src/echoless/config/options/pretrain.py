@@ -7,7 +7,7 @@ from typing import Literal
 
 from echoless.config.model import Decoder, Fade, InitScheme, Per, Schedule, Taps, Variant
 from echoless.config.options.fields import AnyPath, group
-from echoless.config.training import CacheSide, Decay, LatentPrecision, Optimizer, Precision, WeightDecayOn
+from echoless.config.training import CacheSide, Decay, LatentPrecision, Optimizer, Precision, Tracker, WeightDecayOn
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,10 @@ class PretrainOptions:
     """Use only these classes: a file with one class name per line, or imagenet100."""
     crop_scale: tuple[float, float] | None = None
     """Smallest and largest area of a random resized crop, as a fraction of the image."""
+    mean: tuple[float, ...] | None = None
+    """Mean of each channel, for pixels in 0..1, by which images are normalised (default: that of the images)."""
+    std: tuple[float, ...] | None = None
+    """Standard deviation of each channel (default: as for --mean)."""
     cache: Literal["auto", "on", "off"] | None = None
     """Cache decoded images on disk, so that later epochs skip decoding (default: auto, if there is room)."""
     cache_side: CacheSide | None = None
@@ -175,8 +179,16 @@ class PretrainOptions:
     """Steps between lines of metrics.jsonl (default: about 500 lines a run)."""
     requeue: bool = False
     """Exit with code 75 when stopped by a signal, so that a scheduler restarts the command."""
-    tensorboard: bool | None = None
-    """Also write TensorBoard events (extra: tracking; default: no)."""
+    track: tuple[Tracker, ...] | None = None
+    """Also send the numbers of metrics.jsonl to tensorboard (extra: tracking; in RUN/tensorboard) or wandb (extra:
+    wandb; WANDB_MODE=offline writes to RUN/wandb and sends nothing)."""
+    probe_every: int | None = None
+    """Measure kNN and a quick linear probe on --probe-data every so many steps, into metrics.jsonl. Each record has its
+    cost in seconds; the run computes the same without it."""
+    probe_data: AnyPath | None = None
+    """Labelled images of --probe-every; of more than 2,000, a stratified draw is used."""
+    probe_labels: AnyPath | None = None
+    """A CSV file (path,label) for --probe-data."""
 
     group("machine")
     accumulate: int | None = None
@@ -194,7 +206,7 @@ class PretrainOptions:
     workers: int | None = None
     """Threads that prepare batches ahead (default: 2)."""
     device: str | None = None
-    """auto (default), cpu, cuda or cuda:N."""
+    """auto (default), cpu, cuda, cuda:N, xpu or mps."""
 
     group("rarely needed")
     taps: Taps | None = None

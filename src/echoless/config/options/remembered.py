@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from echoless.config.options.fields import AnyPath
+from echoless.config.training import Tracker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +22,10 @@ class Remembered:
     snapshot_every: int | None = None
     snapshots: int | None = None
     log_every: int | None = None
-    tensorboard: bool | None = None
+    track: tuple[Tracker, ...] | None = None
+    probe_every: int | None = None
+    probe_data: AnyPath | None = None
+    probe_labels: AnyPath | None = None
     shard: bool | None = None
     checkpoint_activations: bool | None = None
     cache: Literal["auto", "on", "off"] | None = None

@@ -65,7 +65,7 @@ class SampleOptions:
     precision: Literal["auto", "fp32", "bf16"] | None = None
     """Precision of the network: fp32 (default), bf16, or auto: bf16 on GPUs that have it, else fp32."""
     device: str | None = None
-    """auto (default), cpu, cuda or cuda:N."""
+    """auto (default), cpu, cuda, cuda:N, xpu or mps."""
 
     def __post_init__(self) -> None:
         if self.batch_size is not None:

@@ -84,7 +84,7 @@ class SweepOptions:
     launcher: str | None = None
     """Program that starts every training, such as "torchrun --nproc-per-node 8"; `-m echoless ...` is appended."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, xpu or mps."""
     jobs: int = 1
     """Number of runs at a time; they share the cores. On a CPU, small networks train faster that way."""
     print: bool = False

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from echoless.config.training import IMAGENET_MEAN, IMAGENET_STD
 from echoless.shortcuts import alpha_min_for, alphas, effective_alpha
 from echoless.sweeps.commands import RUN, Inputs, Words, command
 from echoless.sweeps.experiment import Experiment, Quantity, Trial, trial_name
@@ -29,6 +30,8 @@ class Scale:
 Build = Callable[[Inputs, Scale], Experiment]
 KNN, LINEAR, RANK = (Quantity(metric=metric) for metric in ("knn", "linear", "rank_paper"))
 
+# The published models of ImageNet see pixels normalised by these constants, not by statistics of the images.
+NORMALISED: Mapping[str, Any] = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
 PUBLISHED_DEPTHS = {12: 12, 18: 18, 24: 24}
 SCALES = {
     # The settings of `echoless demo`: the fewest images at which plain and faded encoders differ beyond the spread of
@@ -54,13 +57,14 @@ SCALES = {
     # 800 epochs with a snapshot every 50.
     "paper": Scale(
         name="paper",
-        training={"recipe": "mae-base"},
+        training={"recipe": "mae-base", **NORMALISED},
         widths={384: 384, 768: 768, 1024: 1024},
         depths=PUBLISHED_DEPTHS,
         snapshots=16,
         log_every=10,
         imagenet100_probe="imagenet100",
         imagenet1k_probe="mae",
+        finetuning={"precision": "bf16"},  # mixed, as He et al. 2022
     ),
 }
 

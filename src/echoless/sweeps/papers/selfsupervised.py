@@ -13,6 +13,7 @@ from echoless.sweeps.papers.scale import (
     KNN,
     LINEAR,
     NARROW_START,
+    NORMALISED,
     RANK,
     Build,
     Cell,
@@ -25,12 +26,12 @@ TRAINING: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "infonce": {
         "tiny": {"recipe": "infonce-tiny", "max_steps": 1000, "batch_size": 128, "patch_size": 8},
         "cpu": {"recipe": "infonce-tiny", "max_steps": 8000},
-        "paper": {"recipe": "infonce-small"},
+        "paper": {"recipe": "infonce-small", **NORMALISED},
     },
     "dino": {
         "tiny": {"recipe": "dino-tiny", "max_steps": 600, "batch_size": 128, "patch_size": 8, "base_lr": 6e-4},
         "cpu": {"recipe": "dino-tiny", "max_steps": 8000},
-        "paper": {"recipe": "dino-small"},
+        "paper": {"recipe": "dino-small", **NORMALISED},
     },
 }
 PUBLISHED_START = (1.8, 1.0, 3.0)  # for a ViT-S

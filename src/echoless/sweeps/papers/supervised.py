@@ -8,7 +8,7 @@ from typing import Any
 from echoless.config.checks import require
 from echoless.sweeps.commands import RUN, Inputs, Words, command, evaluate_command
 from echoless.sweeps.experiment import Experiment, Published, Quantity, Trial, trial_name
-from echoless.sweeps.papers.scale import NARROW_START, RANK, Scale
+from echoless.sweeps.papers.scale import NARROW_START, NORMALISED, RANK, Scale
 
 ACCURACY = Quantity(metric="accuracy", protocol={})
 
@@ -22,7 +22,7 @@ VIT_LENGTH: Mapping[str, Mapping[str, Any]] = {
         "max_steps": 1000,
     },
     "cpu": {"recipe": "vit-tiny-supervised", "max_steps": 8000},
-    "paper": {"recipe": "vit-supervised"},
+    "paper": {"recipe": "vit-supervised", **NORMALISED},
 }
 # Per 256 images, at the smallest scale. Chosen by the training loss of the network without shortcuts, initialised for
 # it: at 2e-3 AdamW was still at chance after 850 steps, and SOAP reached 1.53 in 300 (1.96 at 6e-4).
@@ -30,7 +30,7 @@ LEARNING_RATE: Mapping[str, Mapping[str, Any]] = {"adamw": {"base_lr": 6e-4}, "s
 RESNET_LENGTH: Mapping[str, Mapping[str, Any]] = {
     "tiny": {"recipe": "resnet-tiny-supervised", "batch_size": 128, "max_steps": 300},
     "cpu": {"recipe": "resnet-tiny-supervised", "max_steps": 8000},
-    "paper": {"recipe": "resnet-supervised"},
+    "paper": {"recipe": "resnet-supervised", **NORMALISED},
 }
 
 
