@@ -1,7 +1,7 @@
-"""R30: --shard and --checkpoint-activations change who holds a weight and when it is computed, never the result.
+"""R32: --shard and --checkpoint-activations change who holds a weight and when it is computed, never the result.
 
 Sharded, replicated (DDP) and alone, with and without recomputation: the same weights; a checkpoint of any is resumed by
-any other. Two processes and gloo. `pytest tests/reliability/test_r30_sharding.py -m "slow or not slow"` runs all.
+any other. Two processes and gloo. `pytest tests/reliability/test_r32_sharding.py -m "slow or not slow"` runs all.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def test_a_sharded_run_with_recomputation_has_the_weights_of_a_replicated_one(tm
     for name, runtime in (("ddp", {}), ("sharded", BOTH)):
         complete(tmp_path / name, 2, steps=4, **runtime)
     distance = apart(weights(tmp_path / "sharded", 4), weights(tmp_path / "ddp", 4))
-    print(f"R30 4 steps, 2 processes, --shard --checkpoint-activations against DDP: {distance:.1e}")
+    print(f"R32 4 steps, 2 processes, --shard --checkpoint-activations against DDP: {distance:.1e}")
     assert distance < 1e-6
 
 
@@ -51,7 +51,7 @@ def test_sharded_replicated_and_alone_agree_after_twenty_steps(alone, tmp_path):
         complete(tmp_path / name, 2, **runtime)
     found = {name: weights(tmp_path / name) for name in plan}
     one = weights(alone)
-    print(f"R30 20 steps against one process: {', '.join(f'{n} {apart(w, one):.1e}' for n, w in found.items())}")
+    print(f"R32 20 steps against one process: {', '.join(f'{n} {apart(w, one):.1e}' for n, w in found.items())}")
     assert torch.equal(found["both"], found["sharded"]), "recomputation changes no bit"
     assert max(apart(each, one) for each in found.values()) < 1e-6
     assert apart(found["sharded"], found["ddp"]) < 1e-6
@@ -64,7 +64,7 @@ def test_every_objective_agrees_with_ddp_after_twenty_steps(family, tmp_path):
     for name, runtime in (("ddp", {}), ("both", BOTH)):
         complete(tmp_path / name, 2, family=family, **runtime)
     distance = apart(weights(tmp_path / "both"), weights(tmp_path / "ddp"))
-    print(f"R30 {family}, 20 steps, --shard --checkpoint-activations against DDP: {distance:.1e}")
+    print(f"R32 {family}, 20 steps, --shard --checkpoint-activations against DDP: {distance:.1e}")
     assert distance < (1e-4 if family == "infonce" else 1e-6)
 
 
@@ -84,7 +84,7 @@ def test_a_checkpoint_of_two_sharded_ranks_is_resumed_by_others_and_back(world, 
     complete(out, 2, resume=True, **SHARDED)
     difference = max(abs(a - b) for a, b in zip(losses(out), golden, strict=True))
     distance = apart(weights(out), weights(alone))
-    print(f"R30 2 sharded -> {world} -> 2 sharded: losses within {difference:.1e}, weights within {distance:.1e}")
+    print(f"R32 2 sharded -> {world} -> 2 sharded: losses within {difference:.1e}, weights within {distance:.1e}")
     assert difference < 1e-6 and distance < 1e-6
 
 
@@ -127,7 +127,7 @@ def test_settings_of_the_step_are_as_exact_under_shard(change, tolerance, tmp_pa
     for name, runtime in (("ddp", {}), ("sharded", BOTH)):
         complete(tmp_path / name, 2, patch=patch, **runtime)
     distance = apart(weights(tmp_path / "sharded"), weights(tmp_path / "ddp"))
-    print(f"R30 {change}: sharded against DDP {distance:.1e}")
+    print(f"R32 {change}: sharded against DDP {distance:.1e}")
     assert distance < tolerance
 
 

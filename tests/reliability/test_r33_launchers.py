@@ -1,4 +1,4 @@
-"""R31: runs of several processes on a cluster. A signal to the launcher saves and stops; a killed process ends the
+"""R33: runs of several processes on a cluster. A signal to the launcher saves and stops; a killed process ends the
 others within a stated time; and torchrun --max-restarts continues as if nothing had happened.
 """
 
@@ -84,7 +84,7 @@ def test_torchrun_restarts_a_killed_process_and_the_result_is_bitwise_that_of_an
     code, _, err = ended(torchrun(tmp_path / "run", patch=patch, resume=True, max_restarts=1))
     assert code == 0, err
     assert "resuming after step 4" in err and (tmp_path / "marker").exists()
-    print("R31 torchrun --max-restarts 1, SIGKILL after step 7: resumed after step 4, bitwise equal")
+    print("R33 torchrun --max-restarts 1, SIGKILL after step 7: resumed after step 4, bitwise equal")
     assert torch.equal(weights(tmp_path / "run"), undisturbed)
 
 
@@ -100,7 +100,7 @@ def test_a_signal_to_torchrun_saves_and_the_resumed_run_is_bitwise_equal(undistu
     assert saved >= 6 and out.count("STOPPED") == 2, err
     code, out, err = ended(torchrun(tmp_path / "run", resume=True))
     assert code == 0 and f"resuming after step {saved}" in err, err
-    print(f"R31 SIGTERM to torchrun: saved after step {saved}, resumed bitwise equal")
+    print(f"R33 SIGTERM to torchrun: saved after step {saved}, resumed bitwise equal")
     assert torch.equal(weights(tmp_path / "run"), undisturbed)
 
 
@@ -112,7 +112,7 @@ def test_a_killed_process_ends_the_other_at_once(tmp_path):
     assert ended(second)[0] == -signal.SIGKILL
     began = time.monotonic()
     assert ended(first, 120)[0] == 1
-    print(f"R31 SIGKILL to one of two processes: the other ended after {time.monotonic() - began:.1f} s")
+    print(f"R33 SIGKILL to one of two processes: the other ended after {time.monotonic() - began:.1f} s")
 
 
 @pytest.mark.slow
