@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from echoless.data import open_images
-from echoless.data.parts import Parts, remove_abandoned
+from echoless.data.parts import SharedParts, remove_abandoned
 from echoless.errors import DataError
 from echoless.runtime import Share
 from echoless.storage.lock import FileLock
@@ -52,14 +52,14 @@ def test_three_processes_do_every_part_once_and_each_does_some(tmp_path):
     log = tmp_path / "log"
     log.touch()
     children = [
-        forked(lambda n=n: Parts(tmp_path / "parts", 300, Share(n, 3), smallest=10).finish(noting(log, 0.02)))
+        forked(lambda n=n: SharedParts(tmp_path / "parts", 300, Share(n, 3), smallest=10).finish(noting(log, 0.02)))
         for n in range(3)
     ]
     assert [ended(child) for child in children] == [0, 0, 0]
     lines = [line.split() for line in log.read_text().splitlines()]
     assert sorted(int(first) for first, _ in lines) == list(range(0, 300, 10))
     assert {int(pid) for _, pid in lines} == set(children)
-    again = Parts(tmp_path / "parts", 300, Share(0, 1), smallest=10)
+    again = SharedParts(tmp_path / "parts", 300, Share(0, 1), smallest=10)
     records = again.finish(lambda *_: pytest.fail("nothing is left to do"))
     assert [record["first"] for record in records] == list(range(0, 300, 10))
     assert again.file(3).read_bytes() == bytes([30]) * 10
@@ -73,7 +73,7 @@ def test_the_part_of_a_killed_process_is_done_by_another_that_waits_for_it(tmp_p
         marker.touch()
         time.sleep(600)
 
-    parts = Parts(tmp_path / "parts", 20, Share(0, 2), smallest=10)
+    parts = SharedParts(tmp_path / "parts", 20, Share(0, 2), smallest=10)
     child = forked(lambda: parts.finish(hangs))
     while not marker.exists():
         time.sleep(0.01)
@@ -86,15 +86,15 @@ def test_the_part_of_a_killed_process_is_done_by_another_that_waits_for_it(tmp_p
             os.waitpid(child, 0)
 
     log = tmp_path / "log"
-    records = Parts(tmp_path / "parts", 20, Share(1, 2), smallest=10).finish(noting(log), tell)
+    records = SharedParts(tmp_path / "parts", 20, Share(1, 2), smallest=10).finish(noting(log), tell)
     assert [record["first"] for record in records] == [0, 10] and told[-1] == 20
     assert not list((tmp_path / "parts").glob("*.tmp-*"))
 
 
 def test_progress_counts_what_all_processes_have_done_and_may_stop_the_work(tmp_path):
-    Parts(tmp_path, 30, Share(0, 1), smallest=10)._do(0, noting(tmp_path / "log"), lambda done: None)
+    SharedParts(tmp_path, 30, Share(0, 1), smallest=10)._do(0, noting(tmp_path / "log"), lambda done: None)
     told: list[tuple[int, int]] = []
-    Parts(tmp_path, 30, Share(0, 1), smallest=10).finish(
+    SharedParts(tmp_path, 30, Share(0, 1), smallest=10).finish(
         noting(tmp_path / "log"), lambda done, total: told.append((done, total))
     )
     assert told[0] == (20, 30) and told[-1] == (30, 30)
@@ -103,7 +103,7 @@ def test_progress_counts_what_all_processes_have_done_and_may_stop_the_work(tmp_
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Parts(tmp_path / "other", 30, Share(0, 1), smallest=10).finish(noting(tmp_path / "log"), stop)
+        SharedParts(tmp_path / "other", 30, Share(0, 1), smallest=10).finish(noting(tmp_path / "log"), stop)
 
 
 def test_without_locks_the_parts_are_dealt_out(tmp_path, monkeypatch):
@@ -122,14 +122,14 @@ def test_without_locks_the_parts_are_dealt_out(tmp_path, monkeypatch):
             raise TimeoutError
 
     with pytest.raises(TimeoutError):
-        Parts(tmp_path, 40, Share(1, 2), smallest=10).finish(work_of(1), impatient)
-    Parts(tmp_path, 40, Share(0, 2), smallest=10).finish(work_of(0))
+        SharedParts(tmp_path, 40, Share(1, 2), smallest=10).finish(work_of(1), impatient)
+    SharedParts(tmp_path, 40, Share(0, 2), smallest=10).finish(work_of(0))
     assert sorted(done[0]) == [0, 20] and sorted(done[1]) == [10, 30]
 
 
 def test_a_record_that_does_not_count_any_more_is_made_again(tmp_path):
     log = tmp_path / "log"
-    parts = Parts(tmp_path / "parts", 20, Share(0, 1), smallest=10)
+    parts = SharedParts(tmp_path / "parts", 20, Share(0, 1), smallest=10)
     parts.finish(noting(log))
     parts.finish(noting(log), valid=lambda number, record: number != 1 or log.read_text().count("\n") > 2)
     assert [line.split()[0] for line in log.read_text().splitlines()] == ["0", "10", "10"]

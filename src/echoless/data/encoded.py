@@ -23,7 +23,7 @@ from echoless.data.images import BadSample, Fetched, Images
 from echoless.data.jpeg import decoder_versions
 from echoless.data.labels import encode_labels
 from echoless.data.making import Making
-from echoless.data.parts import FOLDER, Parts, Tell
+from echoless.data.parts import FOLDER, SharedParts, Tell
 from echoless.data.paths import ChosenPaths
 from echoless.data.resample import Array
 from echoless.data.resizing import Fit
@@ -315,7 +315,7 @@ def _shapes(source: ImageSource, wanted: DecodeSettings, place: CachePlace, name
     count = len(source.paths)
     if place.share.count == 1 or not can_write(place.root):
         return [_shape(source, wanted, file) for file in range(count)]
-    parts = Parts(place.root / f"{FOLDER}{digest(['shapes', name])[:32]}", count, place.share)
+    parts = SharedParts(place.root / f"{FOLDER}{digest(['shapes', name])[:32]}", count, place.share)
     records = parts.finish(
         lambda first, last, _, tell: {"shapes": [_shape(source, wanted, file) for file in range(first, last)]},
         place.progress,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from echoless.data.cache_place import CachePlace
 from echoless.data.content import Hasher, Memory, digest
-from echoless.data.parts import FOLDER, Parts, Tell
+from echoless.data.parts import FOLDER, SharedParts, Tell
 from echoless.errors import RunError
 
 Hash = Callable[[int, int, Tell], Hasher]  # of units first .. last - 1
@@ -24,7 +24,7 @@ def hash_all(place: CachePlace, memory: Memory, units: int, hash_range: Hash) ->
 
 def _hash_together(place: CachePlace, memory: Memory, units: int, hash_range: Hash) -> Hasher | None:
     """None where the folder of the caches cannot be written: then every process reads everything."""
-    parts = Parts(place.root / f"{FOLDER}{shared_name('hashes', place, memory)}", units, place.share)
+    parts = SharedParts(place.root / f"{FOLDER}{shared_name('hashes', place, memory)}", units, place.share)
     try:
         records = parts.finish(lambda first, last, _, tell: hash_range(first, last, tell).found(), place.progress)
     except RunError as error:

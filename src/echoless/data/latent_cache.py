@@ -26,7 +26,7 @@ from torch import Tensor
 from echoless.config.training import LatentConfig
 from echoless.data.images import Images
 from echoless.data.loader import evaluation_batches
-from echoless.data.parts import Parts, Tell, Told
+from echoless.data.parts import SharedParts, Tell, Told
 from echoless.data.resample import Array
 from echoless.data.resizing import DIFFUSION, LARGE, Framing
 from echoless.errors import DataError, RunError
@@ -42,10 +42,10 @@ _WORTH_AN_ESTIMATE = 256  # images
 _TYPES: dict[str, np.dtype[Any]] = {"fp32": np.dtype(np.float32), "fp16": np.dtype(np.float16)}
 
 
-class Moments:
+class LatentMoments:
     """`moments[ids]` are the moments of these images (B, F, C, H, W); memory-mapped, part by part."""
 
-    def __init__(self, parts: Parts, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    def __init__(self, parts: SharedParts, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.shape = shape
         self._firsts = np.array([parts.span(number)[0] for number in range(len(parts))])
         mapped = [np.asarray(np.memmap(parts.file(number), dtype, "r")) for number in range(len(parts))]
@@ -125,13 +125,13 @@ def cached_moments(
     *,
     say: Say | None = None,
     share: Share = ALONE,
-) -> Moments:
+) -> LatentMoments:
     """From the disk if they are there and whole, else encoded now, once, by the processes that share the work.
 
     `say` is told before the work starts how many bytes and hours it takes.
     """
     work = _Encoding(images, config, shape, encode)
-    parts = Parts(root / work.name, len(images), share, smallest=_WORTH_AN_ESTIMATE)
+    parts = SharedParts(root / work.name, len(images), share, smallest=_WORTH_AN_ESTIMATE)
     _announce(work, parts, share, say)
 
     def make(first: int, last: int, file: Path, tell: Tell) -> dict[str, Any]:
@@ -144,10 +144,10 @@ def cached_moments(
         if not isinstance(error.__cause__, OSError):
             raise
         raise DataError(f"latents cannot be written: {error}") from None
-    return Moments(parts, (len(images), FACES, *shape), work.dtype)
+    return LatentMoments(parts, (len(images), FACES, *shape), work.dtype)
 
 
-def _announce(work: _Encoding, parts: Parts, share: Share, say: Say | None) -> None:
+def _announce(work: _Encoding, parts: SharedParts, share: Share, say: Say | None) -> None:
     """How many bytes and hours are missing; refuses where the disk has no room."""
     missing = sum(last - first for first, last in map(parts.span, parts.missing()))
     if not missing:
@@ -177,7 +177,7 @@ def _speed(work: _Encoding) -> float:
     return max(seen, 1) / max(seconds, 1e-9)
 
 
-def _hashed_again(parts: Parts, number: int) -> dict[str, Any] | None:
+def _hashed_again(parts: SharedParts, number: int) -> dict[str, Any] | None:
     """The record of a part whose file was copied or touched since it was written, if every bit is right."""
     record, file = parts.record(number), parts.file(number)
     if record is None or not file.is_file() or seal_of(file).sha256 != record.get("sha256"):

@@ -17,7 +17,7 @@ import numpy as np
 
 from echoless.data.cache import CachedPixels, build_cache, open_cache, write_pixels
 from echoless.data.images import BadSample
-from echoless.data.parts import FOLDER, Parts, Tell, Told, remove_abandoned
+from echoless.data.parts import FOLDER, SharedParts, Tell, Told, remove_abandoned
 from echoless.data.resample import Array
 from echoless.errors import DataError
 from echoless.runtime import Share
@@ -52,7 +52,7 @@ def make_together(
 ) -> CachedPixels:
     """By all processes that call this with the same folder and work."""
     remove_abandoned(root)
-    parts = Parts(root / f"{FOLDER}{(making.name or making.key())[:32]}", making.units, share)
+    parts = SharedParts(root / f"{FOLDER}{(making.name or making.key())[:32]}", making.units, share)
     records = _finish(parts, making, told)
     while (cache := open_cache(root, making.key())) is None:
         claim = parts.claim("join")
@@ -69,13 +69,15 @@ def make_together(
     return cache
 
 
-def _finish(parts: Parts, making: Making, told: Told | None) -> list[dict[str, Any]]:
+def _finish(parts: SharedParts, making: Making, told: Told | None) -> list[dict[str, Any]]:
     records = parts.finish(lambda *given: _make_part(making, *given), told)
     making.learn([record["found"] for record in records])
     return records
 
 
-def _with_files(parts: Parts, making: Making, records: list[dict[str, Any]], told: Told | None) -> list[dict[str, Any]]:
+def _with_files(
+    parts: SharedParts, making: Making, records: list[dict[str, Any]], told: Told | None
+) -> list[dict[str, Any]]:
     """The records of parts that are all there. Those of a cache that was joined before, and is gone, are made again."""
     lost = [number for number in range(len(parts)) if not parts.file(number).exists()]
     for number in lost:
@@ -96,7 +98,7 @@ def _make_part(making: Making, first: int, last: int, file: Path, tell: Tell) ->
     return {"images": images, "bad": [asdict(sample) for sample in bad], "found": making.found()}
 
 
-def _read_parts(parts: Parts, records: list[dict[str, Any]], about: dict[str, Any]) -> Produced:
+def _read_parts(parts: SharedParts, records: list[dict[str, Any]], about: dict[str, Any]) -> Produced:
     dtype = np.dtype(np.uint8 if about["bits"] == 8 else np.uint16)
     for number, record in enumerate(records):
         bad = iter(record["bad"])

@@ -38,7 +38,7 @@ def _always(number: int, record: dict[str, Any]) -> bool:
     return True
 
 
-class Parts:
+class SharedParts:
     """`units` pieces of work, in parts of neighbours."""
 
     def __init__(self, folder: Path, units: int, share: Share, *, smallest: int = _SMALLEST) -> None:
