@@ -145,13 +145,18 @@ def _machine(run: RunData) -> str:
     if isinstance(machine, dict):
         device = "" if machine.get("device") == "cpu" else f"{machine.get('device')}, "
         return (
-            f"{device}{machine.get('processor')}, {machine.get('cores')} cores, {machine.get('threads')} threads used, "
+            f"{device}{machine.get('processor')}, {_counted(machine.get('cores'), 'core')}, "
+            f"{_counted(machine.get('threads'), 'thread')} used, "
             f"{machine.get('memory_gb')} GB, {machine.get('system')}"
             + (f", {machine['processes']} processes" if machine.get("processes", 1) != 1 else "")
             + _vectors(machine.get("vector_features"))
         )
     known = [f"{key} {run.environment[key]}" for key in ("device", "machine", "threads") if key in run.environment]
     return ", ".join(known)
+
+
+def _counted(number: Any, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _vectors(features: object) -> str:

@@ -6,11 +6,12 @@ import inspect
 import itertools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar
 from uuid import uuid4
 
 import torch
@@ -23,8 +24,10 @@ from echoless.runtime import choose_device
 from echoless.runtime.devices import UNTESTED
 from echoless.runtime.meeting import Meeting
 
-# How long a process waits for the others inside an exchange of tensors. Long work is done outside of them.
-LONGEST_EXCHANGE = timedelta(minutes=30)
+# How long a process waits for the others inside an exchange of tensors: as long as they live, which `Meeting` watches.
+LONGEST_EXCHANGE = timedelta(days=1)
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,15 @@ class Team:
             raise
         if self._any_refuses(False):
             raise RunError(_REFUSED)
+
+    def leader_first(self, work: Callable[[], Result]) -> Result:
+        """Everybody does it, rank 0 before the others: what it leaves in a cache is made once."""
+        done: list[Result] = []
+        for turn in (True, False):
+            with self.together():
+                if self.leads is turn:
+                    done.append(work())
+        return done[0]
 
     def _any_refuses(self, this: bool) -> bool:
         if self.meeting is None:
