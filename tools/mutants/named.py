@@ -430,7 +430,7 @@ _STORAGE = (
     ),
     Named(
         "storage/atomic.py",
-        " | os.O_EXCL",
+        ', "EXCL"',
         "",
         "a link planted under the temporary name is not followed",
         "storage/test_atomic.py::test_a_new_file_is_never_one_that_exists_nor_what_a_link_points_to",
@@ -564,9 +564,9 @@ _TRAINING = (
 
 _SWEEPS = (
     Named(
-        "sweeps/trials.py",
-        "entries[: equal.index(False)] if False in equal else entries[: len(equal)]",
-        "entries",
+        "sweeps/ledger.py",
+        "record.finished[: equal.index(False)] if False in equal else record.finished[: len(equal)]",
+        "record.finished",
         "a command counts as done only while everything before it is the same",
         "sweeps/test_sweep.py::test_what_was_measured_on_another_run_does_not_count",
     ),
@@ -578,14 +578,14 @@ _SWEEPS = (
         "sweeps/test_sweep.py::test_a_command_that_fails_was_begun_and_is_not_finished",
     ),
     Named(
-        "sweeps/trials.py",
+        "sweeps/ledger.py",
         "return finished and (trial.may_diverge or ",
         "return finished or (trial.may_diverge or ",
         "a trial is done when all of its commands are",
         "sweeps/test_sweep.py::test_what_was_measured_on_another_run_does_not_count",
     ),
     Named(
-        "sweeps/trials.py",
+        "sweeps/ledger.py",
         "if begun and begun[0] != trial.commands[0]:",
         "if False:",
         "a sweep with other settings is refused",

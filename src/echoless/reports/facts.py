@@ -38,6 +38,7 @@ def facts(run: RunData) -> list[tuple[str, str]]:
         ("shortcuts", known.get("shortcuts", "")),
         ("fading", effective_alpha_note(run)),
         ("training", known.get("run", "")),
+        ("started from", _start(run)),
         ("recipe", str(run.config.get("recipe", ""))),
         ("seed", "" if run.seed is None else str(run.seed)),
         ("time", _time(run)),
@@ -109,6 +110,13 @@ def _parameters(about: dict[str, Any]) -> str:
     if not isinstance(counts, dict) or not all(isinstance(counts.get(key), int) for key in ("all", "encoder")):
         return ""
     return f"{counts['all']:,} in all, {counts['encoder']:,} in the encoder"
+
+
+def _start(run: RunData) -> str:
+    """The weights that the run began with; empty where they were drawn at random."""
+    start = _part(run.about, "start")
+    known = [str(start[key]) for key in ("path", "fingerprint") if start.get(key)]
+    return f"{known[0]} ({known[1]})" if len(known) == 2 else ""
 
 
 def _time(run: RunData) -> str:
