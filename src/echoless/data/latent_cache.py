@@ -42,7 +42,7 @@ _WORTH_AN_ESTIMATE = 256  # images
 _TYPES: dict[str, np.dtype[Any]] = {"fp32": np.dtype(np.float32), "fp16": np.dtype(np.float16)}
 
 
-class LatentMoments:
+class MappedMoments:
     """`moments[ids]` are the moments of these images (B, F, C, H, W); memory-mapped, part by part."""
 
     def __init__(self, parts: SharedParts, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -125,7 +125,7 @@ def cached_moments(
     *,
     say: Say | None = None,
     share: Share = ALONE,
-) -> LatentMoments:
+) -> MappedMoments:
     """From the disk if they are there and whole, else encoded now, once, by the processes that share the work.
 
     `say` is told before the work starts how many bytes and hours it takes.
@@ -144,7 +144,7 @@ def cached_moments(
         if not isinstance(error.__cause__, OSError):
             raise
         raise DataError(f"latents cannot be written: {error}") from None
-    return LatentMoments(parts, (len(images), FACES, *shape), work.dtype)
+    return MappedMoments(parts, (len(images), FACES, *shape), work.dtype)
 
 
 def _announce(work: _Encoding, parts: SharedParts, share: Share, say: Say | None) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from echoless.config.training import LatentConfig
 from echoless.data.augment import draw
 from echoless.data.images import Images
-from echoless.data.latent_cache import Encode, LatentMoments, cached_moments
+from echoless.data.latent_cache import Encode, MappedMoments, cached_moments
 from echoless.data.loader import Batch, timed
 from echoless.data.order import batch_indices, rank_slice
 from echoless.data.parts import Told
@@ -24,7 +24,7 @@ from echoless.randomness import generator_for
 class Latents:
     """Mean and spread by image, and what turns a latent into the model's input."""
 
-    moments_NFCHW: LatentMoments
+    moments_NFCHW: MappedMoments
     config: LatentConfig
 
     def draw(self, ids_B: Tensor, mirrored_B: Tensor, noise_BCHW: Tensor) -> Tensor:
