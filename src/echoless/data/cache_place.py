@@ -53,7 +53,9 @@ class CachePlace(NamedTuple):
         about: dict[str, Any] = {"channels": survey.shape.channels, "bits": survey.bits}
         about |= {"shape": list(survey.shape), "file_shape": list(survey.file_shape)}
         try:
-            return self._built(making, about, count), ""
+            built = self._built(making, about, count)
+            make_room(self.root, limit)  # copies of remote files that were fetched for it
+            return built, ""
         except (OSError, RunError) as error:
             cause = error if isinstance(error, OSError) else error.__cause__
             if not isinstance(cause, OSError):  # not about the disk
