@@ -62,7 +62,7 @@ bench: setup     ## the side-by-side measurements; each prints a ratio and write
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 .venv/.docs: .venv/.installed
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt mkdocs-material
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt mkdocs-material 'mkdocstrings[python]'
 	touch $@
 
 docs: .venv/.docs  ## the site, in build/site; a warning is an error

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import echoless
+from echoless.cli.output import OutputOptions
 from echoless.recipes.table import RECIPES
 from echoless.sweeps.papers import PAPERS
 from echoless.verbs.table import VERBS
@@ -45,9 +46,9 @@ def test_every_recipe_and_experiment_is_on_its_page(reference):
     assert all(f"| {name} |" in page for name in PAPERS)
 
 
-def test_every_page_of_the_menu_exists_and_every_page_is_in_the_menu():
-    menu = set(re.findall(r"^  - [^:]+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M))
-    assert menu == {path.name for path in (ROOT / "docs").glob("*.md")} | {"verbs.md", "recipes.md"}
+def test_every_page_of_the_menu_exists_and_every_page_is_in_the_menu(reference):
+    menu = set(re.findall(r"^ +- (?:[^:\n]+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M))
+    assert menu == {path.name for path in (ROOT / "docs").glob("*.md")} | set(reference.PAGES)
 
 
 def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path):
@@ -79,15 +80,17 @@ def _pages() -> list[Path]:
 
 
 def test_every_command_in_the_guide_exists_with_its_options():
-    """Every indented line `echoless VERB ... --option`, without its comment."""
+    """Every line of a block `echoless VERB ... --option`, without its comment."""
     commands = [
         (page.name, verb, re.findall(r"(?<=\s)--([a-z][\w-]*)", rest))
         for page in _pages()
-        for verb, rest in re.findall(r"^    echoless ([a-z]+)([^#\n]*)", page.read_text(), re.M)
+        for verb, rest in re.findall(r"^(?:    )?echoless ([a-z]+)([^#\n]*)", page.read_text(), re.M)
     ]
     assert len(commands) > 30
     for page, verb, flags in commands:
-        known = {field.name for field in dataclasses.fields(VERBS[verb].options)}
+        known = {
+            field.name for options in (VERBS[verb].options, OutputOptions) for field in dataclasses.fields(options)
+        }
         assert {flag.removeprefix("no-").replace("-", "_") for flag in flags} <= known, (page, verb, flags)
 
 
