@@ -41,5 +41,6 @@ from echoless.verbs.runs import list_runs as list_runs
 from echoless.verbs.sample import sample as sample
 from echoless.verbs.serve import serve as serve
 from echoless.verbs.sweep import sweep as sweep
+from echoless.verbs.trial import trial as trial
 
 __version__: str

@@ -1,8 +1,11 @@
-"""Which errors are raised for bad input, data or files?
+"""Which errors are raised for bad input, data or files, and which exit codes tell of a stop?
 
 Each message is one sentence: the field or file, its value, and what is allowed or what to do. The command line prints
 it without a traceback. `echoless.shortcuts` imports nothing else of echoless, so it raises `ValueError` instead.
 """
+
+REQUEUE = 75  # the exit code after which schedulers start the same command again
+INTERRUPTED = 130  # the exit code of a run that a signal stopped, so that `pretrain ... && evaluate ...` stops too
 
 
 class EcholessError(Exception):

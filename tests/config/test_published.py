@@ -63,7 +63,7 @@ PUBLISHED = {
 }
 DOCUMENTED = {
     RuntimeConfig: {"workers": 2, "device": "auto", "keep": 2, "strict": False, "track": ()},
-    SweepOptions: {"jobs": 1},
+    SweepOptions: {"jobs": None},
 }
 
 

@@ -229,5 +229,5 @@ def test_an_epoch_of_the_mae_probe_passes_over_the_training_set_once(monkeypatch
     monkeypatch.setattr(augmented, "mae_probe", lambda batches, **settings: asked.append(settings) or probe)
     for largest in (6, 100):
         monkeypatch.setattr(augmented, "LARGEST_BATCH", largest)
-        augmented.mae_linear(encoder, images, test, view=View("output"), seed=0)
+        augmented.mae_linear(encoder, images, test, view=View("output"), seed=0, epochs=90)
     assert [(each["batch_size"], each["steps_per_epoch"]) for each in asked] == [(6, 3), (20, 1)]

@@ -72,7 +72,9 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=24)
-    parser.add_argument("--objective", choices=("masked", "infonce", "dino", "uvit", "sit"), default="masked")
+    parser.add_argument(
+        "--objective", choices=("masked", "foreign", "infonce", "dino", "uvit", "sit"), default="masked"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     draw = random.Random(options.seed)

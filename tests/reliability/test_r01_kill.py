@@ -36,6 +36,10 @@ def test_ten_kills_lose_nothing(tmp_path):
     assert "runs=" in kill_runs(tmp_path, 10, "--workers", "2")
 
 
+def test_a_foreign_body_that_fades_in_survives_kills(tmp_path):
+    assert "foreign" in kill_runs(tmp_path, 2, "--steps", "8", "--objective", "foreign")
+
+
 @pytest.mark.parametrize("objective", ["dino", pytest.param("infonce", marks=pytest.mark.slow)])
 def test_teacher_centre_and_slow_copy_survive_kills(objective, tmp_path):
     assert objective in kill_runs(tmp_path, 2, "--steps", "8", "--objective", objective)
@@ -47,7 +51,7 @@ def test_diffusion_survives_kills(objective, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", ["infonce", "dino", "uvit", "sit"])
+@pytest.mark.parametrize("objective", ["foreign", "infonce", "dino", "uvit", "sit"])
 def test_every_other_objective_survives_many_kills(objective, tmp_path):
     assert objective in kill_runs(tmp_path, 20, "--workers", "2", "--objective", objective)
 

@@ -56,7 +56,7 @@ def test_an_overwrite_whose_start_is_refused_replaces_nothing(run, tmp_path):
     echoless.pretrain("shapes:64", out=other, max_steps=1, depth=3, **TINY)
     before = content(run)
     with pytest.raises(EcholessError, match="does not fit"):
-        echoless.pretrain("shapes:64", out=run, overwrite=True, init=other, max_steps=1, **TINY)
+        echoless.pretrain("shapes:64", out=run, overwrite=True, init=other, depth=4, max_steps=1, **TINY)
     assert content(run) == before
 
 

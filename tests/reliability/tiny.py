@@ -86,10 +86,18 @@ def tiny_diffusion(images: Images, kind: str, *, steps: int = 40, alpha_min: flo
     return replace(config, recipe=f"{kind}-tiny", model=model, objective=objective, data=data)
 
 
+def tiny_foreign(images: Images, *, steps: int = 40) -> RunConfig:
+    """A masked autoencoder around a body as DINOv3 has it, which fades in."""
+    config = tiny_config(images, steps=steps)
+    named = {"registers": 2, "positions": "rotary", "layer_scale": 1.0, "gated_mlp": True, "activation": "silu"}
+    encoder = replace(config.model.encoder, final_norm=True, **named)
+    return replace(config, model=replace(config.model, encoder=encoder), fade_in=0.5)
+
+
 def tiny_family(images: Images, name: str, *, steps: int = 40) -> RunConfig:
-    """The tiny run of an objective: masked, infonce, dino, uvit or sit."""
-    if name == "masked":
-        return tiny_config(images, steps=steps)
+    """The tiny run of an objective: masked, infonce, dino, uvit or sit; or of a foreign body."""
+    if name in ("masked", "foreign"):
+        return (tiny_config if name == "masked" else tiny_foreign)(images, steps=steps)
     make = tiny_diffusion if name in ("uvit", "sit") else tiny_comparison
     return make(images, name, steps=steps)
 

@@ -8,7 +8,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from unittest import mock
@@ -22,11 +21,12 @@ from echoless.runs import RunFolder
 from echoless.runtime import StopRequest
 from echoless.storage import write_json
 from echoless.sweeps.commands import RUN
+from echoless.sweeps.executors.on_local import LocalExecutor
 from echoless.sweeps.experiment import Experiment, Quantity, Trial
 from echoless.sweeps.grid import grid
-from echoless.sweeps.local import run_trials, threads_each
+from echoless.sweeps.ledger import Ledger, is_done, require_same_training
 from echoless.sweeps.run import carry_out, prepare_folder, run_sweep
-from echoless.sweeps.trials import Ledger, Outcome, is_done, require_same_training, run_trial
+from echoless.sweeps.trials import run_trial
 
 TINY = ["--recipe", "demo", "--batch-size", "8", "--over", "patch_size=16", "--metrics", "rank"]
 
@@ -59,7 +59,8 @@ def test_printing_lays_out_the_folder_and_runs_nothing(tmp_path):
     out = tmp_path / "a folder with spaces"
     run_sweep(options(data="my data", out=out, print=True), said.append)
     assert len(said) == 2 and sorted(path.name for path in out.iterdir()) == [".lock", "logs", "sweep.json"]
-    train, measure = said[0].split(" && ")
+    assert shlex.split(said[0], comments=True) == ["echoless", "trial", str(out), "alpha_min-1.0_seed-0"]
+    train, measure = said[0].partition("  # ")[2].split(" && ")
     assert shlex.split(train)[:3] == ["echoless", "pretrain", "my data"] and "'my data'" in train
     assert shlex.split(measure)[:3] == ["echoless", "evaluate", str(out / "alpha_min-1.0_seed-0")]
     plan = json.loads((out / "sweep.json").read_text())
@@ -75,7 +76,7 @@ def test_a_failing_trial_is_told_in_one_line_and_the_others_go_on(tmp_path):
     finished(tmp_path, "a", "b", "c")
     for expected in ([1, 2, 3], [3]):
         said: list[str] = []
-        swept = carry_out(plan, tmp_path, StopRequest(), said.append)
+        swept = carry_out(plan, tmp_path, StopRequest(), said.append, LocalExecutor(1))
         assert swept.failed == ("b",) and not swept.stopped
         told = [line for line in said if line.startswith("[")]
         assert [int(line[1]) for line in told] == expected
@@ -83,59 +84,20 @@ def test_a_failing_trial_is_told_in_one_line_and_the_others_go_on(tmp_path):
         assert any("1 of 3 runs failed" in line for line in said)
 
 
-def test_two_jobs_run_side_by_side_and_a_stop_begins_no_third(tmp_path, monkeypatch):
-    """Each trial waits until another runs; the second pair asks for a stop."""
-    both = threading.Barrier(2)
-
-    def meet(trial, out, stop, tick, threads, starting):
-        both.wait(timeout=60)
-        if trial.name in "cd":
-            stop.requested = "SIGTERM"
-        return Outcome("stopped" if stop.requested else "done")
-
-    monkeypatch.setattr("echoless.sweeps.local.run_trial", meet)
-    trials = experiment(("--version",), names="abcdef").trials
-    ended = {t.name: how.state for t, how in run_trials(trials, tmp_path, 2, StopRequest(), lambda _: None)}
-    assert list(ended.values()).count("done") == 2 and len(ended) == 6
-    assert threads_each(1) is None and threads_each(10_000) == 1
-
-
-def test_a_folder_that_trials_share_is_filled_by_one_of_them_at_a_time(tmp_path, monkeypatch):
-    inside: list[Path] = []
-
-    def fill(words, log, stop, tick, threads, starting):
-        inside.append(log)
-        assert len(inside) == 1
-        time.sleep(0.05)
-        inside.remove(log)
-        return 0
-
-    monkeypatch.setattr("echoless.sweeps.trials.run_command", fill)
+def test_a_folder_that_trials_share_is_waited_for(tmp_path, monkeypatch):
+    ran: list[tuple[str, ...]] = []
+    monkeypatch.setattr("echoless.sweeps.trials.run_command", lambda words, *_, **__: ran.append(words) or 0)
     (tmp_path / "logs").mkdir()
-    trials = experiment(("pretrain", "--out", "{run}/../shared"), names="abcd").trials
-    ended = list(run_trials(trials, tmp_path, 4, StopRequest(), lambda _: None))
-    assert [outcome.state for _, outcome in ended] == ["done"] * 4
-
-
-def test_an_error_in_one_job_ends_the_others(tmp_path, monkeypatch):
-    stop = StopRequest()
-
-    def work(trial, out, stop, tick, threads, starting):
-        if trial.name == "a":
-            raise UntrustedFile("a.json is not a ledger")
-        wait_for(lambda: stop.requested)
-        return Outcome("stopped")
-
-    monkeypatch.setattr("echoless.sweeps.local.run_trial", work)
-    with pytest.raises(UntrustedFile):
-        list(run_trials(experiment((), names="ab").trials, tmp_path, 2, stop, lambda _: None))
+    (trial,) = experiment(("pretrain", "--out", "{run}/../shared"), ("evaluate", "{run}"), names="a").trials
+    assert run_trial(trial, tmp_path, StopRequest()).state == "done"
+    assert ran == [("pretrain", "--out", str(tmp_path / "shared"), "--wait"), ("evaluate", str(tmp_path / "a"))]
 
 
 def test_a_finished_command_is_not_run_again_and_a_changed_one_is(tmp_path):
     stop, (trial,) = StopRequest(), experiment(("--version",), ("--help",), names=("a",)).trials
     (tmp_path / "logs").mkdir()
     finished(tmp_path, "a")
-    assert run_trial(trial, tmp_path, stop, lambda said: None).state == "done" and is_done(tmp_path, trial)
+    assert run_trial(trial, tmp_path, stop).state == "done" and is_done(tmp_path, trial)
     (changed,) = experiment(("--version",), ("recipes", "--help"), names=("a",)).trials
     assert not is_done(tmp_path, changed) and len(Ledger(tmp_path, changed).finished) == 1
     (tmp_path / "a" / "results.json").unlink()
@@ -145,11 +107,11 @@ def test_a_finished_command_is_not_run_again_and_a_changed_one_is(tmp_path):
 def test_a_run_that_is_not_finite_is_an_answer_where_the_question_is_stability(tmp_path, monkeypatch):
     (tmp_path / "logs").mkdir()
     monkeypatch.setattr(
-        "echoless.sweeps.trials.run_command", lambda words, log, stop, tick, **_: log.write_text("x\nwhy") and 3
+        "echoless.sweeps.trials.run_command", lambda words, log, stop, **_: log.write_text("x\nwhy") and 3
     )
     for may_diverge, state in ((True, "done"), (False, "failed")):
         (trial,) = experiment(("pretrain",), ("evaluate",), names=(f"t{state}",), may_diverge=may_diverge).trials
-        outcome = run_trial(trial, tmp_path, StopRequest(), lambda said: None)
+        outcome = run_trial(trial, tmp_path, StopRequest())
         assert outcome.state == state and outcome.text.startswith("why") and is_done(tmp_path, trial) is may_diverge
 
 
@@ -299,7 +261,7 @@ def test_a_command_that_fails_was_begun_and_is_not_finished(tmp_path, monkeypatc
     (tmp_path / "logs").mkdir()
     monkeypatch.setattr("echoless.sweeps.trials.run_command", lambda words, log, *_, **__: log.write_text("no") and 1)
     (trial,) = experiment(("pretrain", "--max-steps", "5"), ("evaluate",), names=("a",)).trials
-    assert run_trial(trial, tmp_path, StopRequest(), lambda said: None).state == "failed"
+    assert run_trial(trial, tmp_path, StopRequest()).state == "failed"
     ledger = Ledger(tmp_path, trial)
     assert ledger.begun == [trial.commands[0]] and ledger.finished == []
     require_same_training(tmp_path, trial)

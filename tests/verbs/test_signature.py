@@ -17,7 +17,9 @@ from echoless.verbs.table import VERBS, function_name
 
 
 def function(verb: str):
-    return getattr(import_module(f"echoless.verbs.{function_name(verb)}"), function_name(verb))
+    name = function_name(verb)
+    module, _, attribute = (VERBS[verb].function or f"echoless.verbs.{name}:{name}").partition(":")
+    return getattr(import_module(module), attribute)
 
 
 @pytest.mark.parametrize("verb", VERBS)

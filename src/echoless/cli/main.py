@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from echoless.cli.help import help_page
 from echoless.cli.output import FLAGS, OutputOptions, print_records, sent, take
 from echoless.config.checks import nearest
-from echoless.errors import EcholessError
-from echoless.verbs.table import INTERRUPTED, VERBS, run
+from echoless.errors import INTERRUPTED, EcholessError
+from echoless.verbs.table import VERBS, run
 
 USAGE = "usage: echoless VERB [arguments]        echoless VERB --help explains a verb"
 CODES = (

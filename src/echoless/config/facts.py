@@ -1,12 +1,13 @@
-"""What does a recipe know about the data? Image size, channels, number of images and classes."""
+"""What does a recipe know about the data and about the weights a run starts from? Sizes, numbers, normalisation."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from echoless.config import RunConfig
+from echoless.config import MAEConfig, MaskedConfig, RunConfig
 
 SMALL_SIDE = 128  # images up to this side are used at their own size
 
@@ -23,6 +24,20 @@ class DataFacts:
     @property
     def small(self) -> bool:
         return max(self.height, self.width) <= SMALL_SIDE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartFacts:
+    """Of the weights that --init gives. The body has the size of the images that it is given."""
+
+    name: str
+    body: Any
+    foreign: bool = False  # of another project: its images are normalised as they were there
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    model: MAEConfig | None = None  # the whole model and its objective, where the weights are of a masked autoencoder
+    objective: MaskedConfig | None = None
+    head: tuple[int, int, int] | None = None  # of DINO, where they have one: hidden, bottleneck, prototypes
 
 
 Recipe = Callable[[DataFacts], RunConfig]  # its docstring is the command, the cost, what was seen

@@ -15,6 +15,8 @@ Fade = Literal["both", "attention", "mlp"]
 Decoder = Literal["long_skips", "plain"]
 Taps = Literal["spread", "authors"]
 InitScheme = Literal["default", "skipless"]
+Positions = Literal["sincos", "learned", "rotary", "relative"]
+Activation = Literal["gelu", "gelu_tanh", "silu"]
 # A config file may ask for anything; these keep a small file from asking for hours of building.
 DEEPEST, WIDEST = 4096, 2**17
 
@@ -47,10 +49,9 @@ class ShortcutConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ViTConfig(TransformerBody):
-    """A pre-norm vision transformer with a class token."""
+    """A pre-norm vision transformer; what other projects' bodies have besides is off unless named."""
 
     kind: ClassVar[str] = "vit"
-    has_class_token: ClassVar[bool] = True
 
     image_size: tuple[int, int] = (224, 224)  # height, width
     patch_size: int = 16
@@ -64,6 +65,14 @@ class ViTConfig(TransformerBody):
     zero_init: bool = True  # the last linear of every branch starts at zero; not with variant "none"
     init_scheme: InitScheme = "default"  # "skipless": weights for blocks without shortcuts (arXiv:2510.00345)
     init_constants: tuple[float, float, float] = (2.0, 0.6, 3.0)  # its alpha, beta and c, as published for ViT-B
+    class_token: bool = True  # I-JEPA has none
+    registers: int = 0  # learned tokens after the class token (arXiv:2309.16588); the second token of DeiT is one
+    positions: Positions = "sincos"  # fixed table, learned table, rotary (DINOv3), or relative biases (BEiT)
+    rope_theta: float = 100.0  # longest period of rotary positions
+    antialias_positions: bool = True  # how a table is interpolated to fewer patches; DINOv2, ViT and others: without
+    layer_scale: float | None = None  # first value of a learned factor per channel of every branch; None: no factor
+    gated_mlp: bool = False  # activation(gate) * value instead of activation(value)
+    activation: Activation = "gelu"
     shortcuts: ShortcutConfig = field(default_factory=ShortcutConfig)
 
     def __post_init__(self) -> None:
@@ -78,6 +87,7 @@ class ViTConfig(TransformerBody):
         for name, value, low in zip(("alpha", "beta", "c"), self.init_constants, (0, -1e6, 1e-6)):
             require_number(f"{name} of init_constants", value, low, 1e6)
         _require_transformer("width", self.width, "heads", self.heads)
+        self._require_options()
         good = len(self.image_size) == 2
         require(good, "image_size", self.image_size, "a height and a width")
         for name, side in zip(("height", "width"), self.image_size):
@@ -86,9 +96,37 @@ class ViTConfig(TransformerBody):
                 side % self.patch_size == 0, f"image {name}", side, f"a multiple of the patch size {self.patch_size}"
             )
 
+    def _require_options(self) -> None:
+        require_whole("registers", self.registers, 0, 4096)
+        require_one_of("positions", self.positions, get_args(Positions))
+        require_one_of("activation", self.activation, get_args(Activation))
+        require_number("rope_theta", self.rope_theta, 0, 1e9, ends="(]")
+        if self.layer_scale is not None:
+            require_number("layer_scale", self.layer_scale, -1e6, 1e6)
+        if self.positions == "rotary":
+            require((self.width // self.heads) % 4 == 0, "heads", self.heads, "heads of a width that 4 divides")
+        if self.positions == "relative":
+            only = "0 with relative positions, which are of the class token and the patches alone"
+            require(self.registers == 0, "registers", self.registers, only)
+            require(self.class_token, "class_token", self.class_token, "True with relative positions")
+
     @property
     def body(self) -> ViTConfig:
         return self
+
+    @property
+    def title(self) -> str:
+        """The sizes, and what is named besides."""
+        named = [f"{self.registers} registers"] if self.registers else []
+        named += [] if self.positions == "sincos" else [f"{self.positions} positions"]
+        named += ["layer scale"] if self.layer_scale is not None else []
+        named += ["gated MLP"] if self.gated_mlp else []
+        named += [] if self.class_token else ["no class token"]
+        return ", ".join([self.sizes, *named])
+
+    @property
+    def has_class_token(self) -> bool:  # type: ignore[override]  # the same for all of the other bodies
+        return self.class_token
 
     @property
     def feature_layers(self) -> tuple[str, ...]:
@@ -98,8 +136,8 @@ class ViTConfig(TransformerBody):
 
     @property
     def extra_tokens(self) -> int:
-        """The class token."""
-        return 1
+        """The class token and the registers."""
+        return self.class_token + self.registers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -24,6 +24,7 @@ class MoCoConfig(AroundEncoder[ViTConfig]):
     output: int = 256
 
     def __post_init__(self) -> None:
+        _require_class_token(self.encoder, "MoCo v3")
         for name in ("hidden", "output"):
             require_whole(name, getattr(self, name), 1)
 
@@ -44,6 +45,7 @@ class DINOConfig(AroundEncoder[ViTConfig]):
     prototypes: int = 65_536
 
     def __post_init__(self) -> None:
+        _require_class_token(self.encoder, "DINO")
         for name in ("hidden", "bottleneck", "prototypes"):
             require_whole(name, getattr(self, name), 1)
 
@@ -112,3 +114,7 @@ def two_views(size: tuple[int, int], scale: Scale, flip: float) -> tuple[ViewCon
         ViewConfig(size=size, scale=scale, flip=flip, blur=1.0),
         ViewConfig(size=size, scale=scale, flip=flip, blur=0.1, solarise=0.2),
     )
+
+
+def _require_class_token(encoder: ViTConfig, method: str) -> None:
+    require(encoder.class_token, "class_token", encoder.class_token, f"True with {method}, which compares class tokens")

@@ -198,6 +198,7 @@ def from_body(body: TrainedBody, device: str = "cpu") -> Encoder:
         # MoCo v3 and DINO compare class tokens, and their authors measure those.
         default_pooling="cls" if isinstance(body.objective, InfoNCEConfig | DistillationConfig) else "mean",
         has_class_token=config.has_class_token,
+        extra_tokens=config.extra_tokens,
         grid=config.grid,
         has_keys=config.kind == "vit",
         untrained=untrained,

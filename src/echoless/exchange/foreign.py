@@ -41,6 +41,7 @@ class Imported:
     mae: MAEConfig | None = None
     decoder_state: dict[str, Tensor] = field(default_factory=dict)
     objective: MaskedConfig = field(default_factory=MaskedConfig)
+    head_state: dict[str, Tensor] = field(default_factory=dict)  # of DINO, where the weights have one
     dropped: tuple[str, ...] = ()  # with the reason, where there is one
 
 
@@ -79,7 +80,7 @@ def weights_of(path: Path) -> Path:
 
 
 def vit_config(
-    patch_weight_DCpp: Tensor, positions: int, depth: int, hidden: int, options: ImportOptions, **known: Any
+    patch_weight_DCpp: Tensor, patches: int, depth: int, hidden: int, options: ImportOptions, **known: Any
 ) -> ViTConfig:
     """The config of an encoder, from the shapes of its weights. `known`: what is written somewhere."""
     if patch_weight_DCpp.ndim != 4 or patch_weight_DCpp.shape[2] != patch_weight_DCpp.shape[3]:
@@ -93,7 +94,7 @@ def vit_config(
     shortcuts = ShortcutConfig(variant="identity", alpha_min=1.0)
     defaults: dict[str, Any] = {"zero_init": False, "shortcuts": shortcuts}
     return ViTConfig(
-        image_size=image_size(positions, patch, options, known.pop("image_size", None)),
+        image_size=image_size(patches, patch, options, known.pop("image_size", None)),
         patch_size=patch,
         channels=channels,
         width=width,

@@ -5,7 +5,7 @@
     DIR/config.json            the same as a run's, where there is a checkpoint
     DIR/import.json            where it came from, and what was left behind
 
-Another kind of checkpoint is another line in FAMILIES.
+Another kind of checkpoint is another line in FAMILIES; another model of transformers, in HF_BODIES (from_hf.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from echoless.errors import ConfigError, UntrustedFile
 from echoless.exchange.export import require_new
 from echoless.exchange.foreign import Foreign, Imported, read_foreign, weights_of
 from echoless.exchange.from_denoiser import ImportedDenoiser
-from echoless.exchange.from_hf import from_hf_vit, from_hf_vitmae
+from echoless.exchange.from_hf import from_hf, hf_family
 from echoless.exchange.from_mae import from_authors, from_mae, from_vit
 from echoless.exchange.from_sit import from_diffusers_dit, from_sit
 from echoless.exchange.from_uvit import from_uvit
@@ -58,9 +58,6 @@ FAMILIES = (
     Family("a faded masked autoencoder of the paper's authors", ("skip.0.fc.0.weight", "pos_embed"), from_authors),
     Family("a masked autoencoder of facebookresearch/mae", ("decoder_embed.weight", "pos_embed"), from_mae),
     Family("a ViT with timm's tensor names", ("blocks.0.attn.qkv.weight", "pos_embed"), from_vit),
-    Family("a ViTMAE of transformers", ("vit.embeddings.cls_token", "decoder.mask_token"), from_hf_vitmae),
-    Family("a ViT of transformers", ("vit.embeddings.cls_token",), from_hf_vit),
-    Family("a ViT of transformers", ("embeddings.cls_token",), from_hf_vit),
 )
 
 
@@ -107,21 +104,24 @@ def import_checkpoint(file: str | Path, out: str | Path, **options: Any) -> Impo
 def import_with(options: ImportOptions) -> ImportReport:
     file, out = Path(options.file), Path(options.out)
     require_new(out)
-    foreign = read_foreign(file)
-    family = _family(foreign)
-    imported = _converted(family, foreign, options)
-    if isinstance(imported, ImportedDenoiser):
-        ours, notes = _denoiser_parts(imported, foreign, options), imported.notes
-    else:
-        ours, notes = _encoder_parts(imported, foreign, options), ()
+    ours = read_parts(read_foreign(file), options)
     with new_folder(out) as temporary:
         save_weights(temporary / "encoder", ours.state, ours.described, ours.shortcuts)
         if ours.run is not None:
             _write_checkpoint(temporary, ours)
-        record = {"file": file.name, "sha256": _sha256(file), "family": family.name, "dropped": list(ours.dropped)}
+        record = {"file": file.name, "sha256": _sha256(file), "family": ours.family, "dropped": list(ours.dropped)}
         write_json_file(temporary / "import.json", record)
-    decoder = isinstance(imported, Imported) and ours.run is not None
-    return ImportReport(out, family.name, ours.config, decoder, ours.dropped, notes)
+    decoder = not ours.config.denoises and ours.run is not None
+    return ImportReport(out, ours.family, ours.config, decoder, ours.dropped, ours.notes)
+
+
+def read_parts(foreign: Foreign, options: ImportOptions) -> Parts:
+    """What a checkpoint of others is here; refused where it cannot be held."""
+    family = _family(foreign)
+    imported = _converted(family, foreign, options)
+    if isinstance(imported, ImportedDenoiser):
+        return replace(_denoiser_parts(imported, foreign, options), family=family.name, notes=imported.notes)
+    return replace(_encoder_parts(imported, foreign, options), family=family.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +135,9 @@ class Parts:
     dropped: tuple[str, ...]
     run: RunConfig | None = None
     run_state: dict[str, Tensor] = field(default_factory=dict)
+    head_state: dict[str, Tensor] = field(default_factory=dict)  # of DINO: for a run that starts from the weights
+    family: str = ""
+    notes: tuple[str, ...] = ()  # what was assumed
 
 
 def _encoder_parts(imported: Imported, foreign: Foreign, options: ImportOptions) -> Parts:
@@ -147,6 +150,7 @@ def _encoder_parts(imported: Imported, foreign: Foreign, options: ImportOptions)
         described={"kind": "vit", "model": to_dict(imported.encoder), "mean": list(mean), "std": list(std)},
         shortcuts=shortcuts,
         dropped=(*foreign.dropped, *imported.dropped),
+        head_state=imported.head_state,
     )
     if imported.mae is None:
         return parts
@@ -181,10 +185,16 @@ def _denoiser_parts(imported: ImportedDenoiser, foreign: Foreign, options: Impor
 
 
 def _family(foreign: Foreign) -> Family:
+    """By its model_type, where it is a folder of transformers; else by its tensors."""
+    if "model_type" in foreign.settings:
+        try:
+            return Family(hf_family(foreign.settings["model_type"]), (), from_hf)
+        except UntrustedFile as error:
+            raise UntrustedFile(f"{foreign.path}: {error}") from None
     for family in FAMILIES:
         if all(sign in foreign.tensors for sign in family.signs):
             return family
-    known = "; ".join(dict.fromkeys(family.name for family in FAMILIES))
+    known = "; ".join([*dict.fromkeys(family.name for family in FAMILIES), "a folder of transformers"])
     some = ", ".join(sorted(foreign.tensors)[:3]) or "nothing"
     raise UntrustedFile(f"{foreign.path} holds {some} ..., which is not a known checkpoint; allowed: {known}")
 

@@ -1,7 +1,4 @@
-"""How does an encoder become a folder that `transformers.ViTModel.from_pretrained` loads?
-
-Tensors carry the names that transformers writes to disk, which its older releases read too.
-"""
+"""How does an encoder become a folder that transformers loads without our code? hf_models.py says as which class."""
 
 from __future__ import annotations
 
@@ -13,107 +10,64 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from echoless.config import ViTConfig
 from echoless.data.resizing import BY_SIZE, LARGE
 from echoless.exchange.exported import ExportedEncoder
-from echoless.exchange.names import linear_to_conv
-from echoless.exchange.plain import Plain, ReferenceTokens, with_one_eps
+from echoless.exchange.hf_models import HFModel, hf_config, hf_model
+from echoless.exchange.plain import ReferenceTokens, with_one_eps
 from echoless.exchange.target import NotInstalled, Target, Written, write_json_file
-from echoless.models import ViT
 from echoless.storage.tensorfile import write_tensors
 
-_BLOCK_NAMES = {
-    "norm1": "layernorm_before",
-    "norm2": "layernorm_after",
-    "attn.proj": "attention.output.dense",
-    "mlp.fc1": "intermediate.dense",
-    "mlp.fc2": "output.dense",
-}
-
 USAGE = """\
-from transformers import AutoImageProcessor, ViTModel
+from transformers import AutoImageProcessor, CLASS
 
-model = ViTModel.from_pretrained("DIR").eval()
+model = CLASS.from_pretrained("DIR").eval()
 processor = AutoImageProcessor.from_pretrained("DIR")
 inputs = processor(images, return_tensors="pt")
-tokens = model(**inputs, output_hidden_states=True).hidden_states[-1]   # (batch, 1 + patches, width)
+tokens = model(**inputs, output_hidden_states=True).hidden_states[-1]   # (batch, TOKENS + patches, width)
 feature = tokens.mean(dim=1)                                            # (batch, width)"""
 
 USAGE_WITHOUT_PROCESSOR = """\
-from transformers import ViTModel
+from transformers import CLASS
 
-model = ViTModel.from_pretrained("DIR").eval()
-tokens = model(pixel_values, output_hidden_states=True).hidden_states[-1]   # (batch, 1 + patches, width)
+model = CLASS.from_pretrained("DIR").eval()
+tokens = model(pixel_values, output_hidden_states=True).hidden_states[-1]   # (batch, TOKENS + patches, width)
 feature = tokens.mean(dim=1)                                                # (batch, width)"""
 
 
 def write(folder: Path, source: ExportedEncoder, reference: ReferenceTokens) -> Written:
     plain = with_one_eps(source.encoder, reference)
-    write_tensors(folder / "model.safetensors", hf_state(plain.encoder))
+    model = hf_model(plain.encoder.config)
+    write_tensors(folder / "model.safetensors", model.tensors(plain.encoder))
     write_json_file(folder / "config.json", hf_config(plain))
     processor = processor_config(source)
     if processor:
         write_json_file(folder / "preprocessor_config.json", processor)
-    final = source.encoder.config.final_norm
+    usage = USAGE if processor else USAGE_WITHOUT_PROCESSOR
     return Written(
         error=plain.error,
-        settings={"layer_norm_eps": f"{plain.eps:.6g}"},
-        feature=(
-            "The feature is the mean over all tokens, the class token included, of `hidden_states[-1]`: the last "
-            "block's output, before the final norm. `last_hidden_state` is that tensor after "
-            + ("the encoder's own final LayerNorm" if final else "a LayerNorm with unit weights (the encoder has none)")
-            + "; `pooler_output` is its class token."
-        ),
-        usage=USAGE if processor else USAGE_WITHOUT_PROCESSOR,
+        settings={"class": model.name, "layer_norm_eps": f"{plain.eps:.6g}"},
+        feature=_feature(source.encoder.config, model),
+        usage=usage.replace("CLASS", model.name).replace("TOKENS", str(source.encoder.config.extra_tokens)),
     )
 
 
-def hf_config(plain: Plain) -> dict[str, Any]:
-    config = plain.encoder.config
-    height, width = config.image_size
-    return {
-        "architectures": ["ViTModel"],
-        "model_type": "vit",
-        "dtype": "float32",
-        "hidden_size": config.width,
-        "num_hidden_layers": config.depth,
-        "num_attention_heads": config.heads,
-        "intermediate_size": int(config.width * config.mlp_ratio),
-        "hidden_act": "gelu",
-        "hidden_dropout_prob": 0.0,
-        "attention_probs_dropout_prob": 0.0,
-        "layer_norm_eps": plain.eps,
-        "image_size": height if height == width else [height, width],
-        "patch_size": config.patch_size,
-        "num_channels": config.channels,
-        "qkv_bias": True,
-        "encoder_stride": config.patch_size,
-        "pooler_output_size": config.width,
-        "pooler_act": "linear",
-    }
-
-
-def hf_state(encoder: ViT) -> dict[str, Tensor]:
-    config, ours = encoder.config, encoder.state_dict()
-    no_position = torch.zeros(1, config.width)  # our class token has none
-    theirs = {
-        "embeddings.cls_token": ours["cls_token"][None, None],
-        "embeddings.position_embeddings": torch.cat([no_position, ours["positions"]])[None],
-        "embeddings.patch_embeddings.projection.weight": linear_to_conv(ours["patch_embed.weight"], config.patch_size),
-        "embeddings.patch_embeddings.projection.bias": ours["patch_embed.bias"],
-        "layernorm.weight": ours.get("norm.weight", torch.ones(config.width)),
-        "layernorm.bias": ours.get("norm.bias", torch.zeros(config.width)),
-        # ViTModel always has a pooler; this one hands the class token on, where none would be drawn at random.
-        "pooler.dense.weight": torch.eye(config.width),
-        "pooler.dense.bias": torch.zeros(config.width),
-    }
-    for index in range(config.depth):
-        for kind in ("weight", "bias"):
-            q, k, v = ours[f"blocks.{index}.attn.qkv.{kind}"].chunk(3)
-            for name, tensor in (("query", q), ("key", k), ("value", v)):
-                theirs[f"encoder.layer.{index}.attention.attention.{name}.{kind}"] = tensor
-            for our_name, their_name in _BLOCK_NAMES.items():
-                theirs[f"encoder.layer.{index}.{their_name}.{kind}"] = ours[f"blocks.{index}.{our_name}.{kind}"]
-    return theirs
+def _feature(config: ViTConfig, model: HFModel) -> str:
+    included = ["the class token"] if config.class_token else []
+    included += ["the registers"] if config.registers else []
+    what = f", {' and '.join(included)} included," if included else ""
+    norm = (
+        "the encoder's own final LayerNorm"
+        if config.final_norm
+        else "a LayerNorm with unit weights (the encoder has none)"
+    )
+    said = (
+        f"The feature is the mean over all tokens{what} of `hidden_states[-1]`: the last block's output, before the "
+        f"final norm. `last_hidden_state` is that tensor after {norm}"
+    )
+    if model.model_type == "beit" and not config.final_norm:
+        return f"{said.partition('. ')[0]}. `last_hidden_state` is the same tensor."
+    return f"{said}; `pooler_output` is its class token." if config.class_token else f"{said}."
 
 
 def processor_config(source: ExportedEncoder) -> dict[str, Any] | None:
@@ -158,11 +112,12 @@ def _no_progress_bar(switch: Any) -> Iterator[None]:
 def read_back(folder: Path, source: ExportedEncoder, images: Tensor) -> tuple[Tensor, str]:
     try:
         import transformers
-        from transformers import ViTModel
+
+        library = getattr(transformers, hf_model(source.encoder.config).name)
     except Exception as error:
         raise NotInstalled(str(error)) from None
     with _no_progress_bar(transformers.utils.logging):
-        model = ViTModel.from_pretrained(folder, local_files_only=True).eval()
+        model = library.from_pretrained(folder, local_files_only=True).eval()
     tokens = model(images, output_hidden_states=True).hidden_states[-1]
     return tokens, transformers.__version__
 

@@ -18,7 +18,6 @@ from echoless.exchange.exported import ExportedEncoder
 from echoless.exchange.plain import ReferenceTokens, folded, last_block, relative_error
 from echoless.exchange.target import NotInstalled, Target, Written, write_json_file
 from echoless.models import ViT
-from echoless.models.layers import patchify
 from echoless.storage.seal import write_sealed
 
 MODEL = "model.onnx"
@@ -39,12 +38,9 @@ class FeatureNetwork(nn.Module):
         self.encoder = encoder
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        # `ViT.embed` for one image size; the batch stays a symbol, which `len` would turn into a number.
-        patches = self.encoder.patch_embed(patchify(images, self.encoder.config.patch_size))
-        cls_token = self.encoder.cls_token.expand(images.shape[0], 1, -1)
-        tokens_BTD = torch.cat([cls_token, patches + self.encoder.positions], dim=1)
+        tokens_BTD, places = self.encoder.embed(images), self.encoder.places(images)
         for block in self.encoder.blocks:
-            tokens_BTD = block(tokens_BTD)
+            tokens_BTD = block(tokens_BTD, places=places)
         return tokens_BTD.mean(dim=1), tokens_BTD
 
 

@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from echoless.config import ViTConfig
 from echoless.data.resizing import LARGE, SHARE
+from echoless.errors import ConfigError
 from echoless.exchange.exported import ExportedEncoder
 from echoless.exchange.names import linear_to_conv
 from echoless.exchange.plain import Plain, ReferenceTokens, with_given_eps
@@ -41,6 +43,7 @@ feature = tokens.mean(dim=1)                          # (batch, width)"""
 
 
 def write(folder: Path, source: ExportedEncoder, reference: ReferenceTokens) -> Written:
+    _refuse_options(source.encoder.config)
     plain = with_given_eps(source.encoder, TIMM_EPS, reference)
     write_tensors(folder / "model.safetensors", timm_state(plain))
     write_json_file(folder / "config.json", timm_config(plain, source))
@@ -66,6 +69,15 @@ def write(folder: Path, source: ExportedEncoder, reference: ReferenceTokens) -> 
         feature=feature,
         usage=usage,
     )
+
+
+def _refuse_options(config: ViTConfig) -> None:
+    """What ours can have and timm's plain ViT is not given here."""
+    named = {"class_token": True, "registers": 0, "layer_scale": None, "gated_mlp": False, "activation": "gelu"}
+    unheld = [f"{name} {getattr(config, name)}" for name, plain in named.items() if getattr(config, name) != plain]
+    unheld += [f"{config.positions} positions"] if config.positions in ("rotary", "relative") else []
+    if unheld:
+        raise ConfigError(f"--to timm does not hold {', '.join(unheld)}; --to hf and --to onnx do")
 
 
 def timm_config(plain: Plain, source: ExportedEncoder) -> dict[str, Any]:

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from echoless.config import ShortcutConfig
+from echoless.config.model import Activation
+from echoless.models.places import NOWHERE, Places, RelativeBias
 from echoless.shortcuts import Shortcut, alphas, make_shortcut
 
 # Called with the name of every intermediate and its value, which it observes and cannot change: models/features.py.
@@ -54,12 +57,14 @@ def sincos_positions(grid: tuple[int, int], width: int) -> Tensor:
     return torch.cat([wave(angle) for angle in angles for wave in (torch.sin, torch.cos)], dim=1).float()
 
 
-def resample_positions(positions_ND: Tensor, grid: tuple[int, int], new_grid: tuple[int, int]) -> Tensor:
+def resample_positions(
+    positions_ND: Tensor, grid: tuple[int, int], new_grid: tuple[int, int], *, antialias: bool = True
+) -> Tensor:
     """Position embeddings of one grid, interpolated (bicubic) to another, for images of another size."""
     if grid == new_grid:
         return positions_ND
     table = positions_ND.T.reshape(1, -1, *grid)
-    table = F.interpolate(table, size=new_grid, mode="bicubic", align_corners=False, antialias=True)
+    table = F.interpolate(table, size=new_grid, mode="bicubic", align_corners=False, antialias=antialias)
     return table.flatten(2)[0].T
 
 
@@ -69,35 +74,96 @@ def linear(inputs: int, outputs: int, bias: bool = True) -> nn.Linear:
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention."""
+    """Multi-head self-attention. `relative`: its biases by distance, where there are any."""
 
-    def __init__(self, width: int, heads: int, qkv_bias: bool = True) -> None:
+    def __init__(self, width: int, heads: int, qkv_bias: bool = True, relative: RelativeBias | None = None) -> None:
         super().__init__()
         self.heads = heads
+        self.relative = relative
         self.qkv = linear(width, 3 * width, bias=qkv_bias)
         self.proj = linear(width, width)
 
-    def forward(self, x_BTD: Tensor, note: Note = ignore, name: str = "block") -> Tensor:
+    def forward(self, x_BTD: Tensor, note: Note = ignore, name: str = "block", places: Places = NOWHERE) -> Tensor:
         B, T, D = x_BTD.shape
         # Cut before the heads are: backward then joins three gradients in one copy.
         parts_BTD = self.qkv(x_BTD).chunk(3, dim=-1)
         note(f"{name}/key", parts_BTD[1])
         q, k, v = (part.view(B, T, self.heads, -1).transpose(1, 2) for part in parts_BTD)
-        mixed = F.scaled_dot_product_attention(q, k, v)
+        if places.rotation is not None:
+            q, k = places.rotation(q), places.rotation(k)
+        bias = None if self.relative is None or places.distances is None else self.relative(places.distances)
+        mixed = F.scaled_dot_product_attention(q, k, v, None if bias is None else bias.to(q.dtype))
         return self.proj(mixed.transpose(1, 2).reshape(B, T, D))
 
 
-class MLP(nn.Module):
-    """Two linear layers with a GELU between them, exact or by tanh."""
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+}
 
-    def __init__(self, width: int, hidden: int, gelu: Literal["none", "tanh"] = "none") -> None:
+
+class MLP(nn.Module):
+    """Two linear layers with an activation between them."""
+
+    def __init__(self, width: int, hidden: int, activation: Activation = "gelu") -> None:
         super().__init__()
-        self.gelu: str = gelu
+        self.activation = _ACTIVATIONS[activation]
         self.fc1 = linear(width, hidden)
         self.fc2 = linear(hidden, width)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        return self.fc2(F.gelu(self.fc1(x_BTD), approximate=self.gelu))
+        return self.fc2(self.activation(self.fc1(x_BTD)))
+
+
+# SwiGLU, arXiv:2002.05202.
+class GatedMLP(nn.Module):
+    """The first linear layer makes gates and values; the second reads activation(gate) * value."""
+
+    def __init__(self, width: int, hidden: int, activation: Activation) -> None:
+        super().__init__()
+        self.activation = _ACTIVATIONS[activation]
+        self.fc1 = linear(width, 2 * hidden)
+        self.fc2 = linear(hidden, width)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        gate, value = self.fc1(x_BTD).chunk(2, dim=-1)
+        return self.fc2(self.activation(gate) * value)
+
+
+# Section 2 of arXiv:2103.17239.
+class LayerScale(nn.Module):
+    """A learned factor for every channel of a branch."""
+
+    def __init__(self, width: int, start: float) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.full((width,), start))
+
+    def forward(self, branch_BTD: Tensor) -> Tensor:
+        return branch_BTD * self.gamma
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockOptions:
+    """What a block may have besides, each off by default: see `ViTConfig`."""
+
+    qkv_bias: bool = True
+    layer_scale: float | None = None
+    gated_mlp: bool = False
+    activation: Activation = "gelu"
+    relative_grid: tuple[int, int] | None = None  # of the patches, where attention has relative biases
+
+    def mlp(self, width: int, hidden: int) -> MLP | GatedMLP:
+        return (GatedMLP if self.gated_mlp else MLP)(width, hidden, self.activation)
+
+    def scale(self, width: int) -> LayerScale | None:
+        return None if self.layer_scale is None else LayerScale(width, self.layer_scale)
+
+    def relative(self, heads: int) -> RelativeBias | None:
+        return None if self.relative_grid is None else RelativeBias(self.relative_grid, heads)
+
+
+PLAIN = BlockOptions()
 
 
 class Block(nn.Module):
@@ -110,24 +176,33 @@ class Block(nn.Module):
         mlp_ratio: float,
         norm_eps: float,
         shortcuts: Sequence[Shortcut],
-        qkv_bias: bool = True,
+        options: BlockOptions = PLAIN,
     ) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(width, eps=norm_eps)
-        self.attn = Attention(width, heads, qkv_bias)
+        self.attn = Attention(width, heads, options.qkv_bias, options.relative(heads))
+        self.attn_scale = options.scale(width)
         self.attn_shortcut = shortcuts[0]
         self.norm2 = nn.LayerNorm(width, eps=norm_eps)
-        self.mlp = MLP(width, int(width * mlp_ratio))
+        self.mlp = options.mlp(width, int(width * mlp_ratio))
+        self.mlp_scale = options.scale(width)
         self.mlp_shortcut = shortcuts[1]
 
     def forward(
-        self, x_BTD: Tensor, note: Note = ignore, name: str = "block", drop_path_B2: Tensor | None = None
+        self,
+        x_BTD: Tensor,
+        note: Note = ignore,
+        name: str = "block",
+        drop_path_B2: Tensor | None = None,
+        places: Places = NOWHERE,
     ) -> Tensor:
-        branch = drop_path(self.attn(self.norm1(x_BTD), note, name), drop_path_B2, 0)
+        branch = self.attn(self.norm1(x_BTD), note, name, places)
+        branch = drop_path(branch if self.attn_scale is None else self.attn_scale(branch), drop_path_B2, 0)
         note(f"{name}/attn", branch)
         x_BTD = self.attn_shortcut(x_BTD, branch)
         note(f"{name}/+attn", x_BTD)
-        branch = drop_path(self.mlp(self.norm2(x_BTD)), drop_path_B2, 1)
+        branch = self.mlp(self.norm2(x_BTD))
+        branch = drop_path(branch if self.mlp_scale is None else self.mlp_scale(branch), drop_path_B2, 1)
         note(f"{name}/mlp", branch)
         x_BTD = self.mlp_shortcut(x_BTD, branch)
         note(f"{name}/+mlp", x_BTD)
@@ -163,11 +238,11 @@ def build_blocks(
     mlp_ratio: float,
     norm_eps: float,
     shortcuts: ShortcutConfig,
-    qkv_bias: bool = True,
+    options: BlockOptions = PLAIN,
 ) -> nn.ModuleList:
     """`depth` blocks whose 2 * depth shortcuts follow the schedule."""
     pairs = build_shortcuts(depth, shortcuts)
-    return nn.ModuleList(Block(width, heads, mlp_ratio, norm_eps, pair, qkv_bias) for pair in pairs)
+    return nn.ModuleList(Block(width, heads, mlp_ratio, norm_eps, pair, options) for pair in pairs)
 
 
 def initialise(module: nn.Module, *, zero_branches: bool, generator: torch.Generator | None) -> None:

@@ -48,11 +48,21 @@ class MAE(EncoderModel):
         self.encoder = ViT(config.encoder, generator)
         decoder = LongSkipDecoder if config.decoder == "long_skips" else PlainDecoder
         self.decoder = decoder(config, generator)
+        if config.decoder == "long_skips":  # it reads the blocks: a final norm that the encoder brings stays as it is
+            self.encoder.norm.requires_grad_(False)
 
     def forward(self, images_BCHW: Tensor, masking: Masking) -> Tensor:
         blocks = _BlockOutputs()
         latent_BTD = self.encoder(images_BCHW, masking.keep_BK, note=blocks.note)
-        return self.decoder(latent_BTD, blocks.values, masking.order_BN)
+        seen = [self._without_registers(tokens_BTD) for tokens_BTD in (latent_BTD, *blocks.values)]
+        return self.decoder(seen[0], seen[1:], masking.order_BN)
+
+    def _without_registers(self, tokens_BTD: Tensor) -> Tensor:
+        """The decoder reads the class token and the patches."""
+        encoder = self.config.encoder
+        if encoder.registers == 0:
+            return tokens_BTD
+        return torch.cat([tokens_BTD[:, : encoder.class_token], tokens_BTD[:, encoder.extra_tokens :]], dim=1)
 
     def reconstruct(self, images_BCHW: Tensor, masking: Masking) -> Tensor:
         """The images with their hidden patches replaced by the predictions, in the objective's own units."""
@@ -135,7 +145,7 @@ class LongSkipDecoder(_Decoder):
         super().__init__(config)
         width = config.decoder_width
         self.taps = tap_blocks(config.encoder.depth, config.decoder_depth, config.taps)
-        self.cls_token = nn.Parameter(torch.empty(width))
+        self.cls_token = nn.Parameter(torch.empty(width)) if config.encoder.class_token else None
         self.embed = linear(width, width)
         self.skips = nn.ModuleList(LongSkip(width, config.encoder.width) for _ in self.taps)
         initialise(self, zero_branches=config.encoder.zero_init, generator=generator)
@@ -143,20 +153,22 @@ class LongSkipDecoder(_Decoder):
             assert isinstance(skip, LongSkip)
             nn.init.zeros_(skip.fc2.weight)
             nn.init.normal_(skip.mask_token, std=0.02, generator=generator)
-        nn.init.normal_(self.cls_token, std=0.02, generator=generator)
+        if self.cls_token is not None:
+            nn.init.normal_(self.cls_token, std=0.02, generator=generator)
         if config.encoder.zero_init:
             nn.init.zeros_(self.to_pixels.weight)
 
     def forward(self, latent_BTD: Tensor, blocks: list[Tensor], order_BN: Tensor) -> Tensor:
         B, N = order_BN.shape
         # The start depends on the position alone: computed once for each, then laid out in every sample's order.
-        start = self.embed(torch.cat([self.cls_token[None], self.positions]))
-        x_BTD = torch.cat([start[:1].expand(B, 1, -1), F.embedding(order_BN, start[1:])], dim=1)
+        first = [] if self.cls_token is None else [self.cls_token[None]]
+        start = self.embed(torch.cat([*first, self.positions]))
+        x_BTD = torch.cat([start[:-N].expand(B, -1, -1), F.embedding(order_BN, start[-N:])], dim=1)
         for index, block in enumerate(self.blocks):
             if index < len(self.taps):
                 x_BTD = self.skips[index](x_BTD, blocks[self.taps[index]])
             x_BTD = block(x_BTD)
-        return self.predict(x_BTD, hidden=N + 1 - latent_BTD.shape[1])
+        return self.predict(x_BTD, hidden=x_BTD.shape[1] - latent_BTD.shape[1])
 
 
 class PlainDecoder(_Decoder):
@@ -164,6 +176,7 @@ class PlainDecoder(_Decoder):
 
     def __init__(self, config: MAEConfig, generator: torch.Generator | None) -> None:
         super().__init__(config)
+        self.prefix = int(config.encoder.class_token)
         self.embed = linear(config.encoder.width, config.decoder_width)
         self.mask_token = nn.Parameter(torch.empty(config.decoder_width))
         initialise(self, zero_branches=config.encoder.zero_init, generator=generator)
@@ -172,8 +185,8 @@ class PlainDecoder(_Decoder):
     def forward(self, latent_BTD: Tensor, blocks: list[Tensor], order_BN: Tensor) -> Tensor:
         B, N = order_BN.shape
         visible = self.embed(latent_BTD)
-        hidden = N + 1 - visible.shape[1]
-        positions = F.pad(F.embedding(order_BN, self.positions), (0, 0, 1, 0))  # the class token has none
+        hidden = N + self.prefix - visible.shape[1]
+        positions = F.pad(F.embedding(order_BN, self.positions), (0, 0, self.prefix, 0))  # the class token has none
         mask_tokens = self.mask_token.to(visible.dtype).expand(B, hidden, -1)
         x_BTD = torch.cat([visible, mask_tokens], dim=1) + positions
         for block in self.blocks:

@@ -44,7 +44,7 @@ class ModulatedBlock(nn.Module):
         self.norm = nn.LayerNorm(width, eps=config.norm_eps, elementwise_affine=False)  # has no weights: one for both
         self.attn = Attention(width, config.heads)
         self.attn_shortcut = shortcuts[0]
-        self.mlp = MLP(width, int(width * config.mlp_ratio), gelu="tanh")
+        self.mlp = MLP(width, int(width * config.mlp_ratio), activation="gelu_tanh")
         self.mlp_shortcut = shortcuts[1]
         self.modulation = linear(width, 6 * width)
 

@@ -12,7 +12,16 @@ from torch import Tensor, nn
 
 from echoless.config import UViTConfig
 from echoless.models.denoiser import Denoiser, sinusoid
-from echoless.models.layers import Note, build_blocks, ignore, linear, patchify, silence_branches, unpatchify
+from echoless.models.layers import (
+    BlockOptions,
+    Note,
+    build_blocks,
+    ignore,
+    linear,
+    patchify,
+    silence_branches,
+    unpatchify,
+)
 
 
 class UViT(Denoiser):
@@ -32,7 +41,7 @@ class UViT(Denoiser):
             mlp_ratio=config.mlp_ratio,
             norm_eps=config.norm_eps,
             shortcuts=config.shortcuts,
-            qkv_bias=False,
+            options=BlockOptions(qkv_bias=False),
         )
         self.skips = nn.ModuleList(linear(2 * width, width) for _ in range(config.depth // 2))
         self.norm = nn.LayerNorm(width, eps=config.norm_eps)

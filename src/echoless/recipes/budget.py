@@ -13,6 +13,7 @@ from echoless.config.durations import parse_duration
 from echoless.config.facts import DataFacts, natural_size
 from echoless.config.options import PretrainOptions
 from echoless.errors import ConfigError
+from echoless.recipes.continuing import CONTINUE
 
 CPU_SECONDS = 3600.0  # budget on a CPU where none is given; with a GPU there is none
 LONGEST = 800  # epochs, the paper's; a small set ends before its time is over
@@ -54,7 +55,7 @@ def budget_of(options: PretrainOptions, *, accelerated: bool, record: RunConfig 
     if record is not None:
         _refuse_other_time(options, given, record)
         return None
-    planned = options.recipe in (None, "auto") and options.epochs is None and options.max_steps is None
+    planned = options.recipe in (None, "auto", CONTINUE) and options.epochs is None and options.max_steps is None
     return CPU_SECONDS if given is None and planned and not accelerated else given
 
 

@@ -6,12 +6,13 @@ import math
 from dataclasses import fields, replace
 from typing import Any
 
-from echoless.config import DataConfig, RunConfig, ViTConfig, with_body
+from echoless.config import DataConfig, RunConfig, ShortcutConfig, ViTConfig, with_body
 from echoless.config.checks import require, require_number, require_one_of
-from echoless.config.facts import DataFacts, fitted, natural_patch, steps_for
+from echoless.config.facts import DataFacts, StartFacts, fitted, natural_patch, steps_for
 from echoless.config.options import PretrainOptions
 from echoless.config.options.fields import given
 from echoless.errors import ConfigError
+from echoless.recipes.continuing import adopted
 from echoless.recipes.table import RECIPES
 
 _SHORTCUT_OPTIONS = ("alpha_min", "variant", "schedule", "per", "fade")
@@ -31,9 +32,20 @@ _OBJECTIVE_OPTIONS = (
 _PIXELS = ("mean", "std")
 
 
-def resolve(options: PretrainOptions, facts: DataFacts, data: DataConfig, record: RunConfig | None = None) -> RunConfig:
-    """The config of the run to be resumed (`record`), else the recipe's, changed where the user gave a value."""
+def resolve(
+    options: PretrainOptions,
+    facts: DataFacts,
+    data: DataConfig,
+    record: RunConfig | None = None,
+    start: StartFacts | None = None,
+) -> RunConfig:
+    """The config of the run to be resumed (`record`), else the recipe's, changed where the user gave a value.
+
+    start: the weights of --init, whose encoder the run has.
+    """
     config = _recipe(options, facts) if record is None else record
+    if record is None and start is not None:
+        config = adopted(config, start, options)
     if record is not None:
         _refuse_other_run(options, record)
     _refuse_options_of_others(options, config)
@@ -46,7 +58,7 @@ def resolve(options: PretrainOptions, facts: DataFacts, data: DataConfig, record
     steps = _steps(config, options, facts, batch_size)
     return replace(
         config,
-        model=_model(config, options),
+        model=_model(config, options, keeps_encoder=record is None and start is not None),
         objective=_objective(config, options),
         optim=optim,
         data=_data(data, _wanted(config, options, facts, data), options, facts.channels),
@@ -91,15 +103,25 @@ def _refuse_options_of_others(options: PretrainOptions, config: RunConfig) -> No
             raise ConfigError(f"{name} is not an option of recipe {config.recipe}; allowed: {allowed}")
 
 
-def _model(config: RunConfig, options: PretrainOptions) -> Any:
-    body = _widened(_sized(config.model.body, options), options.width)
-    body = replace(body, shortcuts=replace(body.shortcuts, **given(options, *_SHORTCUT_OPTIONS)))
-    if options.decoder is not None and options.decoder != getattr(config.model, "decoder", None):
+def _model(config: RunConfig, options: PretrainOptions, *, keeps_encoder: bool = False) -> Any:
+    """keeps_encoder: its weights are given, so that neither the patch size nor the final norm follows from others."""
+    body = _widened(_sized(config.model.body, options, keeps_patch=keeps_encoder), options.width)
+    body = replace(body, shortcuts=_shortcuts(body.shortcuts, options))
+    another = options.decoder is not None and options.decoder != getattr(config.model, "decoder", None)
+    if another and not keeps_encoder:
         body = replace(body, final_norm=options.decoder == "plain", zero_init=options.decoder == "long_skips")
     own = tuple(name for name in _BODY_OPTIONS if name not in ("patch_size", "width"))
     body = replace(body, **given(options, *own))
     model: Any = with_body(config.model, body)
     return replace(model, **given(options, *_MODEL_OPTIONS))
+
+
+def _shortcuts(shortcuts: ShortcutConfig, options: PretrainOptions) -> ShortcutConfig:
+    """A plain network to which an alpha_min is given is to be faded."""
+    settings = given(options, *_SHORTCUT_OPTIONS)
+    if shortcuts.variant == "identity" and options.variant is None and settings.get("alpha_min") is not None:
+        settings["variant"] = "faded"
+    return replace(shortcuts, **settings)
 
 
 def _widened(body: Any, width: int | None) -> Any:
@@ -150,7 +172,7 @@ def _data(measured: DataConfig, wanted: DataConfig, options: PretrainOptions, ch
     )
 
 
-def _sized(body: Any, options: PretrainOptions) -> Any:
+def _sized(body: Any, options: PretrainOptions, *, keeps_patch: bool = False) -> Any:
     """Image and patch size: as given, each fitted to the other where only one was."""
     if options.image_size is None and options.patch_size is None:
         return body
@@ -165,7 +187,7 @@ def _sized(body: Any, options: PretrainOptions) -> Any:
         require(options.patch_size >= 1, "patch_size", options.patch_size, "a whole number, 1 or more")
         patch = options.patch_size
     else:
-        another = isinstance(body, ViTConfig) and size != body.image_size
+        another = isinstance(body, ViTConfig) and size != body.image_size and not keeps_patch
         patch = natural_patch(min(size)) if another else body.patch_size
     if options.image_size is None:
         size = fitted(size, patch)

@@ -15,7 +15,7 @@ import hashlib
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,6 +82,17 @@ class TrainedModel:
     step: int
     config: RunConfig
     model: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """Opened weights that a run starts from: a body and, where it was trained in one, the whole model."""
+
+    body: TrainedBody
+    whole: TrainedModel | None = None
+    head: Mapping[str, Tensor] = field(default_factory=dict)  # of DINO, where the weights come with one
+    foreign: bool = False  # of another project
+    image_size: tuple[int, int] | None = None  # that its images are given at, where its config says another
 
 
 def load_body(path: str | Path, *, kinds: Collection[str] = tuple(BODIES), use: str = "here") -> TrainedBody:

@@ -10,9 +10,11 @@ from echoless.errors import EcholessError
 from echoless.runs import RunFolder
 from echoless.runs.about import session_count, speed_of
 from echoless.runtime import StopRequest, duration
+from echoless.sweeps.executors.on_local import LocalExecutor
 from echoless.sweeps.experiment import Trial
+from echoless.sweeps.ledger import Ledger, is_done
 from echoless.sweeps.starting import Starting
-from echoless.sweeps.trials import Ledger, is_done, run_command
+from echoless.sweeps.trials import run_command
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,7 @@ def estimate_from_first_steps(
     out: Path,
     stop: StopRequest,
     say: Callable[[str], None],
-    jobs: int = 1,
-    threads: int | None = None,
+    executor: LocalExecutor,
     starting: Starting | None = None,
 ) -> TimeEstimate | None:
     """Start the largest trial and stop it once its speed is known. Nothing is lost: it is resumed later."""
@@ -64,10 +65,9 @@ def estimate_from_first_steps(
         training,
         ledger.log,
         stop,
-        lambda _: None,
         until=lambda: images_per_second() is not None,
-        threads=threads,
         starting=starting,
+        environment=executor.places[0].environment,
     )
     speed = images_per_second()
     if not speed:
@@ -75,7 +75,7 @@ def estimate_from_first_steps(
     config = run.read_config()
     seconds = config["steps"] * config["batch_size"] / speed
     origin = "training alone, from a few steps of the largest; measuring comes on top"
-    return TimeEstimate(seconds / largest.cost, origin, jobs)
+    return TimeEstimate(seconds / largest.cost, origin, executor.slots)
 
 
 def _read_about(run: RunFolder) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,14 +21,16 @@ from echoless.runtime import Progress, StopRequest, duration
 from echoless.storage import read_json_object, write_json
 from echoless.storage.atomic import clear_leftovers, explained
 from echoless.storage.lock import FileLock
+from echoless.sweeps.dispatch import run_trials
 from echoless.sweeps.estimate import TimeEstimate, estimate_from_finished, estimate_from_first_steps
+from echoless.sweeps.executors import Executor, open_executor
+from echoless.sweeps.executors.on_local import LocalExecutor
 from echoless.sweeps.experiment import Experiment, Trial
 from echoless.sweeps.grid import grid
-from echoless.sweeps.local import run_trials, threads_each
+from echoless.sweeps.ledger import Ledger, Outcome, is_done, require_same_training
 from echoless.sweeps.papers import paper
 from echoless.sweeps.starting import Starting, fills_shared_folder
 from echoless.sweeps.tabulate import aligned, collect, findings, table, write_csv
-from echoless.sweeps.trials import Ledger, Outcome, is_done, require_same_training
 
 PLAN = "sweep.json"
 LINE_SECONDS = 60.0  # between lines of progress where there is no terminal
@@ -50,27 +53,34 @@ class SweepResult:
 def run_sweep(options: SweepOptions, say: Say) -> SweepResult:
     out = Path(options.out)
     experiment, starting = plan(options), Starting.of(options)
-    if not options.print:
-        _require_networks(options)
-    sets = None if options.print else _read_data_once(options)
-    lock = prepare_folder(experiment, out, sets)
+    if options.print:
+        return _print_lines(experiment, out, starting, say)
+    _require_networks(options)
+    executor = open_executor(options, out, len(experiment.trials))
     try:
-        if options.print:
-            lines = command_lines(experiment, out, starting)
-            for line in lines:
-                say(line)
-            return SweepResult(experiment, commands=tuple(lines))
-        with StopRequest() as stop:
-            return carry_out(experiment, out, stop, say, options.jobs, starting)
+        with prepare_folder(experiment, out, _read_data_once(options)), StopRequest() as stop:
+            return carry_out(experiment, out, stop, say, executor, starting)
     finally:
-        lock.release()
+        executor.close()
 
 
 def plan(options: SweepOptions) -> Experiment:
     """Everything that can be refused is refused here; nothing is read or written."""
     data = str(options.data)
-    require_whole("jobs", options.jobs, 1, 1024)
+    if options.jobs is not None:
+        require_whole("jobs", options.jobs, 1, 1024)
     return grid(data, options) if options.paper is None else paper(options.paper, data, options)
+
+
+def _print_lines(experiment: Experiment, out: Path, starting: Starting, say: Say) -> SweepResult:
+    """One line for each trial; behind it, for the reader, the commands that it runs."""
+    printed = []
+    with prepare_folder(experiment, out):
+        for trial, line in zip(experiment.trials, command_lines(experiment, out, starting)):
+            Ledger(out, trial).plan()
+            printed.append(f"{shlex.join(['echoless', *starting.trial_words(out, trial.name)])}  # {line}")
+            say(printed[-1])
+    return SweepResult(experiment, commands=tuple(printed))
 
 
 def _require_networks(options: SweepOptions) -> None:
@@ -173,7 +183,7 @@ def plan_as_json(experiment: Experiment) -> dict[str, Any]:
 
 
 def command_lines(experiment: Experiment, out: Path, starting: Starting) -> list[str]:
-    """One line for each trial, to be run anywhere that sees OUT and DATA, in any order and at the same time."""
+    """The commands of each trial as a line for a shell, to be run in any order and at the same time."""
     return [
         " && ".join(
             starting.line(placed, shared=fills_shared_folder(words))
@@ -188,21 +198,22 @@ def carry_out(
     out: Path,
     stop: StopRequest,
     say: Say,
-    jobs: int = 1,
+    executor: Executor,
     starting: Starting | None = None,
 ) -> SweepResult:
+    starting = starting or Starting()
     done = [trial for trial in experiment.trials if is_done(out, trial)]
     left = [trial for trial in experiment.trials if trial not in done]
-    estimate = estimate_from_finished(done, out, jobs)
+    estimate = estimate_from_finished(done, out, executor.slots)
     say(overview(experiment, done, estimate))
-    if left and estimate is None and not stop.requested:
-        estimate = estimate_from_first_steps(left, out, stop, say, jobs, threads_each(jobs), starting)
+    if left and estimate is None and isinstance(executor, LocalExecutor) and not stop.requested:
+        estimate = estimate_from_first_steps(left, out, stop, say, executor, starting)
     if left and not stop.requested:
         how_long = f"about {estimate.of(left)} ({estimate.origin})" if estimate else "the time is not known yet"
         say(f"{len(done)} of {len(experiment.trials)} runs are done; {len(left)} to go: {how_long}\n")
-    result = _run_all(experiment, left, out, jobs, stop, say, starting)
+    result = _run_all(experiment, left, out, executor, stop, say, starting)
     if result.stopped:
-        say(f"stopped by {stop.requested}; everything is saved, the same command continues")
+        say(f"stopped by {stop.requested}; {executor.after_stop}, the same command continues")
         return result
     return _compare(result, out, say)
 
@@ -225,10 +236,10 @@ def _run_all(
     experiment: Experiment,
     left: Sequence[Trial],
     out: Path,
-    jobs: int,
+    executor: Executor,
     stop: StopRequest,
     say: Say,
-    starting: Starting | None,
+    starting: Starting,
 ) -> SweepResult:
     """Runs the trials that are left; a failure does not stop the others."""
     total, to_go = len(experiment.trials), list(left)
@@ -240,14 +251,14 @@ def _run_all(
         def watch(last_words: Mapping[str, str]) -> None:
             progress.show(total - len(to_go), "; ".join(f"{name}: {said}" for name, said in last_words.items()))
 
-        for trial, outcome in run_trials(left, out, jobs, stop, watch, starting):
+        for trial, outcome in run_trials(left, out, executor, stop, watch, progress.say, starting):
             if outcome.state == "stopped":
                 stopped = True
                 continue
             to_go.remove(trial)
             if outcome.state == "failed":
                 failed.append(trial.name)
-            say(f"[{total - len(to_go)}/{total}] {_outcome_line(trial, out, outcome, to_go, jobs)}")
+            say(f"[{total - len(to_go)}/{total}] {_outcome_line(trial, out, outcome, to_go, executor.slots)}")
     return SweepResult(experiment, tuple(failed), stopped)
 
 
@@ -255,7 +266,9 @@ def _outcome_line(trial: Trial, out: Path, outcome: Outcome, rest: Sequence[Tria
     if outcome.state == "failed":
         return f"{trial.name} FAILED: {outcome.text}"
     seconds = sum(entry.seconds for entry in Ledger(out, trial).finished)
-    more = f"; about {duration(seconds / trial.cost * sum(other.cost for other in rest) / jobs)} to go" if rest else ""
+    side_by_side = min(jobs, max(1, len(rest)))
+    left = seconds / trial.cost * sum(other.cost for other in rest) / side_by_side
+    more = f"; about {duration(left)} to go" if rest else ""
     return f"{trial.name}: {outcome.text or 'done'} in {duration(seconds)}{more}"
 
 

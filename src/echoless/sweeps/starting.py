@@ -10,10 +10,11 @@ import shlex
 import shutil
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from echoless.config.checks import require
-from echoless.config.options import SweepOptions
-from echoless.sweeps.commands import BESIDE, Words, option_of, with_options
+from echoless.config.options import SweepOptions, TrialOptions
+from echoless.sweeps.commands import BESIDE, Words, command, option_of, with_options
 
 TRAINING = ("pretrain", "finetune")
 DIE_WITH_PARENT = "echoless.sweeps.die_with_parent"
@@ -28,9 +29,11 @@ class Starting:
     workers: int | None = None
 
     @staticmethod
-    def of(options: SweepOptions) -> Starting:
+    def of(options: SweepOptions | TrialOptions) -> Starting:
         launcher = _split(options.launcher)
-        if launcher and not options.print:  # printed commands may be for another machine
+        # Printed commands, and those of a cluster, may be for another machine.
+        elsewhere = isinstance(options, SweepOptions) and (options.print or options.on != "local")
+        if launcher and not elsewhere:
             found = shutil.which(launcher[0]) is not None
             require(found, "launcher", options.launcher, "a program on this machine and its options, such as torchrun")
         return Starting(launcher=launcher, accumulate=options.accumulate, workers=options.workers)
@@ -46,6 +49,16 @@ class Starting:
         """For a shell. A folder that trials share is filled by the first line that comes to it; the others wait."""
         program = [*self.launcher, "-m", "echoless"] if self._launches(words) else ["echoless"]
         return shlex.join([*program, *self.complete(words), *(["--wait"] if shared else [])])
+
+    def trial_words(self, out: Path, name: str) -> Words:
+        """What runs one trial, after `echoless`."""
+        launcher = shlex.join(self.launcher) or None
+        given = {"launcher": launcher, "accumulate": self.accumulate, "workers": self.workers}
+        return command("trial", str(out), name, **given)
+
+    def trial_arguments(self, out: Path, name: str) -> Words:
+        """The same for an executor: a process that ends with the one that starts it."""
+        return (sys.executable, "-m", DIE_WITH_PARENT, "0", *self.trial_words(out.absolute(), name))
 
     def arguments(self, words: Words) -> list[str]:
         """Of a process that ends with this one, however this one ends."""

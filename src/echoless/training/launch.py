@@ -20,7 +20,7 @@ from echoless.data import Images, Latents
 from echoless.errors import Busy, RunError
 from echoless.randomness import generator_for
 from echoless.runs import RunFolder, check_run, find_latest_valid, open_run
-from echoless.runs.open import load_body
+from echoless.runs.open import Start, load_body
 from echoless.runtime import Progress, StopRequest, Team, join_team, leave_team
 from echoless.training.about import opening_lines, recorded, run_facts
 from echoless.training.loop import Session, begin, train
@@ -105,6 +105,7 @@ class Launch:
     place: Workplace
     resume: bool = False
     init: str | Path | None = None  # weights to start from, where there is no checkpoint yet
+    start: Start | None = None  # the same, opened, where they are not of ours
     judge: Callable[[nn.Module], dict[str, float]] | None = None
     probe: Callable[..., dict[str, float]] | None = None  # measures the features while the run trains
     command: str = ""  # what to type to repeat the run
@@ -164,10 +165,11 @@ def _warm_start(job: Launch, model: nn.Module) -> tuple[str, dict[str, str]]:
     recorded_start: dict[str, str] = RunFolder(job.place.out).read_about().get("start", {}) if job.resume else {}
     if not job.init or (job.resume and find_latest_valid(job.place.out / "checkpoints") is not None):
         return "", recorded_start
-    start = {"path": str(job.init), "fingerprint": load_body(job.init).fingerprint}
+    body = load_body(job.init) if job.start is None else job.start.body
+    start = {"path": str(job.init), "fingerprint": body.fingerprint}
     if recorded_start and recorded_start["fingerprint"] != start["fingerprint"]:
         raise RunError(
             f"{job.init} holds other weights than those the run started from; give --overwrite to start anew, or "
             "another --out"
         )
-    return warm_start(model, Path(job.init)), start
+    return warm_start(model, job.start or Path(job.init)), start

@@ -16,28 +16,43 @@ from torch import Tensor
 
 from echoless.config import ViTConfig
 from echoless.errors import EcholessError, RunError
-from echoless.models import MAE, ViT
+from echoless.models import DINO, MAE, ViT
 from echoless.models.classifier import Classifier
 from echoless.models.layers import resample_positions
+from echoless.models.places import RelativeBias
 from echoless.randomness import generator_for
 from echoless.runs import require_same_shortcuts
-from echoless.runs.open import SOURCES, TrainedBody, load_body, load_model
+from echoless.runs.open import SOURCES, Start, TrainedBody, TrainedModel, load_body, load_model
 from echoless.shortcuts import Faded, reschedule, stream_factors
 from echoless.training.warmdenoiser import start_denoiser
 
 
-def warm_start(model: Any, source: Path) -> str:
+def warm_start(model: Any, source: Path | Start) -> str:
     """Load weights into a new model: all of a masked autoencoder, else the body. Returns a line for the log."""
-    source = Path(source)
-    require_source(source)
     try:
+        if isinstance(source, Start):
+            return _from_opened(model, source)
+        source = Path(source)
+        require_source(source)
         if model.config.kind == "mae" and (source / "checkpoints").is_dir():
             return _from_run(model, source)
         return _from_body(model, source)
     except RuntimeError as error:  # torch's report of tensors that do not fit
         if isinstance(error, EcholessError):
             raise
-        raise RunError(f"--init {source} does not fit this model: {' '.join(str(error).split())}") from None
+        name = source.body.name if isinstance(source, Start) else source
+        raise RunError(f"--init {name} does not fit this model: {' '.join(str(error).split())}") from None
+
+
+def _from_opened(model: Any, start: Start) -> str:
+    if start.whole is not None and model.config.kind == "mae":
+        return _start_whole(model, start.whole)
+    said = _start(model, start.body)
+    if not start.head or not isinstance(model, DINO):
+        return said
+    for branch in (model.student, model.teacher):
+        branch.head.load_state_dict(start.head)
+    return f"{said}; student and teacher have its head"
 
 
 def require_source(source: Path) -> None:
@@ -48,11 +63,13 @@ def require_source(source: Path) -> None:
 
 
 def _from_body(model: Any, source: Path) -> str:
-    kind = model.body.config.kind
-    trained = load_body(source, kinds=(kind,), use="for --init of this run")
+    return _start(model, load_body(source, kinds=(model.body.config.kind,), use="for --init of this run"))
+
+
+def _start(model: Any, trained: TrainedBody) -> str:
     if isinstance(model, Classifier):
         trained = _hand_over_norm(trained, model)
-    said = STARTS.get(kind, _start_unmoved)(model.body, trained)
+    said = STARTS.get(trained.kind, _start_unmoved)(model.body, trained)
     model.share_encoder()
     return said
 
@@ -76,19 +93,21 @@ def _hand_over_norm(trained: TrainedBody, model: Classifier) -> TrainedBody:
 def _from_run(model: MAE, source: Path) -> str:
     """Encoder and, where it is of the same kind, decoder."""
     whole = load_model(source)
-    if whole.config.model.kind != "mae":
-        return _from_body(model, source)
+    return _start_whole(model, whole) if whole.config.model.kind == "mae" else _from_body(model, source)
+
+
+def _start_whole(model: MAE, whole: TrainedModel) -> str:
     old: MAE = whole.model
-    _require_same_sizes(old.encoder.config, model.encoder.config, str(source))
+    _require_same_sizes(old.encoder.config, model.encoder.config, whole.name)
     moved = _move(old.encoder, model.encoder)
     _rescale_skips(old, model)
     model.encoder.load_state_dict(_resized(moved.state_dict(), moved, model.encoder))
     note = _function_note(old.encoder, model.encoder)
-    if old.config.decoder != model.config.decoder:
-        return f"started from the encoder of {source}, {whole.origin}{note}"
+    if any(getattr(old.config, name) != getattr(model.config, name) for name in _OF_THE_DECODER):
+        return f"started from the encoder of {whole.name}, {whole.origin}{note}; its decoder is another, and left out"
     decoder = {name: tensor for name, tensor in old.decoder.state_dict().items() if name != "positions"}
     model.decoder.load_state_dict(decoder | {"positions": model.decoder.positions})
-    return f"started from {source}, {whole.origin}{note}"
+    return f"started from {whole.name}, {whole.origin}{note}"
 
 
 def _start_vit(encoder: ViT, trained: TrainedBody) -> str:
@@ -112,7 +131,11 @@ STARTS: dict[str, Callable[[Any, TrainedBody], str]] = {
     "sit": start_denoiser,
 }
 
-_SAME = ("patch_size", "channels", "width", "depth", "heads", "mlp_ratio", "final_norm")
+_OF_THE_DECODER = ("decoder", "decoder_width", "decoder_depth", "decoder_heads", "taps")
+_SAME = (
+    *("patch_size", "channels", "width", "depth", "heads", "mlp_ratio", "final_norm"),
+    *("class_token", "registers", "positions", "layer_scale", "gated_mlp", "activation"),
+)
 
 
 def _require_same_sizes(old: ViTConfig, new: ViTConfig, source: str) -> None:
@@ -144,23 +167,22 @@ def _alpha(shortcut: Any) -> float:
 
 def _function_note(old: ViT, new: ViT) -> str:
     """What happened to the weights, and the measured change of the function that they compute."""
+    moved = ""
     if old.config.image_size != new.config.image_size:
         sizes = [" x ".join(map(str, model.config.image_size)) for model in (old, new)]
-        moved, same = f"; positions interpolated from {sizes[0]} to {sizes[1]}", ""
-    else:
-        moved, same = "", f"; its features differ by {_difference(old, new):.1e} from before"
+        moved = f"; positions interpolated from {sizes[0]} to {sizes[1]}"
     if old.shortcut_record != new.shortcut_record:
         last = [record["alphas"][-1] for record in (old.shortcut_record, new.shortcut_record)]
         moved += (
             f"; branches rescaled from alpha_min {last[0]:.4g} to {last[1]:.4g}, the function is unchanged but for "
         )
         moved += "LayerNorm's eps"
-    return moved + same
+    return f"{moved}; its features differ by {_difference(old, new):.1e} from before"
 
 
 def _difference(old: ViT, new: ViT) -> float:
     """Between the features of two encoders: the largest over two images of noise, relative to the largest feature."""
-    shape = (2, old.config.channels, *old.config.image_size)
+    shape = (2, new.config.channels, *new.config.image_size)
     images_BCHW = torch.randn(shape, generator=generator_for(0, "probe", 0))
     before, after = (model.features(images_BCHW) for model in (old, new))
     before_BTD, after_BTD = before[before.last_block], after[after.last_block]
@@ -180,6 +202,12 @@ def _rescale_skips(old: MAE, new: MAE) -> None:
 
 
 def _resized(tensors: Mapping[str, Tensor], old: ViT, new: ViT) -> dict[str, Tensor]:
-    """Another image size reads the same table of positions at its own grid."""
-    positions = resample_positions(tensors["positions"], old.config.grid, new.config.grid)
-    return dict(tensors) | {"positions": positions}
+    """Another image size reads the same table of positions at its own grid, and the same relative biases."""
+    resized, (before, after) = dict(tensors), (old.config.grid, new.config.grid)
+    if "positions" in tensors:
+        smooth = old.config.antialias_positions
+        resized["positions"] = resample_positions(tensors["positions"], before, after, antialias=smooth)
+    for name, module in old.named_modules():
+        if isinstance(module, RelativeBias):
+            resized[f"{name}.table"] = module.resampled(after)
+    return resized

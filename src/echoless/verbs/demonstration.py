@@ -18,6 +18,7 @@ from echoless.reports.compare import ComparedMetric, Difference, Estimate, Group
 from echoless.runtime import StopRequest, choose_device, duration
 from echoless.runtime.machine import usable_cores
 from echoless.sweeps.commands import RUN, command
+from echoless.sweeps.executors.on_local import LocalExecutor
 from echoless.sweeps.experiment import Experiment, Quantity, Trial
 from echoless.sweeps.run import carry_out, prepare_folder
 from echoless.sweeps.tabulate import collect
@@ -38,7 +39,7 @@ def run_demo(options: DemoOptions, say: Say) -> dict[str, list[Metric]]:
     lock = prepare_folder(experiment, out, {})  # the sets are drawn from their names
     try:
         with StopRequest() as stop:
-            result = carry_out(experiment, out, stop, say, side_by_side(len(experiment.trials)))
+            result = carry_out(experiment, out, stop, say, LocalExecutor(side_by_side(len(experiment.trials))))
     finally:
         lock.release()
     if result.stopped or result.failed:

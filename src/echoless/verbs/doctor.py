@@ -50,6 +50,7 @@ EXTRAS = {
     "onnx": (("onnx", "onnxruntime", "onnxscript"), "export to ONNX"),
     "tracking": (("tensorboard",), "--track tensorboard"),
     "wandb": (("wandb",), "--track wandb"),
+    "cluster": (("submitit", "ray"), "sweep --on slurm and --on ray"),
 }
 _MODULES = {"pillow": "PIL", "scikit-learn": "sklearn"}
 

@@ -41,11 +41,10 @@ def require_labels(*files: AnyPath | None) -> None:
             raise DataError(f"labels file {file} does not exist; it must be a CSV file with rows path,label")
 
 
-def require_encoder(run: AnyPath, *, ours: bool = False) -> None:
-    """Refuse a run or a model folder that is not there. `ours`: models of other libraries are not taken."""
-    named = not ours and str(run).startswith(("timm:", "local-dir:"))
+def require_encoder(run: AnyPath, others: str = ", a transformers folder, or timm:NAME") -> None:
+    """Refuse a run or a model folder that is not there. `others`: what is taken besides, as the sentence ends."""
+    named = "timm:" in others and str(run).startswith(("timm:", "local-dir:"))
     if alone() and not named and not Path(run).exists():
-        others = "" if ours else ", a transformers folder, or timm:NAME"
         raise RunError(f"{run} does not exist; give a run or an encoder folder{others}")
 
 

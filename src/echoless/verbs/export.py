@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @signature_of(ExportOptions)
 def export(options: ExportOptions) -> ExportReport:
     """Returns what was written, and how far it is from the original; `print` it."""
-    require_encoder(options.run, ours=True)
+    require_encoder(options.run, others="")
 
     from echoless.exchange import export_encoder
 

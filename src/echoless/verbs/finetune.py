@@ -19,7 +19,7 @@ def finetune(options: FinetuneOptions) -> Metric | None:
     require_startable(options.out, resume=options.resume, overwrite=options.overwrite)
     require_data(options.train, options.test)
     require_labels(options.labels, options.test_labels)
-    require_encoder(options.run, ours=True)
+    require_encoder(options.run, others=", or a transformers folder")
     record = read_record(options)
     require_verb("finetune", options, record)
     require_same_start("run", options.run, record)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,12 @@ from echoless.data.reading import natural_filter, read_images, require_channels,
 from echoless.data.resizing import BY_SIZE, Fit
 from echoless.recipes.finetuning import finetuning
 from echoless.reports.datasheet import show_data
-from echoless.runs.open import load_body
+from echoless.runs.open import Start
 from echoless.training import require_trackers
 from echoless.training.launch import Launch, launch, workplace
 from echoless.training.validation import judge_on, require_labels
 from echoless.verbs.record import Record
+from echoless.verbs.starting import open_encoder
 
 OPTIM = ("base_lr", "layer_decay", "weight_decay", "warmup", "min_lr")
 OBJECTIVE = ("label_smoothing", "mixup", "cutmix", "erase", "drop_path")
@@ -59,6 +60,7 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
             place=place,
             resume=options.resume,
             init=options.run,
+            start=source.start if source.start and source.start.foreign else None,
             judge=judge,
             command=as_command("finetune", options),
             show_data=lambda run: show_data(run, images, size),
@@ -85,16 +87,21 @@ def _read(
     return images
 
 
+@dataclass(frozen=True)
 class Source:
-    """The encoder to start from, and the statistics its pixels are normalised by."""
+    """The encoder to start from, at the size of its images, and the statistics its pixels are normalised by."""
 
-    def __init__(self, encoder: ViTConfig, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
-        self.encoder, self.mean, self.std = encoder, mean, std
+    encoder: ViTConfig
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    start: Start | None = None  # the same, opened
 
 
 def read_source(path: Path) -> Source:
-    body = load_body(path, kinds=("vit",), use="for finetune")
-    return Source(body.config, body.mean, body.std)
+    start = open_encoder(path, use="for finetune")
+    body = start.body
+    size = start.image_size or body.config.image_size
+    return Source(replace(body.config, image_size=size), body.mean, body.std, start)
 
 
 def configure(options: FinetuneOptions, source: Source, images: Images, record: RunConfig | None) -> RunConfig:

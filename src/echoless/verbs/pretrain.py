@@ -16,6 +16,7 @@ from echoless.config.options.fields import filled
 from echoless.config.supervised import SupervisedConfig
 from echoless.errors import ConfigError
 from echoless.recipes.budget import budget_of
+from echoless.recipes.continuing import CONTINUE
 from echoless.recipes.resolve import resolve
 from echoless.verbs.early import require_data, require_labels, require_probe, require_startable, require_test_of
 from echoless.verbs.record import Record, read_record, require_same_start, require_verb, with_remembered
@@ -32,6 +33,7 @@ def pretrain(options: PretrainOptions) -> bool:
     options = _with_recorded_data(with_remembered(options, record), record)
     if options.data is None:
         raise ConfigError("DATA is missing; see echoless pretrain --help")
+    options = _with_recipe(options, record)
     _refuse_bad_settings(options, record)
     require_test_of(options.test_labels, options.test)
     require_probe(options)
@@ -41,6 +43,15 @@ def pretrain(options: PretrainOptions) -> bool:
     from echoless.verbs.pretraining import run_pretraining
 
     return run_pretraining(options, record)
+
+
+def _with_recipe(options: PretrainOptions, record: Record | None) -> PretrainOptions:
+    """A run from trained weights continues them, unless another recipe is given."""
+    if record is None and options.recipe == CONTINUE and options.init is None:
+        raise ConfigError(f"recipe is {CONTINUE!r}, but --init is missing: it continues from trained weights")
+    if record is None and options.recipe is None and options.init is not None:
+        return replace(options, recipe=CONTINUE)
+    return options
 
 
 def _with_recorded_data(options: PretrainOptions, record: Record | None) -> PretrainOptions:
@@ -58,7 +69,9 @@ def _with_recorded_data(options: PretrainOptions, record: Record | None) -> Pret
 
 def _refuse_bad_settings(options: PretrainOptions, record: Record | None) -> None:
     """Settings that are wrong for any data, found without looking at it."""
-    settings = options if options.latent is None else replace(options, image_size=None)
+    # The patch size comes from the autoencoder or from the weights of --init, so that the image size is checked later.
+    unknown = options.latent is not None or options.init is not None
+    settings = replace(options, image_size=None) if unknown else options
     facts = DataFacts(3, 64, 64, 1000, classes=10)  # whether there are labels is known later
     config = resolve(settings, facts, DataConfig(), record.config if record else None)
     budget_of(options, accelerated=False, record=record.config if record else None)

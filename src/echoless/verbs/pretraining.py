@@ -13,7 +13,7 @@ import torch
 
 from echoless.config import DataConfig, MaskedConfig, ModelConfig, RunConfig, RuntimeConfig, with_body
 from echoless.config.checks import require
-from echoless.config.facts import DataFacts
+from echoless.config.facts import DataFacts, StartFacts
 from echoless.config.options import PretrainOptions, as_command
 from echoless.config.options.fields import given
 from echoless.config.options.remembered import Remembered
@@ -24,7 +24,7 @@ from echoless.data.rand_augment import require_rand_augment
 from echoless.data.reading import natural_filter, read_images, require_channels, training_reduction
 from echoless.data.resizing import BY_SIZE, Fit
 from echoless.data.survey import Survey
-from echoless.errors import EcholessError
+from echoless.errors import INTERRUPTED, REQUEUE, EcholessError
 from echoless.recipes.budget import budget_of, measuring_limit
 from echoless.recipes.resolve import resolve
 from echoless.reports.datasheet import show_data
@@ -32,7 +32,7 @@ from echoless.runs import RunFolder
 from echoless.runs.autoencoder import image_channels, require_vae
 from echoless.runtime import Progress, StopRequest, Team
 from echoless.shortcuts import choose_alpha_min
-from echoless.training import require_source, require_trackers
+from echoless.training import require_trackers
 from echoless.training.latent_space import LatentSpace, encode_all, latent_image_size, open_space
 from echoless.training.launch import Launch, Workplace, launch, workplace
 from echoless.training.timing import measure_speed
@@ -40,7 +40,7 @@ from echoless.training.validation import Judge, judge_on, require_labels
 from echoless.verbs.planning import Time, make_plan
 from echoless.verbs.probing import open_probe
 from echoless.verbs.record import Record
-from echoless.verbs.table import INTERRUPTED, REQUEUE
+from echoless.verbs.starting import facts_of_start, open_start, with_channels_of
 
 _ROOM_FOR_CROPS = 3
 RUNTIME = (
@@ -61,15 +61,17 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
     """Everything that can be refused is refused before the first image is decoded into the cache."""
     started = time.monotonic()
     runtime = RuntimeConfig(**given(options, *RUNTIME))
-    options = _with_channels_of_autoencoder(options)
+    recorded = record.config if record else None
     _require_ready(options)
+    opened = open_start(options)
+    start = facts_of_start(opened, recorded)
+    options = with_channels_of(_with_channels_of_autoencoder(options), start)
     kept = {"resume": options.resume, "overwrite": options.overwrite, "wait": options.wait}
     with workplace(Path(options.out), runtime.device, **kept) as place:
-        recorded = record.config if record else None
-        images = place.team.leader_first(lambda: _read(options, place, recorded))
+        images = place.team.leader_first(lambda: _read(options, place, recorded, start))
         with place.team.together():
             space = open_space(options, images, place.team)
-        config, plan = _planned(options, images, place, recorded, space, started)
+        config, plan = _planned(options, images, place, recorded, space, start, started)
         judge = _judge(config, options, images, place.team)
         probe = open_probe(options, config, str(place.team.device), images.shape.channels) if place.team.leads else None
         latents = _encode(space, images, place, options)
@@ -81,6 +83,7 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
             place=place,
             resume=options.resume,
             init=options.init,
+            start=opened if opened and opened.foreign else None,
             judge=judge,
             probe=probe,
             command=as_command("pretrain", options),
@@ -101,13 +104,14 @@ def _planned(
     place: Workplace,
     record: RunConfig | None,
     space: LatentSpace | None,
+    start: StartFacts | None,
     started: float,
 ) -> tuple[RunConfig, tuple[str, ...]]:
     """`configure`, after a few steps were timed where the length of the run depends on the speed."""
     team = place.team
     seconds = budget_of(options, accelerated=team.accelerated, record=record)
     if seconds is None or space is not None:
-        return configure(options, images, team, record, space), ()
+        return configure(options, images, team, record, space, start), ()
     if team.leads:
         print("measuring the speed of a few steps ...", file=sys.stderr, flush=True)
     workers = RuntimeConfig(**given(options, "workers")).workers
@@ -122,10 +126,10 @@ def _planned(
         options,
         Time(seconds, spent),
         facts_of(images, team),
-        lambda wanted: configure(wanted, images, team),
+        lambda wanted: configure(wanted, images, team, start=start),
         lambda config: measure_speed(config, images, team, workers, limit=measuring_limit(seconds), check=check),
     )
-    config = configure(plan.options, images, team)
+    config = configure(plan.options, images, team, start=start)
     return replace(config, recipe=options.recipe or "auto", budget=plan.budget), plan.sentences
 
 
@@ -139,11 +143,9 @@ def _with_channels_of_autoencoder(options: PretrainOptions) -> PretrainOptions:
 def _require_ready(options: PretrainOptions) -> None:
     """What the settings need besides the data."""
     require_trackers(options.track or ())
-    if options.init is not None and not options.resume:
-        require_source(Path(options.init))
 
 
-def _read(options: PretrainOptions, place: Workplace, record: RunConfig | None) -> Images:
+def _read(options: PretrainOptions, place: Workplace, record: RunConfig | None, start: StartFacts | None) -> Images:
     accelerated = place.team.accelerated
     with Progress("reading", 1, "images") as progress:
 
@@ -158,7 +160,7 @@ def _read(options: PretrainOptions, place: Workplace, record: RunConfig | None) 
             classes=options.classes,
             progress=show,
             say=progress.say,
-            reduction=lambda survey, count: _reduction(options, record, survey, count, accelerated),
+            reduction=lambda survey, count: _reduction(options, record, survey, count, accelerated, start),
             **given(options, "cache", "channels", "max_bad_fraction", "tiles"),
         )
     has = images.shape.channels
@@ -168,7 +170,12 @@ def _read(options: PretrainOptions, place: Workplace, record: RunConfig | None) 
 
 
 def _reduction(
-    options: PretrainOptions, record: RunConfig | None, survey: Survey, count: int, accelerated: bool
+    options: PretrainOptions,
+    record: RunConfig | None,
+    survey: Survey,
+    count: int,
+    accelerated: bool,
+    start: StartFacts | None,
 ) -> Fit | None:
     """At what size larger images are kept: as recorded, as given, or as the recipe has it for images like these."""
     if record is not None and options.cache_side is None:
@@ -180,7 +187,7 @@ def _reduction(
         size = latent_image_size(options, facts)
         data = DataConfig(crop_scale=None, cache_side=options.cache_side or max(size))
     else:
-        config = resolve(options, facts, DataConfig(), record)
+        config = resolve(options, facts, DataConfig(), record, start)
         size, data = config.model.image_size, settled_side(config)
     return training_reduction(data, size)
 
@@ -204,6 +211,7 @@ def configure(
     team: Team,
     record: RunConfig | None = None,
     space: LatentSpace | None = None,
+    start: StartFacts | None = None,
 ) -> RunConfig:
     """The config with every "auto" resolved: what RUN/config.json will say."""
     statistics = measure_statistics(images)
@@ -221,7 +229,7 @@ def configure(
         tiles=options.tiles,
     )
     if space is None:
-        config = resolve(options, facts, data, record)
+        config = resolve(options, facts, data, record, start)
     else:
         config = resolve(replace(options, image_size=None), space.facts(facts), data, record)
         config = space.configured(config, images.shape.channels)

@@ -63,6 +63,10 @@ def swept(options: of.SweepOptions, result: Any) -> Records:
     yield from ({"run": name, "failed": True} for name in result.failed)
 
 
+def outcome(options: of.TrialOptions, ended: Any) -> Records:
+    yield {"trial": options.name} | plain(ended)
+
+
 def vectors(options: of.EmbedOptions, rows: int) -> Records:
     yield {"file": str(options.out), "vectors": rows}
 

@@ -10,7 +10,7 @@ from echoless.verbs.signature import signature_of
 @signature_of(SampleOptions)
 def sample(options: SampleOptions) -> int:
     """Returns how many images are there: 0 where a signal stopped it."""
-    require_encoder(options.run, ours=True)
+    require_encoder(options.run, others="")
 
     from echoless.evaluation.draw import draw_into
 

@@ -20,6 +20,7 @@ from echoless.config.metrics import WIDTH
 from echoless.config.metrics import table as metric_table
 from echoless.config.options.fields import summary
 from echoless.config.words import best_of, in_words
+from echoless.errors import INTERRUPTED, REQUEUE
 from echoless.verbs import records as to
 from echoless.verbs.early import require_name
 from echoless.verbs.records import records_of
@@ -98,12 +99,6 @@ def _runs(options: of.RunsOptions, listing: Any) -> str:
     return "\n".join(f"removed {run.path} ({run.bytes / 1e6:.1f} MB)" for run in listing)
 
 
-REQUEUE = 75  # the exit code after which schedulers start the same command again
-
-
-INTERRUPTED = 130  # the exit code of a run that a signal stopped, so that `pretrain ... && evaluate ...` stops too
-
-
 def _requeue_if_stopped(options: of.PretrainOptions, complete: bool) -> int:
     return 0 if complete else REQUEUE if options.requeue else INTERRUPTED
 
@@ -116,6 +111,14 @@ def _stopped_or_failed(options: of.SweepOptions, swept: Any) -> int:
     return REQUEUE if swept.stopped else 1 if swept.failed else 0
 
 
+def _of_outcome(options: of.TrialOptions, outcome: Any) -> int:
+    return {"done": 0, "failed": 1, "stopped": REQUEUE}[outcome.state]
+
+
+def _outcome_line(options: of.TrialOptions, outcome: Any) -> str:
+    return f"{options.name}: {outcome.state}" + (f", {outcome.text}" if outcome.text else "")
+
+
 def _broken(options: of.DoctorOptions, findings: Any) -> int:
     return 1 if any(finding.broken for finding in findings) else 0
 
@@ -126,6 +129,7 @@ VERBS = {
     "pretrain": Verb(TRAIN, of.PretrainOptions, exit_code=_requeue_if_stopped, records=to.trained),
     "finetune": Verb(TRAIN, of.FinetuneOptions, _as_text, _interrupted_if_stopped, records=to.tuned),
     "sweep": Verb(TRAIN, of.SweepOptions, exit_code=_stopped_or_failed, records=to.swept),
+    "trial": Verb(TRAIN, of.TrialOptions, _outcome_line, _of_outcome, records=to.outcome),
     "evaluate": Verb(MEASURE, of.EvaluateOptions, _metrics),
     "embed": Verb(MEASURE, of.EmbedOptions, _vectors, records=to.vectors),
     "sample": Verb(MEASURE, of.SampleOptions, _images, records=to.images),

@@ -21,6 +21,7 @@ from echoless.config.options.runs import RunsOptions
 from echoless.config.options.sample import SampleOptions
 from echoless.config.options.serve import ServeOptions
 from echoless.config.options.sweep import SweepOptions
+from echoless.config.options.trial import TrialOptions
 
 __all__ = [
     "CompletionOptions",
@@ -40,5 +41,6 @@ __all__ = [
     "SampleOptions",
     "ServeOptions",
     "SweepOptions",
+    "TrialOptions",
     "as_command",
 ]

@@ -24,7 +24,7 @@ class FinetuneOptions:
     )
 
     run: AnyPath
-    """A complete run, or an encoder folder."""
+    """A complete run, an encoder folder, or a folder of transformers (DINOv2, DINOv3, ViT, DeiT, BEiT, I-JEPA)."""
     _: KW_ONLY
     train: AnyPath
     """Labelled images to train on."""

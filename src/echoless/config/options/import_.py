@@ -13,8 +13,8 @@ class ImportOptions:
     """Convert a checkpoint of another project, for --init, evaluate, embed and sample.
 
     Reads .pth files of facebookresearch/mae, of the authors of arXiv:2404.10947, and of SiT, DiT and U-ViT; safetensors
-    files with the same tensor names; and folders of transformers (ViTMAE, ViT) and diffusers (DiT). Code in a .pth file
-    is never run.
+    files with the same tensor names; and folders of transformers (DINOv2, DINOv3, ViT, ViTMAE, DeiT, BEiT, I-JEPA) and
+    diffusers (DiT). Code in a .pth file is never run.
     """
 
     EXAMPLES = (

@@ -52,7 +52,9 @@ class PretrainOptions:
     config: AnyPath | None = None
     """Repeat a run: RUN/config.json of another run. Settings that are given replace the recorded ones."""
     init: AnyPath | None = None
-    """Warm start: initialise from the weights of this run or encoder folder."""
+    """Start from these weights: a run, an encoder folder, a checkpoint file, or a folder of transformers (DINOv2,
+    DINOv3, ViT, ViTMAE, DeiT, BEiT, I-JEPA). The encoder is theirs; without --recipe they are continued as a masked
+    autoencoder (recipe continue)."""
 
     group("images and labels")
     image_size: tuple[int, ...] | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
+from echoless.config.checks import require
 from echoless.config.metrics import require_measurements
 from echoless.config.options.fields import AnyPath, group
 
@@ -20,6 +21,7 @@ class SweepOptions:
     EXAMPLES = (
         "echoless sweep PHOTOS --alpha-min 1.0 0.8 0.6 --seeds 3 --out SWEEP",
         "echoless sweep PHOTOS --paper table3b --scale tiny --out TABLE",
+        "echoless sweep PHOTOS --out SWEEP --on slurm --slurm-options partition=gpu time=12:00:00 gres=gpu:1",
     )
 
     data: AnyPath
@@ -85,11 +87,24 @@ class SweepOptions:
     """Program that starts every training, such as "torchrun --nproc-per-node 8"; `-m echoless ...` is appended."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, xpu or mps."""
-    jobs: int = 1
-    """Number of runs at a time; they share the cores. On a CPU, small networks train faster that way."""
+    jobs: int | None = None
+    """Number of runs at a time (default: 1 on this machine, all of them on Slurm and Ray). On this machine every one
+    has its own GPU, or an equal share of the cores; small networks train faster that way."""
+    on: Literal["local", "slurm", "ray"] = "local"
+    """Where the runs are trained: on this machine, as Slurm jobs (by submitit), or as Ray tasks on an existing or a
+    local cluster. They write into --out, which all machines must see (extra: cluster)."""
+    slurm_options: tuple[str, ...] = ()
+    """With --on slurm: options of sbatch as KEY=VALUE (partition=gpu time=12:00:00 gres=gpu:1); cluster=local tries it
+    on this machine."""
+    ray_options: tuple[str, ...] = ()
+    """With --on ray: what a run needs, as KEY=VALUE (num_gpus=1 num_cpus=8)."""
     print: bool = False
-    """Print the commands, one line per run, instead of running them (for a cluster). The lines may run in any order and
-    at the same time. Afterwards, the same command without --print collects the results."""
+    """Print one line per run instead of running them. The lines may run anywhere, in any order and at the same time.
+    Afterwards, the same command without --print collects the results; what is finished is not started again."""
 
     def __post_init__(self) -> None:
         require_measurements(self.metrics or (), of_samples=self.paper is not None)
+        for name, where in (("slurm_options", "slurm"), ("ray_options", "ray")):
+            given = getattr(self, name)
+            require(not given or self.on == where, name, " ".join(given), f"only with --on {where}")
+        require(not self.print or self.on == "local", "on", self.on, "not with --print, whose lines run by themselves")
