@@ -40,10 +40,9 @@ test: setup      ## the fast tests
 .venv-tv/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-tv
 	.venv-tv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt $(TORCH)
-	.venv-tv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  numpy pillow scipy pytest pytest-timeout safetensors pyyaml huggingface_hub rich tyro
+	.venv-tv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e . \
+	  pytest pytest-timeout pyyaml huggingface_hub
 	.venv-tv/bin/pip install --quiet --disable-pip-version-check --no-deps torchvision==0.28.0 timm==1.0.30
-	.venv-tv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps -e .
 	touch $@
 
 test-tv: .venv-tv/.installed  ## the tests against timm and torchvision, in an environment of their own
