@@ -17,10 +17,11 @@ REASONS = (
     "needs a GPU",
     "needs the network",
     "needs a published checkpoint",
-    "needs ImageNet",
+    "needs a published data set",
     "installs",
     "a server that does not end",
     "takes minutes",
+    "a benchmark",
 )
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 _INDENTED = re.compile(r"(?:^\n|\A)((?:^    \S[^\n]*\n(?:^ *\n(?=    ))?)+)", re.M)
@@ -37,8 +38,13 @@ class Block:
     @property
     def commands(self) -> list[list[str]]:
         """The words of every line that begins with `echoless`, without comments; a backslash continues a line."""
-        lines = self.text.replace("\\\n", " ").splitlines()
-        return [shlex.split(line, comments=True) for line in lines if line.startswith("echoless ")]
+        return [shlex.split(line, comments=True) for line in self.lines if line.startswith("echoless ")]
+
+    @property
+    def lines(self) -> list[str]:
+        """Of a block for the shell: what would be typed, without blank lines and comments."""
+        lines = self.text.replace("\\\n", " ").splitlines() if self.language == "bash" else []
+        return [line for line in lines if line.strip() and not line.startswith("#")]
 
 
 def blocks_of(page: Path) -> list[Block]:
