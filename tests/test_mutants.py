@@ -17,7 +17,8 @@ import pytest
 from mutants import equivalent
 from mutants.draw import LEAST, draw
 from mutants.lines import Lines, candidates, digest
-from mutants.mutant import Mutant
+from mutants.mutant import Mutant, read_sources
+from mutants.named import NAMED, named_mutants
 from mutants.rules import mutants_of
 from mutants.table import table
 
@@ -168,6 +169,10 @@ def test_a_change_is_made_in_a_copy_noticed_by_the_test_that_fails_and_taken_bac
     assert (tmp_path / "src" / "echoless" / "x.py").read_text() == "def f(a):\n    return a < 3\n"
     copy = tmp_path / ".mutants" / "tree-0" / "src" / "echoless" / "x.py"
     assert copy.read_text() == (tmp_path / "src" / "echoless" / "x.py").read_text()
+
+
+def test_every_named_mistake_still_fits_the_source_and_its_guard_exists():
+    assert len(named_mutants(read_sources(ROOT), ROOT)) == len(NAMED) > 90
 
 
 def test_a_mutant_is_named_by_its_place_and_its_text():

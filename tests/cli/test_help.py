@@ -81,6 +81,14 @@ def test_a_field_belongs_to_the_group_above_it_and_groups_have_one_order():
     assert "--ladder, --no-ladder" in page and "--colours TEXT [TEXT ...]" in page
 
 
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [("mask_ratio", "masked autoencoders"), ("conditional", "diffusion models"), ("latent", "diffusion models")],
+)
+def test_options_of_pretrain_stand_where_a_reader_looks_for_them(name, where):
+    assert groups(VERBS["pretrain"].options)[name] == where
+
+
 def test_an_unknown_group_is_refused_where_it_is_written():
     with pytest.raises(ValueError, match="group is 'misc'; allowed: common options, "):
         group("misc")

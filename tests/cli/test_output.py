@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import types
 from dataclasses import KW_ONLY, dataclass
@@ -34,6 +35,16 @@ def test_a_training_run_is_one_record(tmp_path, typed):
     done = typed("pretrain", "shapes:40", "--out", tmp_path / "run", *SMALL, "--json")
     assert done.code == 0 and lines(done.printed) == [{"run": str(tmp_path / "run"), "complete": True}]
     assert "done: 2 steps" in done.said
+
+
+def test_a_finished_training_names_the_next_commands_and_they_can_be_typed(tmp_path, typed):
+    said = typed("pretrain", "shapes:40", "--out", tmp_path / "a run", *SMALL).said
+    follow = said[said.index("next: echoless ") + len("next: ") :].splitlines()
+    assert [shlex.split(line, comments=True)[1:3] for line in follow if "echoless " in line] == [
+        ["evaluate", str(tmp_path / "a run")],
+        ["embed", str(tmp_path / "a run")],
+        ["report", str(tmp_path / "a run")],
+    ]
 
 
 def test_every_number_of_an_evaluation_is_a_record_with_its_protocol(run, typed):

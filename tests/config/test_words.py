@@ -13,8 +13,8 @@ def linear(value: float, features: str = "trained", **protocol) -> Metric:
     return Metric(metric="linear", value=value, n=500, interval=interval, protocol={"features": features, **protocol})
 
 
-def rankme(value: float) -> Metric:
-    return Metric(metric="rankme", value=value, n=500, protocol={"features": "trained"})
+def rankme(value: float, **protocol) -> Metric:
+    return Metric(metric="rankme", value=value, n=500, protocol={"features": "trained", **protocol})
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def rankme(value: float) -> Metric:
         ),
         (
             [linear(0.3), linear(0.31, "raw pixels")],
-            "no clear difference from raw pixels (31.00 %)",
+            "it does not clearly differ from raw pixels (31.00 %)",
             "longer",
             "neutral",
         ),
@@ -56,6 +56,15 @@ def test_a_baseline_on_other_images_is_not_spoken_of():
     assert "it beats raw pixels (10.00 %)" in words.verdict
 
 
+def test_the_rank_that_is_spoken_of_is_that_of_the_images_of_the_accuracy():
+    """A run was measured on labelled images, then on others: their rank stood beside the first accuracy."""
+    labelled, others = linear(0.5, train_set="aa"), rankme(3.9, train_set="bb")
+    assert "RankMe" not in in_words([labelled, others]).verdict
+    assert "about 4.2 directions" in in_words([rankme(4.2, train_set="aa"), labelled, others]).verdict
+    collapsed = in_words([labelled, rankme(1.1, train_set="bb")])
+    assert "collapsed" not in collapsed.verdict, "on other images"
+
+
 def test_the_checkpoint_of_a_stopped_run_is_compared_with_its_baselines():
     """Baselines have no checkpoint: its entry in the protocol does not make them another measurement."""
     words = in_words([linear(0.2, checkpoint=188), linear(0.31, "raw pixels")])
@@ -78,7 +87,7 @@ def test_without_baselines_the_next_step_is_to_measure_them():
 def test_an_accuracy_that_naming_the_largest_class_reaches_too_is_called_so():
     """0.38 with the interval [0.36, 0.40] is not above 0.37, though it beats raw pixels; it is above 0.35."""
     words = in_words([linear(0.38, chance=0.37), linear(0.2, "raw pixels", chance=0.37)])
-    assert "(20.00 %) and not clearly better than always naming the largest class (37.00 %)." in words.verdict
+    assert "(20.00 %) and it is not clearly better than always naming the largest class (37.00 %)." in words.verdict
     assert words.tone == "neutral" and "Use them" not in words.next
     words = in_words([linear(0.38, chance=0.35), linear(0.2, "raw pixels", chance=0.35)])
     assert "largest class" not in words.verdict and words.tone == "good"

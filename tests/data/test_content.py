@@ -80,6 +80,18 @@ def test_no_replacement_is_missed(tmp_path, monkeypatch, cache):
     assert missed == 0
 
 
+def test_an_edit_through_another_name_of_the_file_is_seen(tmp_path, monkeypatch):
+    """A hard link outside of the folder: the file in it keeps its name, its place and its inode."""
+    root = folder(tmp_path / "set", 0)
+    (tmp_path / "other.bmp").hardlink_to(root / "3.bmp")
+    settle(root, monkeypatch)
+    before, times = _look(root, "auto"), (root / "3.bmp").stat()
+    noise(tmp_path / "other.bmp", 99)
+    os.utime(tmp_path / "other.bmp", ns=(times.st_atime_ns, times.st_mtime_ns))
+    after = _look(root, "auto")
+    assert after[0] != before[0] and not np.array_equal(after[1], before[1])
+
+
 def _look(root: Path, cache: str) -> tuple[str, np.ndarray]:
     images = open_images(root, cache=cache)
     return images.fingerprint, pixels(images).copy()

@@ -145,6 +145,18 @@ def test_a_pipe_as_data_is_refused_and_does_not_block(tmp_path, name):
         open_images(tmp_path / name)
 
 
+def test_a_device_is_neither_data_nor_labels(folder, tmp_path_factory):
+    """Reading /dev/zero to its end would never end."""
+    link = tmp_path_factory.mktemp("elsewhere") / "zeros.parquet"
+    with pytest.raises(DataError, match="allowed"):
+        open_images("/dev/zero")
+    link.symlink_to("/dev/zero")
+    with pytest.raises(DataError, match="a pipe or a device; allowed: regular files"):
+        open_images(link)
+    with pytest.raises(DataError, match="is not a regular file"):
+        open_images(folder, labels=Path("/dev/zero"))
+
+
 def labelled(folder: Path, text: str):
     file = folder / "labels.csv"
     file.write_text(text)

@@ -134,6 +134,15 @@ def test_a_table_of_labels_may_be_parquet(tmp_path: Path, picture: Picture, enco
     assert open_images(tmp_path, labels=file).labels.tolist() == [-1, 0]
 
 
+def test_images_of_a_parquet_file_are_labelled_by_the_names_in_it(tmp_path, picture, encoded) -> None:
+    rows = [{"bytes": encoded(picture(i)), "path": f"photo-{i}.png"} for i in range(3)]
+    pyarrow.parquet.write_table(pyarrow.table({"image": rows}), tmp_path / "images.parquet")
+    file = tmp_path / "labels.csv"
+    file.write_text("path,label\nphoto-2.png,cat\nphoto-0.png,dog\n")
+    images = open_images(tmp_path / "images.parquet", labels=file)
+    assert images.class_names == ("cat", "dog") and images.labels.tolist() == [1, -1, 0]
+
+
 def test_small_grey_pngs(tmp_path: Path, picture: Picture, encoded: Encoded, cache: str) -> None:
     for i in range(4):
         (tmp_path / f"{i}.png").write_bytes(encoded(picture(i, 28, 28, 1)))

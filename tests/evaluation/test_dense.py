@@ -56,7 +56,7 @@ def test_tokens_that_know_the_object_score_as_high_as_the_patch_grid_allows(run,
 
 
 def test_every_dense_number_has_its_protocol_interval_and_baselines(run):
-    wanted = {"train": "shapes:80", "test": "shapes:40@test", "images": 40, "metrics": ("tokencut", "segprobe")}
+    wanted = {"train": "shapes:80", "test": "shapes:60@test", "images": 40, "metrics": ("tokencut", "segprobe")}
     metrics = evaluate(run, **wanted)
     again = evaluate(run, **wanted)
     assert metrics == again, "two looks must give the same digits"
@@ -65,7 +65,7 @@ def test_every_dense_number_has_its_protocol_interval_and_baselines(run):
     assert named == {(name, row) for name in names for row in rows}
     for metric in metrics:
         assert metric.n == 40 and metric.interval[0] <= metric.value <= metric.interval[1], metric
-        assert {"layer", "seed"} <= metric.protocol.keys()
+        assert {"layer", "seed"} <= metric.protocol.keys() and metric.protocol["drawn"] == "stratified"
 
 
 def test_tokencut_compares_the_keys_of_the_last_attention_or_the_blocks_outputs(run):

@@ -160,6 +160,7 @@ def test_pictures_and_segmentation(run):
     )
     assert [m.metric for m in metrics] == ["miou", "miou_object"]
     assert [m.protocol["classes"] for m in metrics] == [11, 2]
+    assert [m.protocol["drawn"] for m in metrics] == ["stratified"] * 2, "30 of 60: not the first ones"
     assert all(m.interval and 0 <= m.interval[0] <= m.value <= m.interval[1] <= 1 for m in metrics)
     names = {path.name for path in (run / "figures").iterdir()}
     assert names >= {"spectral-trained.png", "reconstructions.png", "tsne.png"}

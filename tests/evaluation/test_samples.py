@@ -20,6 +20,7 @@ from echoless.evaluation import reference
 from echoless.evaluation.extract import View, extract
 from echoless.evaluation.extractor import open_extractor
 from echoless.evaluation.frozen import load
+from echoless.measures import frechet_distance, moments
 from echoless.models import UViT
 from echoless.runs import save_weights
 from echoless.verbs.evaluate import evaluate
@@ -56,6 +57,34 @@ def test_the_distance_is_that_of_scipy_on_the_features_of_the_extractor(run, sam
     assert found.protocol["extractor_fingerprint"] == encoder.fingerprint[:16]
     assert found.protocol["reference"] == "shapes:90@test" and found.protocol["reference_n"] == 90
     assert floor.protocol["samples"] == "images of --train, the floor" and floor.n == 80
+
+
+def test_the_floor_of_a_set_in_the_order_of_its_classes_is_drawn_from_all_of_them(run, samples, tmp_path):
+    """The first images would all be of one class, and far from the others."""
+    for number in range(160):
+        place = tmp_path / "photos" / ("dark" if number < 80 else "light") / f"{number:03d}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        noise = np.random.default_rng(number).integers(0, 60, (32, 32, 3))
+        Image.fromarray((noise + (0 if number < 80 else 190)).astype(np.uint8)).save(place)
+    wanted = {"train": tmp_path / "photos", "samples": str(few(samples, 60, tmp_path)), "reference": "train"}
+    found, floor = evaluate(
+        run, metrics=("frechet",), **wanted, test=shutil.copytree(wanted["train"], tmp_path / "test")
+    )
+    assert floor.n == 60 and floor.protocol["drawn"] == "stratified" and "drawn" not in found.protocol
+    encoder = load(run)
+    view = View(encoder.default_layer)
+    features = extract(encoder, open_images(wanted["train"]), [view], cache=None)[view]
+    first = frechet_distance(moments(features.features_ND[:60]), moments(features.features_ND))
+    print(f"floor of 60 drawn images {floor.value:.3g}, of the first 60 {first:.3g}")
+    assert floor.value < first / 3
+
+
+def few(samples: Path, count: int, tmp_path: Path) -> Path:
+    folder = tmp_path / "few"
+    folder.mkdir()
+    for file in sorted(samples.iterdir())[:count]:
+        shutil.copy(file, folder)
+    return folder
 
 
 def test_samples_inside_a_run_are_named_by_their_place_in_it(run, samples, tmp_path):

@@ -29,6 +29,7 @@ def home(tmp_path_factory) -> Path:
     home = tmp_path_factory.mktemp("home")
     echoless.pretrain("shapes:64", out=home / "run", recipe="demo", max_steps=1, batch_size=16)
     echoless.pretrain("shapes:64", out=home / "sit", recipe="sit-tiny", max_steps=1, batch_size=8, width=64, depth=2)
+    echoless.export(home / "run", to="hf", out=home / "encoder")
     return home
 
 
@@ -40,10 +41,13 @@ VERBS = {
     "evaluate": "evaluate run --train shapes:400 --metrics knn --no-baselines",
     "embed to parquet": "embed run shapes:400 --out vectors.parquet",
     "embed to npy": "embed run shapes:400 --out vectors.npy",
+    "embed to csv": "embed run shapes:400 --out vectors.csv",
     "sample": "sample sit --out samples --n 64 --steps 1",
     "export": "export run --to hf --out exported",
+    "import": "import encoder --out imported",
     "report": "report run --out page.html",
     "pretrain": "pretrain shapes:64 --out another --recipe demo --max-steps 1 --batch-size 16",
+    "finetune": "finetune run --train shapes:64 --test shapes:32@test --out tuned --max-steps 1 --batch-size 16",
 }
 
 

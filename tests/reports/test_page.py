@@ -101,6 +101,15 @@ def test_a_run_of_an_earlier_version_is_described_by_its_settings(tmp_path):
     assert text["shortcuts"].startswith("faded, alpha from 1 to 0.6")
 
 
+def test_a_run_that_began_with_weights_says_which(tmp_path):
+    run = make_run(tmp_path / "run", points=20, steps=30)
+    about = json.loads((run / "about.json").read_text())
+    assert "started from" not in dict(facts(collect_all([run])[0]))
+    start = {"path": "elsewhere/encoder", "fingerprint": "0123456789ab"}
+    (run / "about.json").write_text(json.dumps(about | {"start": start}))
+    assert dict(facts(collect_all([run])[0]))["started from"] == "elsewhere/encoder (0123456789ab)"
+
+
 def test_the_heat_map_is_drawn_once(tmp_path):
     """From its numbers where they are known; the picture of it stands in for them where they are not."""
     run = make_run(tmp_path / "run")

@@ -75,7 +75,7 @@ def test_feature_norms():
         return lambda t, c: {"block00": 1.0, "block01": 1 + growth * t}
 
     assert told("feature_norm", norms(0.5)) == {"feature norms": "steady"}
-    assert told("feature_norm", norms(40)) == {"feature norms": "norms growing"}
+    assert told("feature_norm", norms(40)) == {"feature norms": "growing"}
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_feature_norms():
         (lambda t, c: 10.0, "flat"),
         (lambda t, c: 10 + 20 * t, "rising"),
         (lambda t, c: 10 - 5 * t, "falling"),
-        (lambda t, c: 10 if t < 0.5 else 2, "rank collapsed"),
-        (lambda t, c: 1.2, "rank collapsed"),
+        (lambda t, c: 10 if t < 0.5 else 2.2, "a fraction of its peak"),
+        (lambda t, c: 1.2, "collapsed"),
     ],
 )
 def test_effective_rank(value, word):

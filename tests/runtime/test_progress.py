@@ -16,6 +16,7 @@ from echoless.runtime import Progress, duration
         (0, "0 s"),
         (45.4, "45 s"),
         (89, "89 s"),
+        (90, "2 min"),
         (91, "2 min"),
         (3590, "60 min"),
         (3600, "1 h 0 min"),

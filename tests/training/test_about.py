@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 import echoless
+from echoless.data import plain_images
 from echoless.reports.datasheet import show_data
 from echoless.runs import open_run
 from echoless.runs.about import sentences, speed_of
@@ -117,6 +118,21 @@ def test_a_set_smaller_than_the_sheet_is_shown_whole(tmp_path):
     with open_run(tmp_path / "run") as run:
         show_data(run, tiny_images(5), (32, 32))
     assert size_of_sheet(tmp_path) == (5 * 98 - 2, 96)
+
+
+def test_the_sheet_shows_every_class_of_a_folder_sorted_by_class(tmp_path, monkeypatch):
+    shown: list[int] = []
+
+    def noted(images, ids, size):
+        shown.extend(ids)
+        return plain_images(images, ids, size)
+
+    monkeypatch.setattr("echoless.reports.datasheet.plain_images", noted)
+    with open_run(tmp_path / "run") as run:
+        show_data(run, tiny_images(200), (32, 32))
+    assert {number // 20 for number in shown} == set(range(10)), (
+        "twenty images of each of ten classes, one after another"
+    )
 
 
 def size_of_sheet(folder: Path) -> tuple[int, int]:

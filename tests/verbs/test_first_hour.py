@@ -23,6 +23,7 @@ from echoless.exchange.card import _results
 from echoless.reports.collect import collect
 from echoless.reports.compare import readable_settings
 from echoless.reports.facts import status
+from echoless.reports.gallery import card
 from echoless.reports.page import render
 from echoless.runs import open_run
 from echoless.runtime import Progress
@@ -167,3 +168,34 @@ def test_a_bar_that_had_nothing_to_do_leaves_no_trace():
     with Progress("reading", 1, "images", stream=terminal):
         pass
     assert "reading" not in "".join(terminal)
+
+
+def test_pages_never_mix_numbers_of_two_sets_and_name_images_without_hashes(run, tmp_path):
+    """Measured on labelled photographs, then on others: the gallery took the newest of each number."""
+    runs = []
+    for name, value in (("one", 0.5), ("two", 0.6)):
+        copy = Path(shutil.copytree(run, tmp_path / name))
+        records = [
+            _record("knn", value, "aa" * 6, "photos"),
+            _record("rankme", 30.0, "aa" * 6, "photos"),
+            _record("rankme", 4.0, "bb" * 6, "others"),
+            _record("knn", 0.9, "bb" * 6, "others", features="raw pixels"),
+        ]
+        (copy / "results.json").write_text(json.dumps(records))
+        config = json.loads((copy / "config.json").read_text())
+        config["optim"]["base_lr"] = value
+        (copy / "config.json").write_text(json.dumps(config))
+        runs.append(collect(copy))
+    shown = card("one", runs[0])
+    assert [value for _, value in shown["numbers"]] == ["50.00 %", "30"]
+    assert shown["measured"] == "measured on 100 images of photos"
+    page = render(runs)
+    compared = page[page.index('id="compared"') : page.index('id="what"')]
+    assert "train photos" in compared and "aa" * 6 not in compared
+    measured = page[page.index("Measured on frozen features") : page.index("All numbers", page.index('id="learned"'))]
+    assert "raw pixels" not in measured, "a baseline on other images"
+
+
+def _record(metric: str, value: float, fingerprint: str, name: str, features: str = "trained") -> dict:
+    protocol = {"features": features, "train": name, "train_set": fingerprint}
+    return {"metric": metric, "value": value, "n": 100, "interval": None, "protocol": protocol}

@@ -98,9 +98,65 @@ _DATA = (
         "a cache that is in use is not removed",
         "data/test_eviction.py::test_a_cache_in_use_here_stays_until_it_is_let_go",
     ),
+    Named(
+        "data/encoded.py",
+        "    if not isinstance(data, OSError) and digest_of(data) != content.digests_ND[index].tobytes():",
+        "    if False:",
+        "an image that was replaced after it was hashed does not pass for the old one",
+        "reliability/test_r30_replaced_images.py::test_a_folder_that_is_replaced_during_the_work_gives_no_vector_of_another_image",
+    ),
+    Named(
+        "data/cache.py",
+        "if zlib.crc32(self._values(index).data) != self.index[index, 3]:",
+        "if False:",
+        "pixels that a faulty disk changed are not used",
+        "data/test_cache.py::test_pixels_that_were_zeroed_or_changed_are_refused_and_decoded_again",
+    ),
+    Named(
+        "data/cache.py",
+        ' and zlib.crc32(self.index.tobytes()) == self.about["index_crc"]',
+        "",
+        "an index that a faulty disk changed is not used",
+        "data/test_cache.py::test_an_index_that_was_zeroed_is_not_believed",
+    ),
+    Named(
+        "data/sources.py",
+        "if error.errno in (errno.ENOENT, errno.ELOOP):",
+        "if True:",
+        "a file that cannot be looked at does not vanish from its set",
+        "data/test_odd_files.py::test_a_file_whose_status_cannot_be_read_is_refused",
+    ),
+    Named(
+        "data/content.py",
+        "        if max(map(_last_change_ns, self._stamps)) + _SETTLED_NS > began_ns:\n            return None\n",
+        "",
+        "hashes of files that changed a moment ago are not trusted",
+        "data/test_content.py::test_young_files_are_hashed_again_because_a_stamp_may_not_tell",
+    ),
 )
 
 _EVALUATION = (
+    Named(
+        "evaluation/extract.py",
+        "    if done < images.usable:",
+        "    if False:",
+        "features without an image that could not be read once are not kept",
+        "reliability/test_r30_replaced_images.py::test_an_image_that_could_not_be_read_is_in_the_next_features",
+    ),
+    Named(
+        "evaluation/reference.py",
+        "if keep and found.n == images.usable:",
+        "if keep:",
+        "statistics without an image that could not be read once are not kept",
+        "reliability/test_r30_replaced_images.py::test_an_image_that_could_not_be_read_is_in_the_next_features",
+    ),
+    Named(
+        "evaluation/embed.py",
+        ".metadata.num_rows == rows",
+        ".metadata.num_rows > 0",
+        "a part that lacks an image is computed again",
+        "reliability/test_r30_replaced_images.py::test_a_part_of_an_embedding_that_lacks_an_image_is_computed_again",
+    ),
     Named(
         "evaluation/classify.py",
         "*_of(train, rows_N[fold_N != fold]), *_of(train, rows_N[fold_N == fold])",
@@ -374,7 +430,7 @@ _STORAGE = (
     ),
     Named(
         "storage/atomic.py",
-        " | os.O_EXCL",
+        ', "EXCL"',
         "",
         "a link planted under the temporary name is not followed",
         "storage/test_atomic.py::test_a_new_file_is_never_one_that_exists_nor_what_a_link_points_to",
@@ -508,9 +564,9 @@ _TRAINING = (
 
 _SWEEPS = (
     Named(
-        "sweeps/trials.py",
-        "entries[: equal.index(False)] if False in equal else entries[: len(equal)]",
-        "entries",
+        "sweeps/ledger.py",
+        "record.finished[: equal.index(False)] if False in equal else record.finished[: len(equal)]",
+        "record.finished",
         "a command counts as done only while everything before it is the same",
         "sweeps/test_sweep.py::test_what_was_measured_on_another_run_does_not_count",
     ),
@@ -522,14 +578,14 @@ _SWEEPS = (
         "sweeps/test_sweep.py::test_a_command_that_fails_was_begun_and_is_not_finished",
     ),
     Named(
-        "sweeps/trials.py",
+        "sweeps/ledger.py",
         "return finished and (trial.may_diverge or ",
         "return finished or (trial.may_diverge or ",
         "a trial is done when all of its commands are",
         "sweeps/test_sweep.py::test_what_was_measured_on_another_run_does_not_count",
     ),
     Named(
-        "sweeps/trials.py",
+        "sweeps/ledger.py",
         "if begun and begun[0] != trial.commands[0]:",
         "if False:",
         "a sweep with other settings is refused",

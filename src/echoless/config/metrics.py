@@ -6,7 +6,7 @@ the names that `--metrics` accepts; `evaluation/registry.py` has the functions t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from textwrap import wrap
@@ -244,6 +244,18 @@ class Metric:
 
 # Entries of a protocol that name a set; its fingerprint, in the entry beside, decides whether it is another one.
 NAMES_OF_SETS = ("train", "test")
+_FINGERPRINTS = ("train_set", "test_set", "label_set")
+
+
+def on_same_images(one: Metric, other: Metric) -> bool:
+    """Whether two numbers were measured on the same images; where neither says which, they are taken to be."""
+    sets = _FINGERPRINTS[:2]
+    return all(one.protocol.get(name) == other.protocol.get(name) for name in sets)
+
+
+def without_fingerprints(protocol: Mapping[str, Any]) -> dict[str, Any]:
+    """A protocol for people: programs compare sets by their fingerprints."""
+    return {name: value for name, value in protocol.items() if name not in _FINGERPRINTS}
 
 
 class Metrics(list[Metric]):

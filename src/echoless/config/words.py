@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from echoless.config.metrics import NAMES_OF_SETS, Metric, number
+from echoless.config.metrics import NAMES_OF_SETS, Metric, number, on_same_images
 
 BASELINES = ("raw pixels", "untrained")
 _MAIN = ("linear", "knn")  # the accuracy that is spoken of: the first that was measured
@@ -37,7 +37,7 @@ def in_words(metrics: Sequence[Metric], run: str = "RUN") -> Words | None:
     plain.sort(key=lambda metric: metric.protocol.get("checkpoint", math.inf))
     trained = {metric.metric: metric for metric in plain if metric.protocol.get("features", "trained") == "trained"}
     main = next((trained[name] for name in _MAIN if name in trained), None)
-    rank = trained.get("rankme")
+    rank = _rank(plain, main)
     if rank is not None and rank.value < LOWEST_RANK:
         verdict = f"The features collapsed: RankMe is {rank.value:.3g}, so that nearly all images look the same to it."
         return Words(
@@ -52,6 +52,12 @@ def in_words(metrics: Sequence[Metric], run: str = "RUN") -> Words | None:
     return _against(main, {name: other for name, other in others.items() if other is not None}, rank, run)
 
 
+def _rank(metrics: Sequence[Metric], main: Metric | None) -> Metric | None:
+    """The newest RankMe of the trained features, on the images of the accuracy that is spoken of."""
+    ranks = [m for m in metrics if m.metric == "rankme" and m.protocol.get("features", "trained") == "trained"]
+    return next((m for m in reversed(ranks) if main is None or on_same_images(m, main)), None)
+
+
 _WITHOUT_LABELS = "Without labels no accuracy can be measured; a few hundred in --labels FILE.csv are enough."
 
 
@@ -59,7 +65,7 @@ def _against(main: Metric, others: dict[str, Metric], rank: Metric | None, run: 
     said = [f"{_compared(main, other)} {name} ({number(other)})" for name, other in others.items()]
     chance = main.protocol.get("chance")
     if guessed := chance is not None and (main.interval or (main.value,))[0] <= chance:
-        said.append(f"not clearly better than always naming the largest class ({100 * chance:.2f} %)")
+        said.append(f"it is not clearly better than always naming the largest class ({100 * chance:.2f} %)")
     compared = " " + " and ".join([", ".join(said[:-1])] * (len(said) > 1) + said[-1:]) if said else ""
     at = f" at step {main.protocol['checkpoint']}" if "checkpoint" in main.protocol else ""
     verdict = (
@@ -107,7 +113,7 @@ def _order(one: Metric, other: Metric) -> int:
 
 
 def _compared(one: Metric, other: Metric) -> str:
-    return {1: "it beats", 0: "no clear difference from", -1: "it is worse than"}[_order(one, other)]
+    return {1: "it beats", 0: "it does not clearly differ from", -1: "it is worse than"}[_order(one, other)]
 
 
 def best_of(metrics: Sequence[Metric]) -> list[bool]:

@@ -10,13 +10,12 @@ every file was last changed well before they were taken; until then they are tak
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import time
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple, overload
 
@@ -29,6 +28,7 @@ from echoless.storage import clear_leftovers, write_bytes
 from echoless.storage.seal import sealed, unsealed
 
 DIGEST_BYTES = 16
+_LINES_AT_ONCE = 4096
 _SETTLED_NS = 2 * 10**9  # the coarsest time of change in use, that of FAT, counts in two seconds
 
 Chunk = tuple[int, list[bytes | OSError]]  # the number of the first image, and the encoded bytes of a few
@@ -111,18 +111,23 @@ class Content(NamedTuple):
 
 def digest(lines: Iterable[str]) -> str:
     """SHA-256 of the lines; each ends where the next begins."""
-    whole = hashlib.sha256()
-    for line in lines:
-        encoded = line.encode(errors="surrogateescape")
-        whole.update(f"{len(encoded)}:".encode() + encoded)
+    whole, lines = hashlib.sha256(), iter(lines)
+    while some := list(islice(lines, _LINES_AT_ONCE)):
+        encoded = [line.encode(errors="surrogateescape") for line in some]
+        whole.update(b"".join([b"%d:%b" % (len(line), line) for line in encoded]))
     return whole.hexdigest()
 
 
 def make_content(paths: Sequence[str], digests: bytes | bytearray | Array) -> Content:
     """`digests`: the hashes of the images, one after the other."""
     digests_ND = np.frombuffer(digests, np.uint8).reshape(-1, DIGEST_BYTES)
-    lines = (f"{path}/{each.tobytes().hex()}" for path, each in zip(paths, digests_ND, strict=True))
+    in_hex = (each.hex() for each in _pieces(memoryview(digests_ND).cast("B"), DIGEST_BYTES))
+    lines = (f"{path}/{each}" for path, each in zip(paths, in_hex, strict=True))
     return Content(digest(lines), kept_on_disk(digests_ND))
+
+
+def _pieces(data: memoryview, size: int) -> Iterator[memoryview]:
+    return (data[start : start + size] for start in range(0, len(data), size))
 
 
 def digest_of(blob: bytes | memoryview | OSError) -> bytes:
@@ -140,13 +145,12 @@ class Hasher:
 
     def passing(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         for first, blobs in chunks:
-            for blob in blobs:
-                self.add(blob)
+            self.add(blobs)
             yield first, blobs
 
-    def add(self, blob: bytes | memoryview | OSError) -> None:
-        self.complete = self.complete and not isinstance(blob, OSError)
-        self.digests += digest_of(blob)
+    def add(self, blobs: Sequence[bytes | memoryview | OSError]) -> None:
+        self.digests += b"".join([digest_of(blob) for blob in blobs])
+        self.complete = self.complete and not any(isinstance(blob, OSError) for blob in blobs)
 
 
 class Memory:
@@ -155,7 +159,7 @@ class Memory:
     def __init__(self, root: Path, stamps: Sequence[Stamp], selection: str = "") -> None:
         """`selection`: which of the images in these files, where it is not all of them."""
         self._stamps = stamps
-        words = (json.dumps(each) for each in stamps)
+        words = (f"{place}\0{size} {modified} {changed} {inode}" for place, size, modified, changed, inode in stamps)
         self._file = root / "content" / digest(chain(words, [selection] if selection else []))[:32]
 
     @property

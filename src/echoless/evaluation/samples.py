@@ -21,7 +21,7 @@ from echoless.data import Images
 from echoless.data.provenance import short_name
 from echoless.data.reading import read_images
 from echoless.data.resizing import DIFFUSION
-from echoless.data.subset import draw_rows
+from echoless.data.subset import draw_protocol, draw_rows
 from echoless.errors import ConfigError, DataError
 from echoless.evaluation.context import Evaluation, FeatureSource
 from echoless.evaluation.draw import draw_into
@@ -89,6 +89,7 @@ def measure_frechet(source: FeatureSource) -> list[Metric]:
         name, images = other
         floor = _some(comparison.features(images, name), len(found.features_ND), source.evaluation.options.seed)
         protocol = {**comparison.protocol, "features": "real images", "samples": f"images of --{name}, the floor"}
+        protocol |= draw_protocol(images, len(found.features_ND))
         metrics.append(_distance(comparison, floor, reference, protocol))
     return metrics
 
@@ -100,6 +101,7 @@ def measure_precision(source: FeatureSource) -> list[Metric]:
     real, generated = (_some(each, MANIFOLD, seed).features_ND for each in (reference, comparison.generated()))
     both = precision_recall(real, generated, k=NEIGHBOURS)
     protocol = {**comparison.protocol, "k": NEIGHBOURS, "reference_n": len(real)}
+    protocol |= draw_protocol(comparison.reference_images, MANIFOLD)
     return [
         Metric(metric=name, value=value, n=len(generated), protocol=protocol)
         for name, value in zip(("precision", "recall"), both)

@@ -58,10 +58,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class ComparedMetric:
-    """One metric under one protocol in every group."""
+    """One metric under one protocol in every group; `sets`: what the first run calls the images it was measured on."""
 
     metric: str
     protocol: dict[str, Any]
+    sets: dict[str, Any]
     estimates: tuple[Estimate | None, ...]
     differences: tuple[Difference | None, ...]
     best: int | None
@@ -117,7 +118,7 @@ def readable_settings(runs: Sequence[RunData]) -> list[tuple[str, list[Any]]]:
 
 
 def short_name(setting: str) -> str:
-    return setting.rpartition(".")[2]
+    return "optimizer" if setting == "optim.name" else setting.rpartition(".")[2]
 
 
 def flatten(config: Mapping[str, Any], path: str = "") -> dict[str, Any]:
@@ -138,7 +139,9 @@ def compare(groups: Sequence[Group]) -> list[ComparedMetric]:
         differences = tuple(
             None if place == 0 else _difference(measured[0], values) for place, values in enumerate(measured)
         )
-        rows.append(ComparedMetric(name, protocol, estimates, differences, best_of(name, estimates)))
+        first = next(iter(next(values for values in measured if values).values()))
+        sets = {key: first.protocol[key] for key in NAMES_OF_SETS if key in first.protocol}
+        rows.append(ComparedMetric(name, protocol, sets, estimates, differences, best_of(name, estimates)))
     return rows
 
 

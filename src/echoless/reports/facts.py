@@ -38,6 +38,7 @@ def facts(run: RunData) -> list[tuple[str, str]]:
         ("shortcuts", known.get("shortcuts", "")),
         ("fading", effective_alpha_note(run)),
         ("training", known.get("run", "")),
+        ("started from", _start(run)),
         ("recipe", str(run.config.get("recipe", ""))),
         ("seed", "" if run.seed is None else str(run.seed)),
         ("time", _time(run)),
@@ -111,6 +112,13 @@ def _parameters(about: dict[str, Any]) -> str:
     return f"{counts['all']:,} in all, {counts['encoder']:,} in the encoder"
 
 
+def _start(run: RunData) -> str:
+    """The weights that the run began with; empty where they were drawn at random."""
+    start = _part(run.about, "start")
+    known = [str(start[key]) for key in ("path", "fingerprint") if start.get(key)]
+    return f"{known[0]} ({known[1]})" if len(known) == 2 else ""
+
+
 def _time(run: RunData) -> str:
     seconds, sessions = run.about.get("seconds"), run.about.get("sessions")
     started = f", started {run.about['started']}" if run.about.get("started") else ""
@@ -145,13 +153,18 @@ def _machine(run: RunData) -> str:
     if isinstance(machine, dict):
         device = "" if machine.get("device") == "cpu" else f"{machine.get('device')}, "
         return (
-            f"{device}{machine.get('processor')}, {machine.get('cores')} cores, {machine.get('threads')} threads used, "
+            f"{device}{machine.get('processor')}, {_counted(machine.get('cores'), 'core')}, "
+            f"{_counted(machine.get('threads'), 'thread')} used, "
             f"{machine.get('memory_gb')} GB, {machine.get('system')}"
             + (f", {machine['processes']} processes" if machine.get("processes", 1) != 1 else "")
             + _vectors(machine.get("vector_features"))
         )
     known = [f"{key} {run.environment[key]}" for key in ("device", "machine", "threads") if key in run.environment]
     return ", ".join(known)
+
+
+def _counted(number: Any, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _vectors(features: object) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from echoless.config.metrics import METRICS, number
+from echoless.config.metrics import METRICS, Metric, number, on_same_images
 from echoless.reports.charts import sparkline
 from echoless.reports.collect import RunData, looks_like_a_run, printable_path
 from echoless.reports.compare import comparable
@@ -66,7 +66,7 @@ def state_of(path: Path) -> str:
 def card(name: str, run: RunData) -> dict[str, Any]:
     """What the gallery shows of a run."""
     losses = run.series("loss").values
-    numbers = {metric.metric: metric for metric in run.results if comparable(metric)}
+    numbers = _numbers(run)
     return {
         "name": name,
         "status": status(run),
@@ -74,5 +74,22 @@ def card(name: str, run: RunData) -> dict[str, Any]:
         "share": None if run.steps is None else min(1.0, run.steps_done / run.steps),
         "loss": f"loss {losses[-1]:.4g}" if losses else "",
         "spark": sparkline(losses) if len(losses) > 1 else "",
-        "numbers": [(METRICS[name].title, number(numbers[name])) for name in METRICS if name in numbers][:ON_A_CARD],
+        "numbers": [(metric.info.title, number(metric)) for metric in numbers],
+        "measured": _images_of(numbers[0]) if numbers else "",
     }
+
+
+def _numbers(run: RunData) -> list[Metric]:
+    """The newest of the most important, all on the images of the first of them."""
+    newest = {metric.metric: metric for metric in run.results if comparable(metric)}
+    first = next((newest[name] for name in METRICS if name in newest), None)
+    if first is None:
+        return []
+    same = {m.metric: m for m in run.results if comparable(m) and on_same_images(m, first)}
+    return [same[name] for name in METRICS if name in same][:ON_A_CARD]
+
+
+def _images_of(metric: Metric) -> str:
+    """The data behind a number: without it, numbers of two cards look comparable."""
+    named = metric.protocol.get("test") or metric.protocol.get("train")
+    return f"measured on {metric.n:,} images{f' of {named}' if named else ''}"

@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from echoless.config.metrics import METRICS, Metric, describe, info_of, interval_text, number
+from echoless.config.metrics import (
+    METRICS,
+    Metric,
+    describe,
+    info_of,
+    interval_text,
+    number,
+    on_same_images,
+    without_fingerprints,
+)
 from echoless.reports.blocks import by_depth
 from echoless.reports.charts import Curve, Dot, Grid, dot_chart, heat_map, line_chart
 from echoless.reports.collect import RunData, is_number
@@ -49,22 +58,25 @@ def _importance(name: str) -> int:
 
 
 def _values(name: str, runs: Sequence[RunData]) -> Figure | None:
-    """The runs and their baselines on one scale, under the first protocol; the table lists all protocols."""
+    """The runs and their baselines on one scale, on the images of the first number; the table lists all."""
     dots: list[Dot] = []
     drawn: Metric | None = None
     for place, run in enumerate(runs):
         chosen = [metric for metric in run.results if metric.metric == name and _plain(metric)]
+        chosen = [metric for metric in chosen if drawn is None or on_same_images(metric, drawn)]
         trained = next((metric for metric in chosen if comparable(metric)), None)
         drawn = drawn or trained
+        same = [metric for metric in chosen if drawn is None or on_same_images(metric, drawn)]
         for features in _BASELINES:
-            base = next((metric for metric in chosen if metric.protocol.get("features") == features), None)
+            base = next((metric for metric in same if metric.protocol.get("features") == features), None)
             if base is not None and not any(dot.name == features for dot in dots):
                 dots.insert(0, _dot(features, base, None))
         if trained is not None:
             dots.append(_dot(run.name, trained, place))
     if drawn is None:
         return None
-    protocol = {key: value for key, value in drawn.protocol.items() if key not in ("features", "layer", "layers")}
+    known = without_fingerprints(drawn.protocol)
+    protocol = {key: value for key, value in known.items() if key not in ("features", "layer", "layers")}
     caption = f"n = {drawn.n}. {describe(protocol)}. " if protocol else f"n = {drawn.n}. "
     caption += "Bars: 95 % intervals over test images" if any(dot.interval for dot in dots) else "No interval"
     caption += "; every run is one seed." if len(runs) > 1 else "."

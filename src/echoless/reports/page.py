@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import echoless
-from echoless.config.metrics import Metric, describe, info_of, interval_text, number
+from echoless.config.metrics import Metric, describe, info_of, interval_text, number, without_fingerprints
 from echoless.errors import ConfigError
 from echoless.reports.blocks import accuracy_by_block
 from echoless.reports.charts import COLOURS, DRAWN
@@ -101,7 +101,7 @@ def page_values(runs: Sequence[RunData]) -> dict[str, Any]:
         "groups": groups,
         "by_block": accuracy_by_block(groups),
         "seeds_note": _seeds_note(groups),
-        "rows": [_comparison_row(row, groups) for row in compare(groups)] if len(groups) > 1 else [],
+        "rows": _comparison(groups) if len(groups) > 1 else [],
         "differing": [(short_name(name), values) for name, values in readable_settings(runs)] if len(runs) > 1 else [],
         "alphas": alpha_figures(runs),
         "training": [_with_verdicts(figure, verdicts) for figure in training_figures(runs)],
@@ -230,7 +230,23 @@ def _order(name: str) -> tuple[int, str]:
     return (known.index(name), "") if name in known else (len(known), name)
 
 
-def _comparison_row(row: ComparedMetric, groups: Sequence[Group]) -> dict[str, Any]:
+def _comparison(groups: Sequence[Group]) -> list[dict[str, Any]]:
+    """Images are told by their name; also by their fingerprint where two sets have one name, or none."""
+    rows = compare(groups)
+    sets: dict[str, set[str]] = {}
+    for row in rows:
+        fingerprints = {key: row.protocol.get(key) for key in ("train_set", "test_set")}
+        sets.setdefault(repr(row.sets), set()).add(repr(fingerprints))
+    told = [
+        without_fingerprints(row.protocol) | row.sets
+        if row.sets and len(sets[repr(row.sets)]) == 1
+        else row.sets | row.protocol
+        for row in rows
+    ]
+    return [_comparison_row(row, describe(protocol), groups) for row, protocol in zip(rows, told)]
+
+
+def _comparison_row(row: ComparedMetric, how: str, groups: Sequence[Group]) -> dict[str, Any]:
     """A row of the comparison in words."""
     info = info_of(row.metric)
     factor, unit = (100.0, " %") if info.is_share else (1.0, "")
@@ -250,4 +266,4 @@ def _comparison_row(row: ComparedMetric, groups: Sequence[Group]) -> dict[str, A
             if difference.p is not None:
                 cell["pairs"] = f"paired over {difference.pairs} seeds, p = {difference.p:.3g}"
         cells.append(cell)
-    return {"name": info.title, "about": info.about, "how": describe(row.protocol), "cells": cells}
+    return {"name": info.title, "about": info.about, "how": how, "cells": cells}

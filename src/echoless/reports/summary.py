@@ -25,7 +25,7 @@ def summarise(run: RunData, verdicts: Sequence[Verdict]) -> Words:
     warned = [f"{verdict.quantity}: {verdict.word}" for verdict in verdicts if verdict.tone == "warning"]
     words = in_words(run.results, name)
     if words is not None:
-        note = f" In training, {'; '.join(warned)}." if warned else ""
+        note = f" Warnings from training: {'; '.join(warned)}." if warned else ""
         return Words(words.verdict + note, words.next, words.tone)
     if warned:
         text = f"Training is complete, with warnings ({'; '.join(warned)}). Its features have not been measured."

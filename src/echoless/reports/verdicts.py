@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean, median, stdev
 from typing import Literal
 
+from echoless.config.words import LOWEST_RANK
 from echoless.reports.collect import RunData, Series
 
 Tone = Literal["good", "neutral", "warning"]
@@ -114,23 +115,25 @@ def feature_norms(run: RunData) -> Verdict:
     last = run.series(f"feature_norm/{worst}").values[-1]
     sentence = f"most in {worst}: {growth[worst]:.2g} times since a quarter of the run, now {last:.3g}"
     if growth[worst] > 3:
-        return Verdict("feature norms", "norms growing", sentence, rule, "warning")
+        return Verdict("feature norms", "growing", sentence, rule, "warning")
     return Verdict("feature norms", "steady", sentence, rule, "good")
 
 
 def effective_rank(run: RunData) -> Verdict:
     rule = (
-        "collapsed if RankMe ends below a quarter of its peak or below 1.5; rising if it ends more than 5 % above its "
+        f"collapsed if RankMe ends below {LOWEST_RANK:g}; a fraction of its peak if it ends below a quarter of that; "
+        "rising if it ends more than 5 % above its value at 80 % of the run; falling if as much below; else flat"
     )
-    rule += "value at 80 % of the run; falling if as much below; else flat"
     series = run.series("rankme")
     if len(series) < 4:
         return _too_short("effective rank", series, rule)
     peak, last = max(series.values), series.values[-1]
     earlier = series.values[min(len(series) - 2, round(0.8 * (len(series) - 1)))]
     figures = f"RankMe {last:.3g} at the end, {earlier:.3g} at 80 % of the run, peak {peak:.3g}"
-    if last < 0.25 * peak or last < 1.5:
-        return Verdict("effective rank", "rank collapsed", figures, rule, "warning")
+    if last < LOWEST_RANK:
+        return Verdict("effective rank", "collapsed", figures, rule, "warning")
+    if last < 0.25 * peak:
+        return Verdict("effective rank", "a fraction of its peak", figures, rule, "warning")
     if last > 1.05 * earlier:
         return Verdict("effective rank", "rising", figures, rule, "good")
     return Verdict("effective rank", "falling" if last < 0.95 * earlier else "flat", figures, rule)
