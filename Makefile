@@ -16,7 +16,7 @@ help:            ## this list
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt $(TORCH)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]' \
-	  pytest pytest-timeout pytest-xdist hypothesis ruff mypy faiss-cpu playwright coverage torchdiffeq hatchling
+	  pytest pytest-timeout pytest-xdist hypothesis ruff mypy faiss-cpu playwright coverage torchdiffeq hatchling nbclient ipykernel
 	touch $@
 
 setup: .venv/.installed            ## create .venv with every extra except timm
