@@ -22,6 +22,10 @@ class DataError(EcholessError):
     """The data cannot be read, or too much of it is bad."""
 
 
+class NoImages(DataError):
+    """The data can be read, and holds no image."""
+
+
 class UntrustedFile(EcholessError):
     """A file is not what it claims to be; nothing of it was used."""
 

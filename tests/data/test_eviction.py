@@ -37,8 +37,8 @@ def test_the_cache_unused_for_longest_goes_first(own_cache: Path) -> None:
     assert open_cache(own_cache, "a") is not None  # used now
     sentence = make_room(own_cache, 300_000)
     assert names(own_cache) == ["a", "c"]
-    assert sentence.startswith("removed the least recently used decoded cache (") and str(own_cache) in sentence
-    assert make_room(own_cache, 0).startswith("removed the 2 least recently used decoded caches (")
+    assert sentence.startswith("removed the least recently used cache (") and str(own_cache) in sentence
+    assert make_room(own_cache, 0).startswith("removed the 2 least recently used caches (")
     assert names(own_cache) == []
 
 
@@ -67,10 +67,10 @@ def test_a_cache_that_another_process_uses_stays_until_it_ends(own_cache: Path) 
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", USER, str(own_cache)], text=True, **pipes) as user:
         assert user.stdout is not None and user.stdout.readline() == "open\n"
-        assert make_room(own_cache, 0).startswith("removed the least recently used decoded cache")
+        assert make_room(own_cache, 0).startswith("removed the least recently used cache")
         assert names(own_cache) == ["a"]
         user.kill()
-    assert make_room(own_cache, 0).startswith("removed the least recently used decoded cache")
+    assert make_room(own_cache, 0).startswith("removed the least recently used cache")
     assert names(own_cache) == []
 
 
@@ -138,7 +138,7 @@ def test_opening_says_what_went_and_does_not_cache_what_can_never_fit(
     said: list[str] = []
     for count in (20, 21):
         open_images(f"shapes:{count}", say=said.append)
-    assert len(said) == 1 and said[0].startswith("removed the least recently used decoded cache")
+    assert len(said) == 1 and said[0].startswith("removed the least recently used cache")
     assert len(names(own_cache)) == 1
     assert "more than the 100,000 that all caches may take" in open_images("shapes:100", say=said.append).cache_note
     assert len(said) == 1 and len(names(own_cache)) == 1

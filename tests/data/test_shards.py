@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from echoless.data import open_images
-from echoless.data.shards import _expand_braces
+from echoless.data.shards import expand_braces
 from echoless.errors import DataError
 
 Picture = Callable[..., np.ndarray]
@@ -94,6 +94,6 @@ def test_what_is_no_plain_tar_is_refused(tmp_path: Path, picture: Picture, encod
 
 
 def test_braces_expand_like_a_shell_does() -> None:
-    assert _expand_braces("a-{08..11}.tar") == ["a-08.tar", "a-09.tar", "a-10.tar", "a-11.tar"]
-    assert _expand_braces("{x,y}{0..1}") == ["x0", "x1", "y0", "y1"]
-    assert _expand_braces("plain") == ["plain"]
+    assert expand_braces("a-{08..11}.tar") == ["a-08.tar", "a-09.tar", "a-10.tar", "a-11.tar"]
+    assert expand_braces("{x,y}{0..1}") == ["x0", "x1", "y0", "y1"]
+    assert expand_braces("plain") == ["plain"]

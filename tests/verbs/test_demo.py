@@ -12,8 +12,8 @@ from echoless.config.options import DemoOptions
 from echoless.errors import ConfigError, EcholessError
 from echoless.reports.collect import RunData
 from echoless.reports.compare import Group
+from echoless.sweeps.ledger import Ledger
 from echoless.sweeps.run import prepare_folder
-from echoless.sweeps.trials import Ledger
 from echoless.verbs.demo import demo
 from echoless.verbs.demonstration import criterion, plan, side_by_side, verdict
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from echoless.cli.help import help_page
 from echoless.cli.output import FLAGS, OutputOptions, print_records, sent, take
+from echoless.config.addresses import without_secrets
 from echoless.config.checks import nearest
 from echoless.errors import INTERRUPTED, EcholessError
 from echoless.verbs.table import VERBS, run
@@ -78,7 +79,7 @@ def _run(name: str, words: Sequence[str]) -> int:
         with sent(output, prints_results=verb.prints_results):
             result = run(name, options)
     except EcholessError as error:
-        print(f"{prog}: {error}", file=sys.stderr)
+        print(f"{prog}: {without_secrets(str(error))}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:  # in the middle of the work
         _drop_output()

@@ -69,7 +69,9 @@ class CachePlace(NamedTuple):
             about.update(more())
 
         try:
-            return build_cache(self.root, key, about, produced()), ""
+            built = build_cache(self.root, key, about, produced())
+            make_room(self.root, limit)  # copies of remote files that were fetched for it
+            return built, ""
         except OSError as error:
             room = f"about {needed:,} bytes needed, {free:,} free"
             reason = f"no cache: {self.root} cannot be written ({error.strerror or error}), {room}"

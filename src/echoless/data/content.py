@@ -44,7 +44,10 @@ class Stamp(NamedTuple):
     inode: int
 
 
-def stamp(path: Path | str, status: os.stat_result | None = None) -> Stamp:
+def stamp(path: os.PathLike[str] | str, status: os.stat_result | None = None) -> Stamp:
+    """A file that is elsewhere has one of its own (`remote`)."""
+    if isinstance(own := getattr(path, "stamp", None), Stamp):
+        return own
     status = status or os.stat(path)  # noqa: PTH116 (as below)
     place = os.path.abspath(path)  # noqa: PTH100 (a Path is several times as slow, and there may be millions of files)
     return Stamp(place, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
@@ -100,6 +103,11 @@ def _last_change_ns(of: Stamp) -> int:
     On Windows `changed_ns` is the time of creation.
     """
     return of.changed_ns if os.name == "posix" else max(of.modified_ns, of.changed_ns)
+
+
+def is_settled(of: Stamp, moment_ns: int) -> bool:
+    """Whether a file that was read then had its last change long enough before to show in its stamp."""
+    return _last_change_ns(of) + _SETTLED_NS <= moment_ns
 
 
 class Content(NamedTuple):
@@ -168,17 +176,21 @@ class Memory:
         return self._file.exists()
 
     def recall(self, paths: Sequence[str]) -> Content | None:
-        """The hashes, if they can be trusted."""
+        """What the images are, if the hashes can be trusted."""
+        digests = self.digests()
+        if digests is None or len(digests) != len(paths) * DIGEST_BYTES:
+            return None
+        return make_content(paths, digests)
+
+    def digests(self) -> bytes | None:
+        """The hashes, one after the other, if they can be trusted."""
         try:
             body = unsealed(self._file.read_bytes())
         except OSError:
             return None
-        if body is None or len(body) != 8 + len(paths) * DIGEST_BYTES:
+        if body is None or not all(is_settled(each, int.from_bytes(body[:8], "big")) for each in self._stamps):
             return None
-        began_ns = int.from_bytes(body[:8], "big")
-        if max(map(_last_change_ns, self._stamps)) + _SETTLED_NS > began_ns:
-            return None
-        return make_content(paths, body[8:])
+        return body[8:]
 
     def keep(self, hasher: Hasher) -> None:
         """Unless a file could not be read. A full or read-only disk is no error.

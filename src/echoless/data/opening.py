@@ -7,18 +7,21 @@ cache (which also finds every bad file before the first step), or decode on dema
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from echoless.config.addresses import is_remote, local_path
 from echoless.data.arrays import ArrayFile
+from echoless.data.arrow_files import ArrowSource
 from echoless.data.cache import CachedPixels, default_cache_dir, in_parallel, open_cache
 from echoless.data.cache_place import CacheChoice, CachePlace, Progress, Say
 from echoless.data.classes import read_class_list, select_classes
 from echoless.data.content import Content, Memory, digest, make_content
 from echoless.data.decode import DecodeSettings
+from echoless.data.elsewhere import Kind, open_remote
 from echoless.data.encoded import Reduction, open_encoded, open_tiles
 from echoless.data.images import BadSample, Images, Shape
 from echoless.data.labels import encode_labels, read_label_file
@@ -52,7 +55,8 @@ def open_images(
     progress: Progress | None = None,
     say: Say | None = None,
 ) -> Images:
-    """A folder, parquet, tar shards, .npz or `shapes` as a set of images; see `echoless.data` for the rules.
+    """A folder, parquet, tar shards, .npz or `shapes` as a set of images, here or, for parquet and tar, at an address
+    that fsspec opens; see `echoless.data` for the rules.
 
     labels: a file of (path, label), .csv or .parquet, or "none" to ignore those of the data.
     channels: what every image is converted to (default: what most images have). max_bad_fraction: above this share of
@@ -74,7 +78,7 @@ def open_images(
     elif arrays:
         images = _open_arrays(ArrayFile(Path(data)), place, max_bad_fraction)
     else:
-        source, wanted = find_source(str(data)), DecodeSettings(channels=channels)
+        source, wanted = find_source(str(data), place), DecodeSettings(channels=channels)
         if names is not None and (require_labels or given is not None or source.labels is not None):
             source = select_classes(source, names, read_label_file(given, source.paths) if given else None)
         if tiles is None:
@@ -107,8 +111,11 @@ def _require_files(data: str | Path, **options: object) -> None:
             raise ConfigError(f"{name} is {value}, but {data} holds no image files; allowed: {allowed}")
 
 
-def find_source(data: str) -> ImageSource:
+def find_source(data: str, place: CachePlace) -> ImageSource:
     """The source of encoded images that `data` names: a folder, shards, or image files by name or by a pattern."""
+    if is_remote(data):
+        return open_remote(data, {suffix: kind for suffix, kind in SOURCES.items() if suffix != ".arrow"}, place)
+    data = local_path(data)
     path = Path(data)
     if path.is_dir():
         return _find_in_folder(path)
@@ -135,7 +142,7 @@ def _require_regular(data: str, files: Sequence[Path]) -> None:
 
 
 # Files that hold many images, by suffix; a format from outside is added here.
-SOURCES: dict[str, Callable[[list[Path]], ImageSource]] = {".parquet": ParquetSource, ".tar": TarSource}
+SOURCES: dict[str, Kind] = {".parquet": ParquetSource, ".tar": TarSource, ".arrow": ArrowSource}
 
 
 def _find_in_folder(folder: Path) -> ImageSource:
@@ -144,6 +151,7 @@ def _find_in_folder(folder: Path) -> ImageSource:
     shards = {suffix: sorted(folder / name for name in visible if name.endswith(suffix)) for suffix in SOURCES}
     found = {f"*{suffix}": len(files) for suffix, files in shards.items() if files}
     if not found:
+        _refuse_splits(folder)
         return FolderSource(folder)
     if images := count_image_files(folder):
         found["image files"] = images
@@ -154,6 +162,13 @@ def _find_in_folder(folder: Path) -> ImageSource:
         raise DataError(f"{folder} holds {counts}, of which one would be left out; give {' or '.join(patterns)}")
     (suffix,) = (suffix for suffix, files in shards.items() if files)
     return SOURCES[suffix](shards[suffix])
+
+
+def _refuse_splits(folder: Path) -> None:
+    """A folder of Hugging Face datasets with several splits: training on all of them would include the test set."""
+    if (folder / "dataset_dict.json").is_file():
+        splits = sorted(file.parent.name for file in folder.glob("*/state.json"))
+        raise DataError(f"{folder} holds the splits {', '.join(splits)}; name one, such as {folder / splits[0]}")
 
 
 def _open_shapes(shapes: Shapes, place: CachePlace) -> Images:

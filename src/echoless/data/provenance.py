@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+from echoless.config.addresses import without_secrets
 from echoless.data.images import Images
 from echoless.data.overlap import count_shared
 
@@ -41,4 +42,5 @@ def describe_labels(train: Images, test: Images | None) -> dict[str, Any]:
 
 def short_name(data: str) -> str:
     """The last part of a path: a protocol names no place of a machine."""
-    return Path(data).name or data
+    public = without_secrets(data)
+    return Path(public).name or public

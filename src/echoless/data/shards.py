@@ -12,17 +12,19 @@ import json
 import re
 import tarfile
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from echoless.data.content import stamp
 from echoless.data.paths import PathColumn
+from echoless.data.remote import RemoteFile
 from echoless.data.sources import IMAGE_SUFFIXES, LARGEST_FILE, read_in_order
-from echoless.errors import DataError
+from echoless.errors import DataError, NoImages
 
 _LONGEST_LABEL = 2**20  # bytes of a .cls or .json member that are worth reading
+_AT_ONCE = 65_536  # rows of an index that are Python objects at a time
 _LABEL_KEYS = ("label", "cls", "class")
 
 
@@ -35,14 +37,14 @@ class _Member(NamedTuple):
 class TarSource:
     """The images of one or more tar files, in the order of the files and their members."""
 
-    def __init__(self, files: list[Path]) -> None:
+    def __init__(self, files: Sequence[Path | RemoteFile]) -> None:
         self._files = files
         self.stamps = [stamp(file) for file in files]
         self._members = array("q")  # shard, offset and size of one after the other
         labels: list[int | str | None] = []
         self.paths = PathColumn.of(self._found(labels))
         if not len(self.paths):
-            raise DataError(
+            raise NoImages(
                 f"{files[0]} holds no image; looked for members ending in {', '.join(sorted(IMAGE_SUFFIXES))}"
             )
         self.labels = [label for label in labels if label is not None] if None not in labels else None
@@ -51,7 +53,7 @@ class TarSource:
     def _found(self, labels: list[int | str | None]) -> Iterator[str]:
         """The path of every image; its place and its label are noted on the way."""
         for shard, file in enumerate(self._files):
-            for path, member, label in _scan(shard, file):
+            for path, member, label in _scan(shard, file) if isinstance(file, Path) else _index(shard, file):
                 self._members.extend(member)
                 labels.append(label)
                 yield f"{file.name}/{path}" if len(self._files) > 1 else path
@@ -75,14 +77,39 @@ class TarSource:
 Sample = tuple[str, _Member, int | str | None]  # path, place, label
 
 
-def _scan(shard: int, file: Path) -> Iterator[Sample]:
+def _index(shard: int, file: RemoteFile) -> Iterator[Sample]:
+    """`_scan`, once for every content of the file."""
+    import pyarrow as pa
+
+    def make() -> bytes:
+        rows = [(path, member.offset, member.size, json.dumps(label)) for path, member, label in _scan(shard, file)]
+        paths, *others = zip(*rows) if rows else ((), (), (), ())
+        encoded = [path.encode("utf-8", "surrogatepass") for path in paths]
+        return as_bytes(pa.table([encoded, *others], names=["path", "offset", "size", "label"]))
+
+    for batch in pa.ipc.open_file(pa.py_buffer(file.remembered("tar", make))).read_all().to_batches(_AT_ONCE):
+        for path, offset, size, label in zip(*(column.to_pylist() for column in batch.columns)):
+            yield path.decode("utf-8", "surrogatepass"), _Member(shard, offset, size), json.loads(label)
+
+
+def as_bytes(table: Any) -> bytes:
+    """An Arrow table as a file in memory."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def _scan(shard: int, file: Path | RemoteFile) -> Iterator[Sample]:
     """Every sample that has an image."""
     length = file.stat().st_size
     with _open(file) as tar:
         yield from _samples(tar, file, shard, start=0, length=length)
 
 
-def _samples(tar: tarfile.TarFile, file: Path, shard: int, *, start: int, length: int) -> Iterator[Sample]:
+def _samples(tar: tarfile.TarFile, file: Path | RemoteFile, shard: int, *, start: int, length: int) -> Iterator[Sample]:
     """Those of a tar that begins at byte `start` of the file, which has `length` bytes."""
     images: dict[str, tuple[str, _Member]] = {}
     labels: dict[str, int | str] = {}
@@ -104,7 +131,9 @@ def _samples(tar: tarfile.TarFile, file: Path, shard: int, *, start: int, length
         yield path, place_of, labels.get(key)
 
 
-def _class_samples(file: Path, shard: int, name: str, start: int, size: int, length: int) -> Iterator[Sample]:
+def _class_samples(
+    file: Path | RemoteFile, shard: int, name: str, start: int, size: int, length: int
+) -> Iterator[Sample]:
     """The images of a tar inside the file, all of class `name`, under the paths that they have when extracted."""
     with file.open("rb") as opened, _open_inner(_Window(opened, start, size), file, name) as inner:
         for path, place, label in _samples(inner, file, shard, start=start, length=length):
@@ -139,21 +168,21 @@ class _Window(io.RawIOBase):
         return data
 
 
-def _open_inner(window: _Window, file: Path, name: str) -> tarfile.TarFile:
+def _open_inner(window: _Window, file: Path | RemoteFile, name: str) -> tarfile.TarFile:
     try:
         return tarfile.open(fileobj=window, mode="r:")
     except (tarfile.TarError, OSError, ValueError) as error:
         raise DataError(f"{name}.tar in {file} is not a readable uncompressed tar file: {error}") from None
 
 
-def _open(file: Path) -> tarfile.TarFile:
+def _open(file: Path | RemoteFile) -> tarfile.TarFile:
     try:
         return tarfile.open(file, "r:")  # uncompressed only: a compressed archive has no random access
     except (tarfile.TarError, OSError, ValueError) as error:
         raise DataError(f"{file} is not a readable uncompressed tar file: {error}") from None
 
 
-def _members(tar: tarfile.TarFile, file: Path) -> Iterator[tarfile.TarInfo]:
+def _members(tar: tarfile.TarFile, file: Path | RemoteFile) -> Iterator[tarfile.TarInfo]:
     found = False
     try:
         for member in tar:
@@ -190,7 +219,7 @@ def _number_or_text(text: str) -> int | str | None:
 
 def expand(pattern: str) -> list[Path]:
     """Files that match a pattern with {000..012}, {a,b}, *, ? or [...], sorted."""
-    return sorted({found for plain in _expand_braces(pattern) for found in _glob(Path(plain))})
+    return sorted({found for plain in expand_braces(pattern) for found in _glob(Path(plain))})
 
 
 def fixed_part(pattern: str) -> Path:
@@ -205,7 +234,7 @@ def _glob(pattern: Path) -> Iterator[Path]:
     return root.glob(str(pattern.relative_to(pattern.anchor)))
 
 
-def _expand_braces(pattern: str) -> list[str]:
+def expand_braces(pattern: str) -> list[str]:
     pieces = re.split(r"\{([^{}]*)\}", pattern)
     choices = [[piece] if i % 2 == 0 else _alternatives(piece) for i, piece in enumerate(pieces)]
     return ["".join(choice) for choice in product(*choices)]

@@ -50,6 +50,9 @@ class Progress:
             self._bar.update(self._bar.task_ids[0], completed=done)
 
     def show(self, done: int, text: str = "") -> None:
+        """Nothing as long as the total is 0: it is not known yet."""
+        if not self.total:
+            return
         self._shown = True
         left = self.seconds_left(done)
         text = f"{text}  {duration(left)} left" if left else text

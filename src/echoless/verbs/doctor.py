@@ -51,6 +51,7 @@ EXTRAS = {
     "tracking": (("tensorboard",), "--track tensorboard"),
     "wandb": (("wandb",), "--track wandb"),
     "cluster": (("submitit", "ray"), "sweep --on slurm and --on ray"),
+    "remote": (("fsspec", "aiohttp"), "data at an address: https://, and s3:// with s3fs, gs:// with gcsfs"),
 }
 _MODULES = {"pillow": "PIL", "scikit-learn": "sklearn"}
 
@@ -69,11 +70,13 @@ class Finding:
 def doctor(options: DoctorOptions) -> list[Finding]:
     """Prints every finding as soon as it is known, and returns all of them."""
     findings: list[Finding] = []
-    for finding in examine(self_test=options.self_test):
+    for finding in _plan() if options.plan else examine(self_test=options.self_test):
         if not findings or finding.section != findings[-1].section:
             print(f"\n{finding.section}" if findings else finding.section)
         print(f"  {finding.topic:18} {finding.text}", flush=True)
         findings.append(finding)
+    if options.plan:
+        return findings
     broken = [finding.topic for finding in findings if finding.broken]
     print(f"\nbroken: {', '.join(broken)}" if broken else "\nEverything that pretraining needs works here.")
     return findings
@@ -93,6 +96,23 @@ def examine(*, self_test: bool = True) -> Iterator[Finding]:
         yield from _machine()
     if works and self_test:
         yield from _self_test()
+
+
+def _plan() -> Iterator[Finding]:
+    """Rates of this machine, measured now, and what many images would cost at these rates."""
+    from echoless.data import default_cache_dir
+    from echoless.evaluation.embed import IMAGES_PER_PART
+    from echoless.verbs import scale_plan
+
+    disk = next(path for path in (default_cache_dir(), *default_cache_dir().absolute().parents) if path.exists())
+    rates = scale_plan.measure_rates(disk)
+    for topic, text in scale_plan.describe_rates(rates):
+        yield Finding("measured now", topic, text)
+    costs = [scale_plan.cost(count, rates, IMAGES_PER_PART) for count in scale_plan.COUNTS]
+    rows = scale_plan.table_of(costs)
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for first, *cells in rows:
+        yield Finding("cost on this machine", first, "  ".join(c.rjust(w) for c, w in zip(cells, widths[1:])))
 
 
 def look_at(distribution: str, oldest: str = "") -> tuple[str, str]:

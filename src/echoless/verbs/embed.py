@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from echoless.config.addresses import without_secrets
 from echoless.config.options import EmbedOptions
 from echoless.errors import ConfigError
 from echoless.verbs.early import require_data, require_encoder, require_labels, require_vectors_file
@@ -78,7 +79,7 @@ def _about(options: EmbedOptions, encoder: Encoder, layer: str) -> dict[str, str
         "encoder": encoder.fingerprint,
         "layer": layer,
         "pooling": options.pooling or encoder.default_pooling,
-        "root": as_text(root.resolve()) if root.exists() else str(options.data),
+        "root": as_text(root.resolve()) if root.exists() else without_secrets(str(options.data)),
         "paths": options.paths,
     }
 

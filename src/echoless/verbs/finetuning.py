@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from echoless.config import DataConfig, RunConfig, RuntimeConfig, ViTConfig
+from echoless.config.addresses import without_secrets
 from echoless.config.checks import require, require_number
 from echoless.config.facts import steps_for
 from echoless.config.metrics import Metric
@@ -110,7 +111,7 @@ def configure(options: FinetuneOptions, source: Source, images: Images, record: 
     base = published if record is None else record
     assert images.labels is not None and isinstance(base.model, ClassifierConfig)
     data = DataConfig(
-        path=str(options.train),
+        path=without_secrets(str(options.train)),
         labels=str(options.labels) if options.labels else None,
         classes=str(options.classes) if options.classes else None,
         fingerprint=images.fingerprint,

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from echoless.config import DataConfig, MaskedConfig, ModelConfig, RunConfig, RuntimeConfig, with_body
+from echoless.config.addresses import without_secrets
 from echoless.config.checks import require
 from echoless.config.facts import DataFacts, StartFacts
 from echoless.config.options import PretrainOptions, as_command
@@ -164,7 +165,7 @@ def _read(options: PretrainOptions, place: Workplace, record: RunConfig | None, 
             **given(options, "cache", "channels", "max_bad_fraction", "tiles"),
         )
     has = images.shape.channels
-    only = f"{has} with {options.data}, whose pixels are not decoded from image files"
+    only = f"{has} with {without_secrets(str(options.data))}, whose pixels are not decoded from image files"
     require(options.channels in (None, has), "channels", options.channels, only)
     return images
 
@@ -201,7 +202,8 @@ def _encode(space: LatentSpace | None, images: Images, place: Workplace, options
 def _stop_here(stop: StopRequest, options: PretrainOptions) -> None:
     """End the run where a signal asked for it before training began."""
     if stop.requested:
-        text = f"stopped by {stop.requested} while preparing {options.data}; nothing had been trained"
+        data = without_secrets(str(options.data))
+        text = f"stopped by {stop.requested} while preparing {data}; nothing had been trained"
         raise Stopped(text, requeue=options.requeue)
 
 
@@ -217,7 +219,7 @@ def configure(
     statistics = measure_statistics(images)
     facts = facts_of(images, team)
     data = DataConfig(
-        path=str(options.data),
+        path=without_secrets(str(options.data)),
         labels=str(options.labels) if options.labels else None,
         classes=str(options.classes) if options.classes else None,
         channels=options.channels,

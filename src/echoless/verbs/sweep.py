@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from echoless.config.addresses import has_secrets, without_secrets
 from echoless.config.options import SweepOptions
 from echoless.errors import ConfigError
 from echoless.verbs.early import require_data, require_labels, require_test_of
@@ -27,6 +28,7 @@ OF_A_PAPER = ("scale", "extractor", "reference")
 def sweep(options: SweepOptions, say: Callable[[str], None] = _print) -> SweepResult:
     """Returns which runs failed, and whether a signal stopped the sweep."""
     _refuse_ignored(options)
+    _refuse_secrets(options)
     require_test_of(options.test_labels, options.test)
     require_test_of(options.test_masks, options.test, "test_masks")
     if not options.print:  # printed commands may be for another machine
@@ -36,6 +38,17 @@ def sweep(options: SweepOptions, say: Callable[[str], None] = _print) -> SweepRe
     from echoless.sweeps.run import run_sweep
 
     return run_sweep(options, say)
+
+
+def _refuse_secrets(options: SweepOptions) -> None:
+    """A sweep writes its commands down."""
+    for name in ("data", "test"):
+        value = getattr(options, name)
+        if value is not None and has_secrets(value):
+            raise ConfigError(
+                f"{name} is {without_secrets(str(value))!r} with a password or a token, which the plan of a sweep "
+                "would hold; give credentials by the environment or the configuration of fsspec"
+            )
 
 
 def _refuse_ignored(options: SweepOptions) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import shlex
 from typing import Any
 
+from echoless.config.addresses import without_secrets
 from echoless.config.options.fields import flag, positional
 
 # These say how a run is started, not what it computes, so they are not part of the command that repeats it.
@@ -13,7 +14,7 @@ OF_THE_MOMENT = ("resume", "overwrite", "requeue", "wait")
 
 
 def as_command(verb: str, options: Any) -> str:
-    """`echoless VERB WORDS --field VALUE ...`, quoted for a shell."""
+    """`echoless VERB WORDS --field VALUE ...`, quoted for a shell; addresses without their secrets."""
     by_position = positional(type(options))
     words = ["echoless", verb, *(word for name in by_position for word in _words(getattr(options, name)))]
     for field in dataclasses.fields(options):
@@ -30,4 +31,4 @@ def _spell(name: str, value: Any) -> list[str]:
 
 
 def _words(value: Any) -> list[str]:
-    return [str(item) for item in (value if isinstance(value, tuple) else (value,))]
+    return [without_secrets(str(item)) for item in (value if isinstance(value, tuple) else (value,))]

@@ -16,8 +16,12 @@ class DoctorOptions:
     EXAMPLES = (
         "echoless doctor",
         "echoless doctor --no-self-test",
+        "echoless doctor --plan",
     )
 
     _: KW_ONLY
     self_test: bool = True
     """Run the self-test."""
+    plan: bool = False
+    """Instead, measure how fast this machine decodes, encodes and writes, and print what 10^6, 10^8 and 10^9 images
+    would cost in bytes, hours and files."""

@@ -24,7 +24,7 @@ class EmbedOptions:
     run: AnyPath
     """A run, an encoder folder, a transformers folder, or timm:NAME."""
     data: AnyPath
-    """A folder of images, parquet, tar shards, .npz, or `shapes`."""
+    """A folder of images, parquet, tar shards, .npz, or `shapes`; parquet and tar also at an address."""
     _: KW_ONLY
     out: AnyPath
     """Output file: features.parquet, features.csv, or features.npy (with the paths in features.paths.txt)."""

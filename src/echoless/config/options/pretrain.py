@@ -25,8 +25,9 @@ class PretrainOptions:
     )
 
     data: AnyPath | None = None
-    """A folder of images (nested or flat), a .parquet file or folder of them, .tar shards, .npz, or `shapes`. With
-    --resume or --config it may be left out: the images are those of the recorded run."""
+    """A folder of images (nested or flat), a .parquet file or folder of them, .tar shards, .npz, or `shapes`; parquet
+    and tar also at an address, such as 's3://BUCKET/*.tar'. With --resume or --config it may be left out: the images
+    are those of the recorded run."""
     _: KW_ONLY
     out: AnyPath
     """Run folder to create."""

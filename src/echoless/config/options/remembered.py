@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from echoless.config.addresses import without_secrets
 from echoless.config.options.fields import AnyPath
 from echoless.config.training import Tracker
 
@@ -39,4 +40,7 @@ class Remembered:
 
     def to_json(self) -> dict[str, Any]:
         values = {name: value for name, value in vars(self).items() if value is not None}
-        return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
+        return {
+            name: without_secrets(str(value)) if isinstance(value, Path | str) else value
+            for name, value in values.items()
+        }

@@ -25,7 +25,8 @@ class SweepOptions:
     )
 
     data: AnyPath
-    """A folder of images, parquet, tar shards, .npz, or `shapes`; accuracy needs labels."""
+    """A folder of images, parquet, tar shards, .npz, or `shapes`; parquet and tar also at an address. Accuracy needs
+    labels."""
     _: KW_ONLY
     out: AnyPath
     """Output folder, with one sub-folder per run."""
