@@ -13,7 +13,6 @@ import os
 import re
 from collections.abc import Callable
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -89,8 +88,10 @@ def api() -> str:
     """Every public name, from the stub that lists them."""
     found: dict[str, list[str]] = {part: [] for part in PARTS}
     for module, name in public_names():
-        path = f"{module}.{name}"  # where a function has the name of its module, the page would show the module
-        found[module.split(".")[1]].append(f"{path}.{name}" if find_spec(path) else path)
+        file = ROOT / "src" / f"{module}.{name}".replace(".", "/")
+        # Where a function has the name of its module, the page would show the module.
+        path = f"{module}.{name}.{name}" if file.with_suffix(".py").exists() else f"{module}.{name}"
+        found[module.split(".")[1]].append(path)
     lead = "`import echoless` is instant: every name is loaded when it is first used."
     parts = ["# Python", "", lead, ""]
     for part, title in PARTS.items():
