@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 from PIL import Image
 
 import echoless
@@ -76,6 +77,29 @@ def test_tiles_are_embedded_with_their_corners(photos, tmp_path):
     assert first == [("0.jpg", 0, 0), ("0.jpg", 100, 0), ("0.jpg", 0, 50), ("0.jpg", 100, 50)]
     echoless.embed(tmp_path / "run", photos, out=tmp_path / "f.npy", tiles=100, device="cpu")
     assert (tmp_path / "f.paths.txt").read_text().splitlines()[1] == "0.jpg,100,0"
+
+
+def test_an_encoder_of_512_pixels_is_given_512_pixels_of_the_file(tmp_path):
+    """Columns one pixel wide survive the way from the file to the vector; made smaller on it, they would be grey.
+
+    The expected input is cut by PIL: short side 585, so that the middle is 87.5 %.
+    """
+    folder = tmp_path / "stripes"
+    folder.mkdir()
+    for number in range(4):
+        dark_HWC = np.random.default_rng(number).integers(0, 256, (585, 1, 3), dtype=np.uint8)
+        stripes_HWC = np.repeat(dark_HWC, 585, axis=1)
+        stripes_HWC[:, ::2] = 255 - stripes_HWC[:, ::2]
+        Image.fromarray(stripes_HWC).save(folder / f"{number}.png")
+    large = TINY | {"image_size": (512,), "patch_size": 64}
+    echoless.pretrain(folder, out=tmp_path / "run", max_steps=1, **large)
+    echoless.embed(tmp_path / "run", folder, out=tmp_path / "f.npy", device="cpu")
+    encoder, body = echoless.load(tmp_path / "run"), recorded(tmp_path / "run")
+    with Image.open(folder / "0.png") as image:
+        middle_HWC = np.asarray(image.crop((36, 36, 548, 548)), dtype=np.float32) / 255
+    inputs_HWC = (middle_HWC - np.float32(body.mean)) / np.float32(body.std)
+    expected = encoder(torch.from_numpy(inputs_HWC.transpose(2, 0, 1).copy())[None])[0]
+    assert np.load(tmp_path / "f.npy")[0] == pytest.approx(expected.numpy(), rel=1e-4, abs=1e-5)
 
 
 def test_a_run_of_tiles_embeds_tiles_without_being_told(photos, tmp_path, capsys):
