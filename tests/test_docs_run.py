@@ -195,7 +195,7 @@ def smaller(verb: str, options: Any) -> Any:
     elif verb == "sample":
         changes = {"n": 50, "steps": 2}  # the fewest that have a Frechet distance
     elif verb == "doctor":
-        changes = {"self_test": False}
+        changes = {"self_test": False, "plan": False}
     elif verb == "conditioning":
         changes = {"depth": 2, "width": 32, "heads": 2, "exact_up_to": 256}
     return replace(options, **{name: value for name, value in changes.items() if name in known})

@@ -101,15 +101,15 @@ def examine(*, self_test: bool = True) -> Iterator[Finding]:
 def _plan() -> Iterator[Finding]:
     """Rates of this machine, measured now, and what many images would cost at these rates."""
     from echoless.data import default_cache_dir
-    from echoless.evaluation.embed import IMAGES_PER_PART
-    from echoless.verbs import scale_plan
+    from echoless.verbs import scale_plan, scale_rates
 
     disk = next(path for path in (default_cache_dir(), *default_cache_dir().absolute().parents) if path.exists())
-    rates = scale_plan.measure_rates(disk)
+    rates = scale_rates.measure_rates(disk)
     for topic, text in scale_plan.describe_rates(rates):
         yield Finding("measured now", topic, text)
-    costs = [scale_plan.cost(count, rates, IMAGES_PER_PART) for count in scale_plan.COUNTS]
-    rows = scale_plan.table_of(costs)
+    for topic, text in scale_plan.describe_assumptions():
+        yield Finding("assumed", topic, text)
+    rows = scale_plan.table_of([scale_plan.cost(count, rates) for count in scale_plan.COUNTS])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for first, *cells in rows:
         yield Finding("cost on this machine", first, "  ".join(c.rjust(w) for c, w in zip(cells, widths[1:])))
