@@ -111,7 +111,7 @@ def test_a_finished_run_of_two_steps_is_not_called_stable_nor_unmeasured_if_it_w
     run = RunData(path=Path("r"), name="r", lines=lines, config={"steps": 2})
     said = summarise(run, judge(run)).verdict
     assert said == "Training is complete and was too short to judge. Its features have not been measured."
-    run.results = [Metric(metric="miou", value=0.1, n=10, interval=None, protocol={})]
+    run.results.append(Metric(metric="miou", value=0.1, n=10, interval=None, protocol={}))
     assert summarise(run, judge(run)).verdict.endswith("Its accuracy has not been measured.")
 
 
