@@ -93,11 +93,11 @@ def from_vit(foreign: Foreign, options: ImportOptions) -> Imported:
 
 def _in_our_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Layer scale and SwiGLU; all else in a block has our names."""
-    pairs = ((".ls1.gamma", ".attn_scale.gamma"), (".ls2.gamma", ".mlp_scale.gamma"))
-    pairs += ((".mlp.w12.", ".mlp.fc1."), (".mlp.w3.", ".mlp.fc2."))
+    scales = ((".ls1.gamma", ".attn_scale.gamma"), (".ls2.gamma", ".mlp_scale.gamma"))
+    gated = ((".mlp.w12.", ".mlp.fc1."), (".mlp.w3.", ".mlp.fc2."))
     named = {}
     for name, tensor in tensors.items():
-        for theirs, ours in pairs:
+        for theirs, ours in (*scales, *gated):
             name = name.replace(theirs, ours)
         named[name] = tensor
     return named
