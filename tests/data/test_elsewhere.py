@@ -22,6 +22,7 @@ from echoless.config.addresses import has_secrets, is_remote, without_secrets
 from echoless.data import open_images, patience, remote
 from echoless.data.provenance import short_name
 from echoless.errors import ConfigError, DataError
+from echoless.verbs.early import require_data
 from echoless.verbs.sweep import sweep
 
 IMAGES = pictures(30)
@@ -248,12 +249,17 @@ def test_a_file_system_without_its_library_names_it(tmp_path):
         pytest.skip("NOT RUN: s3fs is installed, so its absence cannot be tried")
     with pytest.raises(DataError, match=r"s3://b/c\.tar.*pip install s3fs"):
         opened("s3://b/c.tar", tmp_path)
-    with pytest.raises(DataError, match=r"cannot be opened: .*warp"):
+    with pytest.raises(DataError, match=r"unknown protocol 'warp'; allowed: s3, gs"):
         opened("warp://b/c.tar", tmp_path)
+    with pytest.raises(DataError, match="pip install s3fs"):
+        require_data("simplecache::s3://b/c.tar")  # before torch is loaded
 
 
 def test_a_folder_without_shards_or_with_two_kinds_is_refused(tmp_path):
-    with in_memory({"readme.md": b"x"}) as address, pytest.raises(DataError, match=r"holds no \.parquet or \.tar"):
+    with (
+        in_memory({"readme.md": b"x"}) as address,
+        pytest.raises(DataError, match=r"is no \.parquet or \.tar file, and no folder"),
+    ):
         opened(address, tmp_path)
     with in_memory(TARS | TABLES) as address, pytest.raises(DataError, match=r"holds \.parquet and \.tar files"):
         opened(address, tmp_path)

@@ -72,7 +72,8 @@ def _refuse(address: str, suffixes: set[str], kinds: Mapping[str, Kind], copies:
         raise DataError(f"data {shown!r} holds {' and '.join(sorted(suffixes))} files; give {' or '.join(patterns)}")
     below = [] if is_pattern(address) else patiently(shown, lambda: _below(open_path(address), kinds), copies.watch)
     hint = f"; give {' or '.join(below)}" if below else ""
-    raise DataError(f"data {shown!r} {'matches' if is_pattern(address) else 'holds'} no {known} file{hint}")
+    what = f"matches no {known} file" if is_pattern(address) else f"is no {known} file, and no folder that holds some"
+    raise DataError(f"data {shown!r} {what}{hint}")
 
 
 def _below(at: RemotePath, kinds: Mapping[str, Kind]) -> list[str]:
