@@ -12,12 +12,15 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from far_away import CLASSES, as_parquet, as_tar, in_memory, on_disk, pictures, served
 
+from echoless.cli.main import main
 from echoless.config.addresses import has_secrets, is_remote, without_secrets
 from echoless.data import open_images, patience, remote
 from echoless.data.provenance import short_name
@@ -350,3 +353,35 @@ def test_the_same_run_from_disk_from_a_lossy_web_server_and_from_memory(tmp_path
     assert local == web_run == memory
     print(f"parquet on disk, tar shards by HTTP ({lost} of {requests} requests lost), memory: equal in every bit;")
     print("last loss", local[0][-1]["loss"], "measured", local[1])
+
+
+@web
+@pytest.mark.slow
+def test_a_server_that_goes_away_while_a_run_trains_costs_nothing(tmp_path, monkeypatch, capfd):
+    """Images are read from afar; the run ends with one sentence, and resumed it is the undisturbed one in every bit."""
+    monkeypatch.setenv("ECHOLESS_CACHE_LIMIT", str(max(map(len, TARS.values())) + 1000))
+    monkeypatch.setenv("ECHOLESS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(patience, "PAUSES", (0.01,))
+    options = ["--recipe", "demo", "--max-steps", "60", "--batch-size", "8", "--patch-size", "8"]
+    options += ["--log-every", "1", "--checkpoint-every", "5"]
+    local = str(on_disk(tmp_path / "data", TARS))
+    assert main(["pretrain", local, "--out", str(tmp_path / "whole"), *options]) == 0
+    with served(TARS) as server:
+        train = ["pretrain", f"{server.address}/part-{{000..002}}.tar", "--out", str(tmp_path / "run"), *options]
+
+        def lose() -> None:
+            while not (tmp_path / "run" / "checkpoints" / "step-00000005").exists():
+                time.sleep(0.01)
+            server.every = 1
+
+        loser = threading.Thread(target=lose)
+        loser.start()
+        assert main(train) == 2
+        loser.join()
+        said = capfd.readouterr().err
+        assert "(2 attempts in 0 s); what was fetched is kept" in said and "Traceback" not in said
+        assert not (tmp_path / "run" / "encoder").exists()
+        server.every = 10
+        assert main([*train, "--resume"]) == 0
+    weights = [tmp_path / name / "encoder" / "model.safetensors" for name in ("whole", "run")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
