@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from echoless.models.global_batch import BatchNorm, all_rows
+from echoless.models.global_batch import BatchNorm, GlobalBatchNorm2d, all_rows
 
 ROWS, CUT = 7, 4  # unequal parts
 
@@ -43,13 +43,24 @@ def _part(rank: int, folder: str) -> None:
     normal = BatchNorm(3, affine=False)(x)
     (normal * (weight[:CUT] if rank == 0 else weight[CUT:])).sum().backward()
     rows, first = all_rows(x)
-    torch.save({"normal": normal.detach(), "grad": x.grad, "rows": rows, "first": first}, f"{folder}/{rank}.pt")
+    maps = _maps()[:CUT] if rank == 0 else _maps()[CUT:]
+    maps = maps.clone().requires_grad_(True)
+    norm = GlobalBatchNorm2d(3)
+    normal_maps = norm(maps)
+    normal_maps.pow(3).sum().backward()
+    found = {"normal": normal.detach(), "grad": x.grad, "rows": rows, "first": first}
+    found |= {"maps": normal_maps.detach(), "maps_grad": maps.grad, "running": norm.state_dict()}
+    torch.save(found, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
 
 def _whole() -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(3)
     return torch.randn(ROWS, 3, generator=generator), torch.randn(ROWS, 3, generator=generator)
+
+
+def _maps() -> torch.Tensor:
+    return 3 * torch.randn(ROWS, 3, 4, 4, generator=torch.Generator().manual_seed(4)) + 1
 
 
 def test_two_processes_with_unequal_parts_see_what_one_sees():
@@ -65,6 +76,14 @@ def test_two_processes_with_unequal_parts_see_what_one_sees():
     assert torch.allclose(torch.cat([part["grad"] for part in parts]), alone.grad, atol=1e-5)
     assert all(part["rows"].equal(whole) for part in parts)
     assert [part["first"] for part in parts] == [0, CUT]
+    maps, theirs = _maps().requires_grad_(True), nn.BatchNorm2d(3)
+    expected = theirs(maps)
+    expected.pow(3).sum().backward()
+    assert torch.allclose(torch.cat([part["maps"] for part in parts]), expected, atol=1e-5)
+    assert torch.allclose(torch.cat([part["maps_grad"] for part in parts]), maps.grad, atol=1e-4)
+    for part in parts:
+        for name, value in theirs.state_dict().items():
+            assert torch.allclose(part["running"][name].float(), value.float(), atol=1e-6), name
 
 
 if __name__ == "__main__":

@@ -2,74 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
-
-from echoless.runs import load_checkpoint
-
-SCRIPT = """
-import sys
-from dataclasses import replace
-from pathlib import Path
-sys.path.insert(0, {folder!r})
-import torch
-from tiny import tiny_family, tiny_images, tiny_run
-{patch}
-torch.set_num_threads(1)
-images = tiny_images()
-config = replace(tiny_family(images, {family!r}, steps=20), accumulate={accumulate}, batch_size=16)
-config = replace(config, optim=replace(config.optim, base_lr=5e-3))
-from echoless.errors import EcholessError
-try:
-    complete = tiny_run(Path({out!r}), images, config)
-except EcholessError as error:
-    print("REFUSED", type(error).__name__, flush=True)
-    sys.exit(error.exit_code)
-print("COMPLETE" if complete else "STOPPED", flush=True)
-"""
-
-
-def run(
-    out: Path, world: int, accumulate: int = 1, patch: str = "", family: str = "masked"
-) -> list[subprocess.CompletedProcess]:
-    """`world` processes as torchrun starts them."""
-    folder = str(Path(__file__).parent)
-    script = SCRIPT.format(folder=folder, out=str(out), accumulate=accumulate, patch=patch, family=family)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    processes = []
-    for rank in range(world):
-        env = os.environ | {"OMP_NUM_THREADS": "1", "ECHOLESS_CACHE": str(out.parent / "cache")}
-        if world > 1:
-            env |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
-            env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        processes.append(
-            subprocess.Popen([sys.executable, "-c", script], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        )
-    outputs = [process.communicate(timeout=300) for process in processes]
-    return [
-        subprocess.CompletedProcess(p.args, p.returncode, out.decode(), err.decode())
-        for p, (out, err) in zip(processes, outputs)
-    ]
-
-
-def weights(out: Path) -> torch.Tensor:
-    tensors = load_checkpoint(out / "checkpoints" / "step-00000020").tensors
-    groups = [group for group in ("model", "ema") if group in tensors]
-    return torch.cat([tensors[group][name].flatten().double() for group in groups for name in tensors[group]])
-
+from processes import run, weights
 
 DOUBLE = """
 import echoless.training.step as step, echoless.training.launch as launch
 make, backward = step.make_trainee, step._backward
-launch.make_trainee = lambda config, model, objective, team: make(config, model.double(), objective, team)
+launch.make_trainee = lambda config, model, *rest, **more: make(config, model.double(), *rest, **more)
 def double_backward(trainee, batch, draws, **weighted):
     return backward(trainee, replace(batch, images_BCHW=batch.images_BCHW.double()), draws, **weighted)
 step._backward = double_backward

@@ -6,6 +6,7 @@ import shlex
 import sys
 
 import pytest
+from torch.distributed.run import get_args_parser
 
 from echoless.config.options import SweepOptions
 from echoless.errors import ConfigError, RunError
@@ -128,9 +129,20 @@ def test_how_trainings_are_started_is_no_part_of_a_trial():
     train, measure, tune = map(starting.line, steered("table1").trials[0].commands)
     for line, verb in ((train, "pretrain"), (tune, "finetune")):
         words = shlex.split(line)
-        assert words[:6] == ["torchrun", "--nproc-per-node", "8", "-m", "echoless", verb]
+        assert words[:7] == ["torchrun", "--nproc-per-node", "8", "-m", "echoless", "--", verb]
         assert option_of(tuple(words), "accumulate") == ("4",) and option_of(tuple(words), "workers") == ("6",)
     assert measure.startswith("echoless evaluate ") and "--workers" not in measure
+
+
+def test_a_launcher_draws_samples_and_takes_none_of_their_options():
+    """By torch's own parser, for which `--n` alone is an abbreviation of two of its options."""
+    starting = Starting.of(SweepOptions("DATA", out="OUT", print=True, launcher="torchrun --nproc-per-node 8"))
+    draw = next(words for words in steered("diffusion").trials[0].commands if words[0] == "sample")
+    assert option_of(draw, "n") is not None
+    program, *words = shlex.split(starting.line(draw))
+    found = get_args_parser().parse_args(words)
+    assert program == "torchrun" and (found.module, found.training_script) == (True, "echoless")
+    assert found.training_script_args == list(draw) and found.nproc_per_node == "8"
 
 
 @pytest.mark.parametrize("launcher", ["", "  ", "torchrun 'unclosed", "no-such-program-here -n 8"])

@@ -71,6 +71,7 @@ def seen_in(images: Images, step: int, *, seed: int, batch_size: int, world: int
             config=SimpleNamespace(accumulate=accumulate, batch_size=batch_size, precision="fp32"),
             team=Team(rank, world, CPU),
             runner=witness,
+            sharded=False,
         )
         if len(batch.ids_B):
             draws = take({"place": torch.arange(batch_size)}, batch.places_B, CPU)

@@ -1,12 +1,17 @@
-"""Training on latents: diffusers' own autoencoder, saved and loaded the real way; moments cached once and trusted only
-by their hash; noise that is fresh every epoch and the same after a resume; and no other autoencoder, ever.
+"""Training on latents: diffusers' own autoencoder, saved and loaded the real way; moments cached once, by all processes
+together, and trusted only by their hash; noise that is fresh every epoch and the same after a resume; and no other
+autoencoder, ever.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import diffusers
 import numpy as np
@@ -16,11 +21,12 @@ from PIL import Image
 
 from echoless.config.training import LatentConfig
 from echoless.data import LatentLoader, cached_latents, open_images
-from echoless.errors import ConfigError, RunError
+from echoless.errors import ConfigError, DataError, RunError
 from echoless.evaluation.frozen import load
 from echoless.randomness import generator_for
 from echoless.runs.autoencoder import open_vae
 from echoless.runs.open import load_body
+from echoless.runtime import Share
 from echoless.verbs.embed import embed
 from echoless.verbs.evaluate import evaluate
 from echoless.verbs.pretrain import pretrain
@@ -67,7 +73,7 @@ def test_the_moments_are_those_that_diffusers_gives(vae, latents):
         plain, mirrored = (theirs.encode(shown).latent_dist for shown in (pixels, pixels.flip(-1)))
     for face, expected in enumerate((plain.mean, plain.std, mirrored.mean, mirrored.std)):
         torch.testing.assert_close(
-            torch.from_numpy(store.moments_NFCHW[:, face].copy()), expected, atol=1e-4, rtol=1e-4
+            torch.from_numpy(store.moments_NFCHW[np.arange(12)][:, face].copy()), expected, atol=1e-4, rtol=1e-4
         )
     zeros, ids = torch.zeros(12, 4, 16, 16), torch.arange(12)
     scaled = plain.mean * theirs.config.scaling_factor
@@ -82,14 +88,14 @@ def test_moments_are_made_once_and_made_again_where_a_bit_is_wrong(latents, cach
         calls.append(len(images))
         return opened.encode(images)
 
-    first = np.array(cached(encode).moments_NFCHW)
+    first = cached(encode).moments_NFCHW[np.arange(12)]
     made = len(calls)
-    assert np.array_equal(cached(encode).moments_NFCHW, first) and len(calls) == made
-    (file,) = cache.glob("latents-*/moments.bin")
+    assert np.array_equal(cached(encode).moments_NFCHW[np.arange(12)], first) and len(calls) == made
+    (file,) = cache.glob("latents-*/00000.bin")
     broken = bytearray(file.read_bytes())
     broken[100] ^= 1
     file.write_bytes(broken)
-    assert np.array_equal(cached(encode).moments_NFCHW, first) and len(calls) == 2 * made
+    assert np.array_equal(cached(encode).moments_NFCHW[np.arange(12)], first) and len(calls) == 2 * made
 
 
 def test_a_death_while_encoding_leaves_nothing_that_is_taken_for_whole(latents, cache):
@@ -100,7 +106,7 @@ def test_a_death_while_encoding_leaves_nothing_that_is_taken_for_whole(latents, 
 
     with pytest.raises(KeyboardInterrupt):
         cached(dies)
-    assert not list(cache.glob("latents-*"))
+    assert not [path for path in cache.glob("latents-*/*") if path.suffix != ".lock"]
     assert cached(opened.encode).moments_NFCHW.shape == (12, 4, 4, 16, 16)
 
 
@@ -136,7 +142,7 @@ def test_a_run_on_latents_resumes_bitwise_and_its_samples_are_decoded(vae, cache
     other = autoencoder(tmp_path / "other", seed=1)
     with pytest.raises(ConfigError, match=r"differs from the one .* was trained with"):
         sample(tmp_path / "whole", out=tmp_path / "more", latent=str(other))
-    with pytest.raises(RunError, match=r"data.latent.fingerprint was .* --resume needs the same autoencoder"):
+    with pytest.raises(RunError, match=r"data.latent.fingerprint was .* --resume needs the same latents"):
         pretrain("shapes:16", out=tmp_path / "cut", max_steps=6, resume=True, **options | {"latent": str(other)})
 
 
@@ -192,3 +198,103 @@ def test_what_cannot_be_is_refused(options, sentence, vae, cache, tmp_path):
     given = {"recipe": "sit-tiny", "latent": str(vae), "batch_size": 4, "max_steps": 1} | options
     with pytest.raises(ConfigError, match=sentence):
         pretrain("shapes:16", out=tmp_path / "run", **given)
+
+
+def drawn(images_BCHW):
+    """Moments that are quick to compute: crops of the image itself."""
+    mean = images_BCHW[:, :1, :4, :4]
+    return mean, mean.abs()
+
+
+def cached(root: Path, images, encode=drawn, precision: str = "fp32", **shared):
+    config = LatentConfig(fingerprint="quick", image_size=(32, 32), precision=precision)
+    return cached_latents(root, images, config, (1, 4, 4), encode, **shared)
+
+
+def test_a_run_that_was_stopped_while_encoding_continues_with_the_images_that_are_missing(cache):
+    images, seen = open_images("shapes:600"), []
+
+    def dies_in_the_second_part(batch):
+        seen.append(len(batch))
+        if sum(seen) > 2 * 300:  # every image is encoded twice, once mirrored
+            raise KeyboardInterrupt
+        return drawn(batch)
+
+    with pytest.raises(KeyboardInterrupt):
+        cached(cache, images, dies_in_the_second_part)
+    seen.clear()
+    again = cached(cache, images, lambda batch: (seen.append(len(batch)), drawn(batch))[1])
+    assert sum(seen) == 2 * (600 - 256), "the first part is not encoded again"
+    whole = cached(cache / "other", images)
+    ids = np.random.default_rng(0).permutation(600)
+    assert np.array_equal(again.moments_NFCHW[ids], whole.moments_NFCHW[ids])
+
+
+def test_two_processes_share_the_images_and_get_the_same_latents(cache):
+    images = open_images("shapes:600")
+    log = cache / "log"
+
+    def noted(batch):
+        with log.open("a") as file:
+            file.write(f"{os.getpid()} {len(batch)}\n")
+        time.sleep(0.01)
+        return drawn(batch)
+
+    child = os.fork()
+    if child == 0:
+        try:
+            cached(cache, images, noted, share=Share(1, 2, "t"))
+            os._exit(0)
+        except BaseException:
+            os._exit(9)
+    shared = cached(cache, images, noted, share=Share(0, 2, "t"))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    done = [line.split() for line in log.read_text().splitlines()]
+    assert sum(int(count) for _, count in done) == 2 * 600 and len({pid for pid, _ in done}) == 2
+    assert np.array_equal(
+        shared.moments_NFCHW[np.arange(600)], cached(cache / "one", images).moments_NFCHW[np.arange(600)]
+    )
+
+
+def test_half_precision_halves_the_disk_and_changes_latents_by_a_two_thousandth(cache):
+    images, ids = open_images("shapes:12"), np.arange(12)
+    full, half = cached(cache, images), cached(cache, images, precision="fp16")
+    sizes = sorted(file.stat().st_size for file in cache.glob("latents-*/*.bin"))
+    assert sizes == [12 * 4 * 16 * 2, 12 * 4 * 16 * 4]
+    assert half.moments_NFCHW[ids].dtype == np.float32
+    np.testing.assert_allclose(half.moments_NFCHW[ids], full.moments_NFCHW[ids], rtol=2**-11, atol=1e-7)
+    with pytest.raises(DataError, match="latents are too large for fp16"):
+        cached(cache / "large", images, lambda batch: (drawn(batch)[0] + 1e6, drawn(batch)[1]), precision="fp16")
+
+
+def test_bytes_and_hours_are_told_before_the_work_and_a_full_disk_is_refused(cache, monkeypatch):
+    images, said = open_images("shapes:600"), []
+    cached(cache, images, say=said.append)
+    (line,) = said
+    assert re.fullmatch(r"latents: 600 images take 0\.00 GB in .* and about .* by this process", line)
+    cached(cache, images, say=said.append)
+    assert len(said) == 1, "nothing is missing any more"
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(free=1000))
+    with pytest.raises(
+        DataError, match=r"600 images need .* GB in .*, but 0\.0 GB are free; .* --latent-precision fp16"
+    ):
+        cached(cache / "other", images, lambda batch: pytest.fail("no work"))
+
+
+def test_a_copied_cache_is_hashed_once_and_not_encoded_again(cache):
+    images = open_images("shapes:12")
+    cached(cache, images)
+    shutil.copytree(cache, cache.parent / "copy")
+    store = cached(cache.parent / "copy", images, lambda batch: pytest.fail("not encoded again"))
+    assert store.moments_NFCHW.shape == (12, 4, 1, 4, 4)
+
+
+def test_latent_precision_is_recorded_kept_and_not_changed(vae, cache, tmp_path):
+    options = QUICK | {"latent": str(vae)}
+    assert pretrain("shapes:16", out=tmp_path / "run", max_steps=1, latent_precision="fp16", **options)
+    assert json.loads((tmp_path / "run/config.json").read_text())["data"]["latent"]["precision"] == "fp16"
+    assert pretrain("shapes:16", out=tmp_path / "run", max_steps=2, resume=True)
+    with pytest.raises(RunError, match=r"data.latent.precision was 'fp16' and is 'fp32'; --resume needs the same"):
+        pretrain("shapes:16", out=tmp_path / "run", max_steps=3, resume=True, latent_precision="fp32")
+    with pytest.raises(ConfigError, match="latent_precision is 'fp16', but there are no latents without --latent"):
+        pretrain("shapes:16", out=tmp_path / "no", latent_precision="fp16", recipe="sit-tiny", max_steps=1)

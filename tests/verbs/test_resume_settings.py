@@ -107,7 +107,9 @@ def look_up(config: RunConfig, path: str):
 
 
 def test_the_table_has_every_setting_of_pretrain():
-    known = SETTINGS.keys() | REMEMBERED | OF_THE_MOMENT | {"latent", "time"}  # the last: tests/recipes/test_budget.py
+    known = (
+        SETTINGS.keys() | REMEMBERED | OF_THE_MOMENT | {"latent", "latent_precision", "time"}
+    )  # budget, latent: their tests
     assert {field.name for field in fields(PretrainOptions)} == known
 
 
@@ -214,6 +216,8 @@ FIRST = {
     "probe_every": 5,
     "probe_data": "shapes:9",
     "probe_labels": "a.csv",
+    "shard": True,
+    "checkpoint_activations": True,
     "cache": "off",
     "max_bad_fraction": 0.5,
     "test": "shapes:8",
@@ -230,6 +234,8 @@ LATER = {
     "probe_every": 6,
     "probe_data": "shapes:10",
     "probe_labels": "b.csv",
+    "shard": False,
+    "checkpoint_activations": False,
     "cache": "auto",
     "max_bad_fraction": 0.01,
     "test": "shapes:9",

@@ -27,6 +27,8 @@ from echoless.evaluation.generate import open_generator
 from echoless.models import SiT, UViT
 from echoless.runs import save_weights
 from echoless.storage import read_json_object, write_json
+from echoless.sweeps.commands import command
+from echoless.sweeps.starting import Starting
 from echoless.verbs.sample import sample
 
 SIZES = {"image_size": (8, 8), "patch_size": 4, "width": 16, "depth": 2, "heads": 2}
@@ -309,24 +311,10 @@ def test_two_processes_draw_what_one_draws(sit, tmp_path):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    start = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", port]
-    # Without the dashes torchrun takes --n for one of its own options, shortened.
-    words = [
-        "-m",
-        "--",
-        "echoless",
-        "sample",
-        str(sit),
-        "--out",
-        "two",
-        "--n",
-        "21",
-        "--steps",
-        "3",
-        "--batch-size",
-        "3",
-    ]
-    done = subprocess.run([*start, *words], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", port)
+    words = command("sample", str(sit), out="two", n=21, steps=3, batch_size=3)
+    start = Starting(launcher=launcher).arguments(words)  # as a sweep with --launcher starts it
+    done = subprocess.run(start, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert np.array_equal(levels(tmp_path / "one"), levels(tmp_path / "two"))
     assert json.loads((tmp_path / "two" / "samples.json").read_text())["n"] == 21

@@ -35,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(words: list[str]) -> int:
+    if words[:1] == ["--"]:  # `torchrun -m echoless -- sample ...`: torchrun reads no option behind it
+        words = words[1:]
     if words[:1] == ["help"]:
         words = [*words[1:2], "--help"]
     if not words or words[0] in ("-h", "--help"):

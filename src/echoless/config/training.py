@@ -25,6 +25,7 @@ ObjectiveConfig = MaskedConfig | SupervisedConfig | DiffusionConfig | FlowConfig
 MODEL_CONFIGS: dict[str, type[Any]] = {config.kind: config for config in get_args(ModelConfig)}
 OBJECTIVE_CONFIGS: dict[str, type[Any]] = {config.kind: config for config in get_args(ObjectiveConfig)}
 Precision = Literal["fp32", "bf16"]
+LatentPrecision = Literal["fp32", "fp16"]
 Tracker = Literal["tensorboard", "wandb"]
 Optimizer = Literal["adamw", "soap", "muon"]
 Decay = Literal["cosine", "constant", "wsd"]
@@ -46,10 +47,12 @@ class LatentConfig:
     image_size: tuple[int, int] = (256, 256)  # of the images that are encoded
     scale: float = 1.0
     shift: float = 0.0
+    precision: LatentPrecision = "fp32"  # in which latents are kept
 
     def __post_init__(self) -> None:
         for side in self.image_size:
             require_whole("image_size", side, 1)
+        require_one_of("latent_precision", self.precision, get_args(LatentPrecision))
         require_number("scale", self.scale, 0, 1e6, ends="(]")
         require_number("shift", self.shift, -1e6, 1e6)
 
@@ -216,6 +219,8 @@ class RuntimeConfig:
     log_every: int | None = None  # steps between lines of metrics.jsonl; default: about 500 lines a run
     keep: int = 2
     strict: bool = False  # refuse to resume where a guarantee would be lost
+    shard: bool = False  # divide weights, gradients and optimiser state among the processes
+    checkpoint_activations: bool = False  # recompute the activations of a block in the backward pass
     track: tuple[Tracker, ...] = ()  # where else the numbers of metrics.jsonl go
     probe_every: int | None = None  # steps between measurements of the features; default: none
 

@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -141,10 +142,10 @@ def build_cache(
     root.mkdir(parents=True, exist_ok=True)
     remove_debris(root)
     with _building(root) as folder:
-        index, bad = _write_pixels(folder / "pixels.bin", produced)
+        index, bad = write_pixels(folder / "pixels.bin", produced)
         np.save(folder / "index.npy", index, allow_pickle=False)
         size = (folder / "pixels.bin").stat().st_size
-        facts = {"version": VERSION, "count": len(index), "bytes": size, "bad": [_as_dict(sample) for sample in bad]}
+        facts = {"version": VERSION, "count": len(index), "bytes": size, "bad": [asdict(sample) for sample in bad]}
         facts["index_crc"] = zlib.crc32(index.tobytes())
         (folder / "about.json").write_text(json.dumps({**about, **facts}))
         _flush(folder)
@@ -178,7 +179,8 @@ def in_parallel(function: Callable[[Item], Result], items: Iterable[Item], worke
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _write_pixels(path: Path, produced: Iterable[list[Array | BadSample]]) -> tuple[Array, list[BadSample]]:
+def write_pixels(path: Path, produced: Iterable[list[Array | BadSample]]) -> tuple[Array, list[BadSample]]:
+    """The pixels end to end; returns offset, height, width and CRC of each image, and the bad ones."""
     rows: list[tuple[int, int, int, int]] = []
     bad: list[BadSample] = []
     offset = 0
@@ -256,7 +258,3 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _as_dict(sample: BadSample) -> dict[str, Any]:
-    return {"index": sample.index, "path": sample.path, "reason": sample.reason}

@@ -7,44 +7,33 @@ images are decoded whenever they are needed, and that is said before the work st
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from echoless.data.cache import CachedPixels, build_cache
 from echoless.data.eviction import LIMIT, cache_limit, make_room
-from echoless.data.images import BadSample
-from echoless.data.resample import Array
+from echoless.data.making import Making, Produced, make_together
 from echoless.data.survey import Survey
-from echoless.errors import DataError
+from echoless.errors import DataError, RunError
+from echoless.runtime import ALONE, Share
 
 CacheChoice = Literal["auto", "on", "off"]
 Progress = Callable[[int, int], None]  # (images done, images in all)
 Say = Callable[[str], None]
-Produced = Iterator[list[Array | BadSample]]
 
 
 class CachePlace(NamedTuple):
-    """Where caches are, whether one may be built, and who is told about it."""
+    """Where caches are, whether one may be built, who is told about it, and who else builds it."""
 
     choice: CacheChoice
     root: Path
     progress: Progress | None
     say: Say | None
+    share: Share = ALONE
 
-    def build(
-        self,
-        key: Callable[[], str],
-        survey: Survey,
-        count: int,
-        produce: Callable[[], Produced],
-        more: Callable[[], dict[str, Any]] = dict,
-        otherwise: str = "",
-    ) -> tuple[CachedPixels | None, str]:
-        """A new cache; or None and the reason.
-
-        `key`, and what `more` it says of itself, come last of all. otherwise: what it means if there is no room.
-        """
+    def build(self, making: Making, survey: Survey, count: int, otherwise: str = "") -> tuple[CachedPixels | None, str]:
+        """A new cache of `count` images; or None and the reason. otherwise: what it means if there is no room."""
         if self.choice == "off":
             return None, "no cache: it was turned off"
         needed, disk = int(survey.bytes_per_image * count), _existing(self.root)
@@ -63,23 +52,31 @@ class CachePlace(NamedTuple):
             )
         about: dict[str, Any] = {"channels": survey.shape.channels, "bits": survey.bits}
         about |= {"shape": list(survey.shape), "file_shape": list(survey.file_shape)}
-
-        def produced() -> Produced:
-            yield from self._reporting(produce(), count)
-            about.update(more())
-
         try:
-            built = build_cache(self.root, key, about, produced())
+            built = self._built(making, about, count)
             make_room(self.root, limit)  # copies of remote files that were fetched for it
             return built, ""
-        except OSError as error:
+        except (OSError, RunError) as error:
+            cause = error if isinstance(error, OSError) else error.__cause__
+            if not isinstance(cause, OSError):  # not about the disk
+                raise
             room = f"about {needed:,} bytes needed, {free:,} free"
-            reason = f"no cache: {self.root} cannot be written ({error.strerror or error}), {room}"
+            reason = f"no cache: {self.root} cannot be written ({cause.strerror or cause}), {room}"
             if self.choice == "on":
                 raise DataError(
                     f"cache is 'on' but {reason}; give a cache_dir on a disk with room, or cache='off'"
                 ) from None
             return None, reason
+
+    def _built(self, making: Making, about: dict[str, Any], count: int) -> CachedPixels:
+        if self.share.count > 1:
+            return make_together(self.root, making, about, self.share, self.progress)
+
+        def produced() -> Produced:
+            yield from self._reporting(making.produce(0, making.units), count)
+            about.update(making.about())
+
+        return build_cache(self.root, making.key, about, produced())
 
     def _refuse(self, needed: int, why: str, otherwise: str) -> str:
         note = f"no cache: {needed:,} bytes {why}"

@@ -13,11 +13,11 @@ import hashlib
 import os
 import time
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
@@ -151,6 +151,20 @@ class Hasher:
         self.complete = True  # whether every image could be read
         self.began_ns = time.time_ns()
 
+    @classmethod
+    def joined(cls, found: Iterable[Mapping[str, Any]]) -> Hasher:
+        """What the hashers of several ranges of images found (`found`), in the order of the images."""
+        whole = cls()
+        for each in found:
+            whole.digests += bytes.fromhex(each["digests"])
+            whole.complete = whole.complete and each["complete"]
+            whole.began_ns = min(whole.began_ns, each["began_ns"])
+        return whole
+
+    def found(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"digests": self.digests.hex(), "complete": self.complete, "began_ns": self.began_ns}
+
     def passing(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         for first, blobs in chunks:
             self.add(blobs)
@@ -168,7 +182,8 @@ class Memory:
         """`selection`: which of the images in these files, where it is not all of them."""
         self._stamps = stamps
         words = (f"{place}\0{size} {modified} {changed} {inode}" for place, size, modified, changed, inode in stamps)
-        self._file = root / "content" / digest(chain(words, [selection] if selection else []))[:32]
+        self.name = digest(chain(words, [selection] if selection else []))  # of these files, as they are now
+        self._file = root / "content" / self.name[:32]
 
     @property
     def exists(self) -> bool:
@@ -188,9 +203,13 @@ class Memory:
             body = unsealed(self._file.read_bytes())
         except OSError:
             return None
-        if body is None or not all(is_settled(each, int.from_bytes(body[:8], "big")) for each in self._stamps):
+        if body is None or not self.settled_before(int.from_bytes(body[:8], "big")):
             return None
         return body[8:]
+
+    def settled_before(self, moment_ns: int) -> bool:
+        """Whether all files, read then, had their last change long enough before."""
+        return all(is_settled(each, moment_ns) for each in self._stamps)
 
     def keep(self, hasher: Hasher) -> None:
         """Unless a file could not be read. A full or read-only disk is no error.

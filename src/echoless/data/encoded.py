@@ -18,16 +18,20 @@ from echoless.data.cache_place import CachePlace
 from echoless.data.classes import label_source
 from echoless.data.content import Chunk, Content, Hasher, Memory, digest, digest_of, make_content
 from echoless.data.decode import DecodeSettings, Undecodable, decode, file_shape
+from echoless.data.hashing import hash_all, shared_name
 from echoless.data.images import BadSample, Fetched, Images
 from echoless.data.jpeg import decoder_versions
 from echoless.data.labels import encode_labels
+from echoless.data.making import Making
+from echoless.data.parts import FOLDER, SharedParts, Tell
 from echoless.data.paths import ChosenPaths
 from echoless.data.resample import Array
 from echoless.data.resizing import Fit
-from echoless.data.sources import ImageSource, read_or_error
+from echoless.data.sources import ImageSource, chunks_between, read_or_error
 from echoless.data.survey import Survey, look_at, survey_of
 from echoless.data.tiling import PIXEL_LIMIT, TilesOnDemand, Tiling, remembered_shapes
 from echoless.errors import DataError
+from echoless.storage.atomic import can_write
 
 # How larger images are reduced: known beforehand, or decided from what the set turns out to be.
 Reduction = Fit | Callable[[Survey, int], Fit | None] | None
@@ -116,12 +120,15 @@ def _known_content(source: ImageSource, place: CachePlace, memory: Memory) -> Co
 
 
 def _read_content(source: ImageSource, place: CachePlace, memory: Memory) -> Content:
-    hasher, count = Hasher(), len(source.paths)
-    for first, blobs in hasher.passing(source.chunks()):
-        if place.progress is not None:
-            place.progress(first + len(blobs), count)
-    memory.keep(hasher)
-    return make_content(source.paths, hasher.digests)
+    """What the images are: every one is read."""
+
+    def hash_range(first: int, last: int, tell: Tell) -> Hasher:
+        hasher = Hasher()
+        for start, blobs in hasher.passing(chunks_between(source, first, last)):
+            tell(start + len(blobs) - first)
+        return hasher
+
+    return make_content(source.paths, hash_all(place, memory, len(source.paths), hash_range).digests)
 
 
 def _key(content: Content, wanted: DecodeSettings) -> str:
@@ -172,16 +179,35 @@ class _Job:
         """Once everything was read."""
         return make_content(self.source.paths, self.hasher.digests)
 
-    def produce(self) -> Iterator[list[Array | BadSample]]:
-        decoded = in_parallel(self._decode_chunk, self._pieces(), 1 if self.small else _THREADS)
+    @property
+    def making(self) -> Making:
+        work = repr((self.settings, self.wanted, decoder_versions()))
+        return Making(
+            units=len(self.source.paths),
+            produce=self.produce,
+            key=self.key,
+            name=shared_name(work, self.place, self.memory),
+            about=self.about,
+            found=lambda: self.hasher.found() | {"reduced": self.reduced},
+            learn=self.learn,
+        )
+
+    def learn(self, found: list[dict[str, Any]]) -> None:
+        self.hasher = Hasher.joined(found)
+        self.reduced = any(each["reduced"] for each in found)
+        self.__dict__.pop("content", None)
+
+    def produce(self, first: int, last: int) -> Iterator[list[Array | BadSample]]:
+        self.hasher, self.reduced = Hasher(), False
+        decoded = in_parallel(self._decode_chunk, self._pieces(first, last), 1 if self.small else _THREADS)
         for images in decoded:
             self.reduced = self.reduced or any(self._may_be_reduced(image) for image in images)
             yield images
 
-    def _pieces(self) -> Iterator[Chunk]:
+    def _pieces(self, begin: int, end: int) -> Iterator[Chunk]:
         """The chunks of the source, so small that what is decoded ahead stays in memory."""
         most = max(1, int(_DECODED_AT_ONCE / max(self.survey.bytes_per_image, 1)))
-        for first, blobs in self.hasher.passing(self.source.chunks()):
+        for first, blobs in self.hasher.passing(chunks_between(self.source, begin, end)):
             for start in range(0, len(blobs), most):
                 yield first + start, blobs[start : start + most]
 
@@ -204,9 +230,7 @@ class _Job:
 
 def _decoded(job: _Job, content: Content | None) -> tuple[CachedPixels | OnDemand, Content, str]:
     """The pixels, in the cache where that pays, and what the images are; the note says why there is no cache."""
-    pixels, note = job.place.build(
-        job.key, job.survey, len(job.source.paths), job.produce, more=job.about, otherwise=_AGAIN
-    )
+    pixels, note = job.place.build(job.making, job.survey, len(job.source.paths), otherwise=_AGAIN)
     if pixels is not None:
         job.memory.keep(job.hasher)
         return pixels, job.content, note
@@ -222,7 +246,9 @@ def open_tiles(
     wanted = replace(wanted, pixel_limit=PIXEL_LIMIT)
     files = memory.recall(source.paths) or _read_content(source, place, memory)
     read_by = digest([files.fingerprint, *decoder_versions()])
-    shapes_F2 = remembered_shapes(place.root, read_by, len(source.paths), lambda file: _shape(source, wanted, file))
+    shapes_F2 = remembered_shapes(
+        place.root, read_by, len(source.paths), lambda: _shapes(source, wanted, place, read_by)
+    )
     tiling = Tiling.of(shapes_F2, size)
     content = tiling.content(files)
     key, note = _key(content, wanted), ""
@@ -271,16 +297,30 @@ def _cut(
         image = decode_or_bad(source, settings, file, data)
         return [tiling.cut(number, image) for number in tiling.numbers(file)]
 
-    def produce() -> Iterator[list[Array | BadSample]]:
+    def produce(first: int, last: int) -> Iterator[list[Array | BadSample]]:
         large = max(height * width for height, width in survey.files) > _ALONE
-        return in_parallel(cut, range(len(source.paths)), 0 if large else _THREADS)
+        return in_parallel(cut, range(first, last), 0 if large else _THREADS)
 
     per_tile = survey.bytes_per_image * len(source.paths) / len(tiling.file_N)
     survey = survey._replace(bytes_per_image=per_tile)
-    pixels, note = place.build(lambda: key, survey, len(tiling.file_N), produce, otherwise=_AGAIN_FOR_TILES)
+    making = Making(units=len(source.paths), produce=produce, key=lambda: key)
+    pixels, note = place.build(making, survey, len(tiling.file_N), otherwise=_AGAIN_FOR_TILES)
     if pixels is not None:
         return pixels, note
     return TilesOnDemand(tiling, lambda file: read_and_decode(source, settings, files, file)), note
+
+
+def _shapes(source: ImageSource, wanted: DecodeSettings, place: CachePlace, name: str) -> list[tuple[int, int] | None]:
+    """Of every file."""
+    count = len(source.paths)
+    if place.share.count == 1 or not can_write(place.root):
+        return [_shape(source, wanted, file) for file in range(count)]
+    parts = SharedParts(place.root / f"{FOLDER}{digest(['shapes', name])[:32]}", count, place.share)
+    records = parts.finish(
+        lambda first, last, _, tell: {"shapes": [_shape(source, wanted, file) for file in range(first, last)]},
+        place.progress,
+    )
+    return [None if shape is None else (shape[0], shape[1]) for record in records for shape in record["shapes"]]
 
 
 def _shape(source: ImageSource, settings: DecodeSettings, file: int) -> tuple[int, int] | None:

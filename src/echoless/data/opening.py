@@ -23,8 +23,10 @@ from echoless.data.content import Content, Memory, digest, make_content
 from echoless.data.decode import DecodeSettings
 from echoless.data.elsewhere import Kind, open_remote
 from echoless.data.encoded import Reduction, open_encoded, open_tiles
+from echoless.data.hashing import hash_all
 from echoless.data.images import BadSample, Images, Shape
 from echoless.data.labels import encode_labels, read_label_file
+from echoless.data.making import Making
 from echoless.data.parquet import ParquetSource
 from echoless.data.paths import NumberedPaths
 from echoless.data.resample import Array
@@ -33,6 +35,7 @@ from echoless.data.sources import FolderSource, ImageSource, count_image_files, 
 from echoless.data.survey import Survey
 from echoless.data.synthetic import CLASS_NAMES, Shapes, parse_shapes
 from echoless.errors import ConfigError, DataError
+from echoless.runtime import ALONE, Share
 
 NO_LABELS = "none"  # as a labels file: the labels of the data, such as sub-folders, are not used
 _THREADS = 4
@@ -54,6 +57,7 @@ def open_images(
     tiles: int | None = None,
     progress: Progress | None = None,
     say: Say | None = None,
+    share: Share = ALONE,
 ) -> Images:
     """A folder, parquet, tar shards, .npz or `shapes` as a set of images, here or, for parquet and tar, at an address
     that fsspec opens; see `echoless.data` for the rules.
@@ -63,10 +67,11 @@ def open_images(
     unusable images the set is refused. reduction: how image files that are larger are made smaller (default: they are
     kept as they are). tiles: cut image files into squares of this side, each an image of its own; they are not reduced.
     say: gets a sentence where older caches had to go, or where there is no room for one. classes: a file with the names
-    of the classes to use, or `imagenet100`; without `require_labels` it does not concern images that have none.
+    of the classes to use, or `imagenet100`; without `require_labels` it does not concern images that have none. share:
+    with how many processes, which all call this, images that are not in the cache yet are decoded.
     """
     _check(cache, channels, max_bad_fraction, tiles)
-    place = CachePlace(cache, cache_dir or default_cache_dir(), progress, say)
+    place = CachePlace(cache, cache_dir or default_cache_dir(), progress, say, share)
     names = None if classes is None else read_class_list(classes)
     given = None if str(labels) == NO_LABELS else labels
     shapes = parse_shapes(str(data))
@@ -179,30 +184,28 @@ def _open_shapes(shapes: Shapes, place: CachePlace) -> Images:
     common: dict[str, Any] = {"paths": paths, "fingerprint": fingerprint, "labels": labels, "class_names": CLASS_NAMES}
     common |= {"mask_of": shapes.mask, "label_source": "the data set"}
 
-    def produce() -> Iterator[list[Array | BadSample]]:
-        chunks = (np.arange(start, min(start + _CHUNK, len(shapes))) for start in range(0, len(shapes), _CHUNK))
+    def produce(first: int, last: int) -> Iterator[list[Array | BadSample]]:
+        chunks = (np.arange(start, min(start + _CHUNK, last)) for start in range(first, last, _CHUNK))
         return in_parallel(lambda ids: list(shapes.fetch(ids)), chunks, _THREADS)
 
     key = digest([fingerprint, "drawn"])
     pixels = open_cache(place.root, key) if place.choice != "off" else None
     note = ""
     if pixels is None:
-        pixels, note = place.build(lambda: key, survey, len(shapes), produce)
+        pixels, note = place.build(Making(units=len(shapes), produce=produce, key=lambda: key), survey, len(shapes))
     if pixels is None:
         return Images(pixels=shapes, shape=survey.shape, bits=8, cache_note=note, **common)
     return _from_cache(pixels, common)
 
 
-def _hash_arrays(file: ArrayFile, paths: Sequence[str], memory: Memory) -> Content:
-    hasher = file.hash()
-    memory.keep(hasher)
-    return make_content(paths, hasher.digests)
+def _hash_arrays(file: ArrayFile, paths: Sequence[str], place: CachePlace, memory: Memory) -> Content:
+    return make_content(paths, hash_all(place, memory, 1, lambda first, last, tell: file.hash()).digests)
 
 
 def _open_arrays(file: ArrayFile, place: CachePlace, max_bad_fraction: float) -> Images:
     paths = NumberedPaths(f"{file.path.name}/", len(file))
     memory = Memory(place.root, file.stamps)
-    content = memory.recall(paths) or _hash_arrays(file, paths, memory)
+    content = memory.recall(paths) or _hash_arrays(file, paths, place, memory)
     height, width = file.header.shape[1:3]
     decoded = file.channels * height * width * file.bits / 8
     survey = Survey(Shape(file.channels, height, width), file.bits, decoded, ((height, width),))
@@ -221,7 +224,9 @@ def _open_arrays(file: ArrayFile, place: CachePlace, max_bad_fraction: float) ->
         key, note = digest([content.fingerprint, "npz"]), ""
         pixels = open_cache(place.root, key) if place.choice != "off" else None
         if pixels is None:
-            pixels, note = place.build(lambda: key, survey, len(file), file.stream)
+            # A compressed member can only be read from its beginning: one process does it, the others wait.
+            making = Making(units=1, produce=lambda first, last: file.stream(), key=lambda: key)
+            pixels, note = place.build(making, survey, len(file))
         if pixels is not None:
             return _from_cache(pixels, common)
         raise DataError(

@@ -15,7 +15,7 @@ from echoless.data.masks import LabelMaps, MaskClasses
 from echoless.data.opening import holds_files
 from echoless.data.resizing import LARGE, Fit
 from echoless.errors import DataError
-from echoless.runtime import Progress
+from echoless.runtime import ALONE, Progress, Share
 
 MOST_LISTED = 20
 _OLD_SIDE = 256  # short side at which earlier versions kept larger images
@@ -64,14 +64,17 @@ def read_images(
     require_labels: bool = True,
     reduction: Reduction = None,
     tiles: int | None = None,
+    share: Share = ALONE,
 ) -> Images:
     """`channels`: what every image is converted to; None: as most of them are. Bad images are listed
     and left out. The others: `open_images`."""
+    speaks = share.index == 0
     with Progress("reading images", 1, "images") as progress:
 
         def show(done: int, total: int) -> None:
             progress.total = total
-            progress.show(done)
+            if speaks:
+                progress.show(done)
 
         given = Path(labels) if labels else None
         images = open_images(
@@ -83,10 +86,11 @@ def read_images(
             reduction=reduction,
             tiles=tiles,
             progress=show,
-            say=progress.say,
+            say=progress.say if speaks else None,
             max_bad_fraction=1.0,
+            share=share,
         )
-        for line in (*describe_bad(images), *describe_classes(images)):
+        for line in (*describe_bad(images), *describe_classes(images)) if speaks else ():
             progress.say(line)
         return images
 

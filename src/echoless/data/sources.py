@@ -57,10 +57,18 @@ class ImageSource(Protocol):
         """One per file, as it was when the source was opened: what changes when it is replaced."""
 
 
-def read_in_order(source: ImageSource) -> Iterator[tuple[int, list[bytes | OSError]]]:
-    """`ImageSource.chunks` for sources that read any image as cheaply as the next."""
-    for start in range(0, len(source.paths), CHUNK):
-        yield start, [read_or_error(source, i) for i in range(start, min(start + CHUNK, len(source.paths)))]
+def read_in_order(
+    source: ImageSource, first: int = 0, last: int | None = None
+) -> Iterator[tuple[int, list[bytes | OSError]]]:
+    """`ImageSource.chunks` for sources that read any image as cheaply as the next; or of images first .. last - 1."""
+    end = len(source.paths) if last is None else last
+    for start in range(first, end, CHUNK):
+        yield start, [read_or_error(source, i) for i in range(start, min(start + CHUNK, end))]
+
+
+def chunks_between(source: ImageSource, first: int, last: int) -> Iterator[tuple[int, list[bytes | OSError]]]:
+    """Those of images first .. last - 1, in the cheapest way."""
+    return source.chunks() if (first, last) == (0, len(source.paths)) else read_in_order(source, first, last)
 
 
 def read_or_error(source: ImageSource, index: int) -> bytes | OSError:

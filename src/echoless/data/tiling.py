@@ -100,7 +100,7 @@ class TilesOnDemand:
         return self._at_hand[file]
 
 
-def remembered_shapes(root: Path, key: str, count: int, measure: Callable[[int], tuple[int, int] | None]) -> Array:
+def remembered_shapes(root: Path, key: str, count: int, measure: Callable[[], list[tuple[int, int] | None]]) -> Array:
     """Heights and widths of all files (F, 2): measured once, then kept beside the hashes of their content.
 
     key: what decides them, the files and their decoders. A file that cannot be read (None) may be readable tomorrow:
@@ -111,7 +111,7 @@ def remembered_shapes(root: Path, key: str, count: int, measure: Callable[[int],
         kept = unsealed(place.read_bytes())
         if kept is not None and len(kept) == count * 2 * 8:
             return np.frombuffer(kept, "<i8").reshape(count, 2)
-    measured = [measure(file) for file in range(count)]
+    measured = measure()
     shapes = np.array([shape or (0, 0) for shape in measured], dtype=np.int64).reshape(-1, 2)
     if None in measured:
         return shapes

@@ -14,6 +14,16 @@ from echoless.models.features import Features
 from echoless.shortcuts import Shortcut, shortcut_record
 
 
+def blocks_of(model: nn.Module) -> list[nn.Module]:
+    """The blocks of a model's networks, in order: of an encoder, a decoder, a momentum encoder.
+
+    They hold most of the weights and activations: `--shard` divides them one by one, and `--checkpoint-activations`
+    recomputes them one by one.
+    """
+    lists = [getattr(network, "blocks", None) for network in model.modules()]
+    return [block for blocks in lists if isinstance(blocks, nn.ModuleList) for block in blocks]
+
+
 class Backbone(nn.Module):
     """A network that is its own body."""
 

@@ -52,6 +52,30 @@ def all_rows(rows_BD: Tensor) -> tuple[Tensor, int]:
     return rows_ND, first
 
 
+class GlobalBatchNorm2d(nn.BatchNorm2d):
+    """torch's own with one process; with several, over the samples of all of them."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if alone() or not self.training:
+            return super().forward(input)
+        x_BCHW = input.float()
+        count = total(torch.tensor(float(x_BCHW.numel() // x_BCHW.shape[1]), device=input.device))
+        mean_C11 = total(x_BCHW.sum(dim=(0, 2, 3)))[:, None, None] / count
+        centred_BCHW = x_BCHW - mean_C11
+        variance_C = total(centred_BCHW.square().sum(dim=(0, 2, 3))) / count
+        self._remember(mean_C11.flatten().detach(), (variance_C * count / (count - 1)).detach())
+        scale_C = self.weight * (variance_C + self.eps).rsqrt()
+        return torch.addcmul(self.bias[:, None, None], centred_BCHW, scale_C[:, None, None]).to(input.dtype)
+
+    def _remember(self, mean_C: Tensor, variance_C: Tensor) -> None:
+        """Moving averages, for evaluation."""
+        assert self.running_mean is not None and self.running_var is not None and self.momentum is not None
+        self.running_mean.lerp_(mean_C, self.momentum)
+        self.running_var.lerp_(variance_C, self.momentum)
+        if self.num_batches_tracked is not None:
+            self.num_batches_tracked += 1
+
+
 class BatchNorm(nn.Module):
     """Batch normalisation (arXiv:1502.03167) over the samples of all processes. It keeps no running statistics."""
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from echoless.config.resnet import ResNetConfig
 from echoless.models.body import Backbone
 from echoless.models.features import Features
+from echoless.models.global_batch import GlobalBatchNorm2d
 from echoless.models.layers import Note, drop_path, ignore
 from echoless.shortcuts import Shortcut, alphas, evaluating, make_shortcut
 
@@ -26,10 +27,10 @@ class ConvBlock(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, stride: int, shortcut: Shortcut) -> None:
         super().__init__()
-        self.conv1, self.bn1 = convolution(inputs, outputs, 3, stride), nn.BatchNorm2d(outputs)
-        self.conv2, self.bn2 = convolution(outputs, outputs, 3), nn.BatchNorm2d(outputs)
+        self.conv1, self.bn1 = convolution(inputs, outputs, 3, stride), GlobalBatchNorm2d(outputs)
+        self.conv2, self.bn2 = convolution(outputs, outputs, 3), GlobalBatchNorm2d(outputs)
         same = inputs == outputs and stride == 1
-        project = nn.Sequential(convolution(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
+        project = nn.Sequential(convolution(inputs, outputs, 1, stride), GlobalBatchNorm2d(outputs))
         self.project: nn.Module = nn.Identity() if same else project
         self.shortcut = shortcut
 
@@ -110,6 +111,6 @@ def convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.C
 
 def _stem(config: ResNetConfig) -> nn.Sequential:
     if config.stem == "cifar":
-        return nn.Sequential(convolution(config.channels, config.width, 3), nn.BatchNorm2d(config.width), nn.ReLU())
+        return nn.Sequential(convolution(config.channels, config.width, 3), GlobalBatchNorm2d(config.width), nn.ReLU())
     first = convolution(config.channels, config.width, 7, 2)
-    return nn.Sequential(first, nn.BatchNorm2d(config.width), nn.ReLU(), nn.MaxPool2d(3, stride=2, padding=1))
+    return nn.Sequential(first, GlobalBatchNorm2d(config.width), nn.ReLU(), nn.MaxPool2d(3, stride=2, padding=1))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 Draws = dict[str, Tensor]  # everything random about a batch; the first axis is the sample
+Seen = TypeVar("Seen")
 
 
 class Objective(Protocol):
@@ -43,6 +45,10 @@ class LossModule(nn.Module):
 
     def forward(self, images_BCHW: Tensor, labels_B: Tensor | None, draws: Draws) -> Tensor:
         return self.objective.loss(self.model, images_BCHW, labels_B, draws)
+
+    def observe(self, watch: Callable[[nn.Module], Seen]) -> Seen:
+        """What `watch` returns of the model. It is a method so that a divided model can be gathered around it."""
+        return watch(self.model)
 
 
 def take(draws: Draws, samples: Tensor | slice, device: torch.device | str = "cpu") -> Draws:

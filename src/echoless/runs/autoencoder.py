@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from echoless.errors import ConfigError
+from echoless.storage.remembered import remembered_sha256
+from echoless.storage.seal import seal_of
 
 KINDS = ("AutoencoderKL", "AutoencoderTiny")
 
@@ -56,8 +58,11 @@ class VAE:
         return shape[0], shape[1], shape[2]
 
 
-def open_vae(folder: Path, device: str = "cpu") -> VAE:
-    """An AutoencoderKL or AutoencoderTiny that diffusers saved; safetensors only, nothing is downloaded."""
+def open_vae(folder: Path, device: str = "cpu", memory: Path | None = None) -> VAE:
+    """An AutoencoderKL or AutoencoderTiny that diffusers saved; safetensors only, nothing is downloaded.
+
+    memory: a folder in which the hashes of its files are remembered.
+    """
     config = require_vae(folder)
     try:
         import diffusers
@@ -70,7 +75,7 @@ def open_vae(folder: Path, device: str = "cpu") -> VAE:
         raise ConfigError(f"the autoencoder in {folder} cannot be read: {' '.join(str(error).split())[:300]}") from None
     return VAE(
         network=network.to(device).eval().requires_grad_(False),
-        fingerprint=fingerprint(folder),
+        fingerprint=fingerprint(folder, memory),
         channels=image_channels(config),
         scale=float(config.get("scaling_factor") or 1.0),
         shift=float(config.get("shift_factor") or 0.0),
@@ -86,11 +91,11 @@ def image_channels(config: dict[str, Any]) -> int:
     return channels
 
 
-def fingerprint(folder: Path) -> str:
+def fingerprint(folder: Path, memory: Path | None = None) -> str:
     digest = hashlib.sha256()
     for file in (folder / "config.json", *sorted(folder.glob("*.safetensors"))):
-        with file.open("rb") as opened:
-            digest.update(hashlib.file_digest(opened, "sha256").digest())
+        sha256 = seal_of(file).sha256 if memory is None else remembered_sha256(file, memory)
+        digest.update(bytes.fromhex(sha256))
     return digest.hexdigest()
 
 

@@ -82,7 +82,7 @@ def save_checkpoint(
     why, nothing is left of it, and the earlier checkpoints are as they were.
     """
     _check_arguments(step, tensors, manifest, keep)
-    path = checkpoints / f"step-{step:08d}"
+    path = folder_of(checkpoints, step)
     state_bytes = json_bytes(dict(state), path / STATE)
     needed = sum(file_bytes(path / group, named) for group, named in tensors.items()) + len(state_bytes)
 
@@ -96,9 +96,16 @@ def save_checkpoint(
     return path
 
 
-def load_checkpoint(path: Path, *, only: Collection[str] | None = None) -> Checkpoint:
-    """Verify a checkpoint, then read it, or those of its groups that are in `only`."""
-    manifest = verify_checkpoint(path)
+def folder_of(checkpoints: Path, step: int) -> Path:
+    return checkpoints / f"step-{step:08d}"
+
+
+def load_checkpoint(path: Path, *, only: Collection[str] | None = None, verified: bool = False) -> Checkpoint:
+    """Verify a checkpoint, then read it, or those of its groups that are in `only`.
+
+    verified: another process has just done that, and its hashes need not be computed again.
+    """
+    manifest = _read_manifest(path) if verified else verify_checkpoint(path)
     groups = [Path(name).stem for name in manifest["files"] if name != STATE]
     groups = [group for group in groups if only is None or group in only]
     tensors = {group: read_tensors(_file(path, group))[0] for group in groups}

@@ -11,11 +11,13 @@ from echoless.runtime.signals import StopRequest
 
 if TYPE_CHECKING:
     from echoless.runtime.devices import choose_device
-    from echoless.runtime.distributed import Team, join_team, leave_team
+    from echoless.runtime.distributed import ALONE, Share, Team, join_team, leave_team
     from echoless.runtime.memory import reuse_freed_memory
 
 __all__ = [
+    "ALONE",
     "Progress",
+    "Share",
     "StopRequest",
     "Team",
     "choose_device",
@@ -26,6 +28,8 @@ __all__ = [
 ]
 
 _NEED_TORCH = {
+    "ALONE": "distributed",
+    "Share": "distributed",
     "choose_device": "devices",
     "Team": "distributed",
     "join_team": "distributed",

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import TypeVar
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
@@ -19,8 +22,30 @@ from torch.nn.parallel import DistributedDataParallel
 from echoless.errors import ConfigError, EcholessError, RunError
 from echoless.runtime import choose_device
 from echoless.runtime.devices import UNTESTED
+from echoless.runtime.meeting import Meeting
+
+# How long a process waits for the others inside an exchange of tensors: as long as they live, which `Meeting` watches.
+LONGEST_EXCHANGE = timedelta(days=1)
 
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The part of a common work that a process begins with: number `index` of `count`.
+
+    token: a name of this start of the run, the same for all who share the work.
+    """
+
+    index: int
+    count: int
+    token: str = ""
+
+
+ALONE = Share(0, 1)
+
+
+_REFUSED = "another process of this run refused to start; its message says why"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +55,8 @@ class Team:
     rank: int
     world: int
     device: torch.device
+    meeting: Meeting | None = None  # None for one process, or where somebody else has made the process group
+    node: Share = ALONE  # this process among those of its node
 
     @property
     def accelerated(self) -> bool:
@@ -67,19 +94,23 @@ class Team:
         return value
 
     def wait(self) -> None:
-        if self.world > 1:
-            dist.barrier()
+        """For the others, for as long as they live."""
+        with self.together():
+            pass
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """A refusal by one process is a refusal by all: nobody waits for one that has gone."""
+        """A refusal by one process is a refusal by all: nobody waits for one that has gone.
+
+        However long the work inside takes: nothing times out meanwhile.
+        """
         try:
             yield
         except EcholessError:
-            self.maximum(1.0)
+            self._any_refuses(True)
             raise
-        if self.maximum(0.0) == [1.0]:
-            raise RunError("another process of this run refused to start; its message says why")
+        if self._any_refuses(False):
+            raise RunError(_REFUSED)
 
     def leader_first(self, work: Callable[[], Result]) -> Result:
         """Everybody does it, rank 0 before the others: what it leaves in a cache is made once."""
@@ -90,19 +121,64 @@ class Team:
                     done.append(work())
         return done[0]
 
+    def _any_refuses(self, this: bool) -> bool:
+        if self.meeting is None:
+            return self.maximum(float(this)) == [1.0]
+        return self.meeting.exchange(refuses=this) is None
+
+    def check(self) -> None:
+        """Raises if another process has refused meanwhile; called now and then during long work."""
+        if self.meeting is not None and self.meeting.called_off:
+            raise RunError(_REFUSED)
+
+    def share_of(self, folder: Path) -> Share:
+        """This process's share of work whose results lie in this folder: with all processes that see the same folder.
+
+        Those of a node share it where the disk is not shared by all nodes.
+        """
+        if self.meeting is None:
+            return ALONE
+        mark = folder / f".team-{uuid4().hex}"
+        if self.leads:
+            with suppress(OSError):
+                folder.mkdir(parents=True, exist_ok=True)
+                mark.touch()
+        names = self.meeting.exchange(mark.name) or [mark.name]
+        seen = self.meeting.exchange("yes" if (folder / names[0]).exists() else "no") or []
+        mark.unlink(missing_ok=True)
+        own, common = self.node, Share(self.rank, self.world)
+        return replace(own if "no" in seen else common, token=names[0])
+
 
 def join_team(device: str) -> Team:
     """From torchrun's environment, or alone."""
     world, local = _whole("WORLD_SIZE", 1), _whole("LOCAL_RANK", 0)
-    chosen = choose_device(device, local)
+    chosen = choose_device(device, local, several=world > 1)
     if world == 1:
         return Team(0, 1, chosen)
     if chosen.type in UNTESTED:
         raise ConfigError(f"device is {device!r}, which one process can use, not {world}; start it without torchrun")
+    if chosen.type == "cuda":
+        torch.cuda.set_device(chosen)  # before the first exchange, which would otherwise use the first GPU for all
+    meeting = None
     if not dist.is_initialized():
-        # The others wait while rank 0 decodes a large set: that is no failure, and torchrun ends all when one fails.
-        dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", timeout=timedelta(days=1))
-    return Team(dist.get_rank(), dist.get_world_size(), chosen)
+        meeting = _meet("nccl" if chosen.type == "cuda" else "gloo")
+    node = Share(local, _whole("LOCAL_WORLD_SIZE", 1))
+    return Team(dist.get_rank(), dist.get_world_size(), chosen, meeting, node)
+
+
+_numbers = itertools.count()
+_meeting: Meeting | None = None  # the one that goes on in this process
+
+
+def _meet(backend: str) -> Meeting:
+    global _meeting
+    store, rank, world = next(dist.rendezvous("env://"))
+    # The launcher's store outlives a run: a second one in the same processes must not find what the first left.
+    ours = dist.PrefixStore(f"echoless{next(_numbers)}", store)
+    dist.init_process_group(backend, store=ours, rank=rank, world_size=world, timeout=LONGEST_EXCHANGE)
+    _meeting = Meeting(ours, rank, world)
+    return _meeting
 
 
 def _whole(variable: str, default: int) -> int:
@@ -122,4 +198,8 @@ def leave_team() -> None:
     error = sys.exc_info()[1]
     together = error is None or isinstance(error, EcholessError)
     if dist.is_initialized() and together:
+        global _meeting
+        if _meeting is not None:
+            _meeting.leave()
+            _meeting = None
         dist.destroy_process_group()

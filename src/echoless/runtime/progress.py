@@ -28,6 +28,7 @@ class Progress:
         self.stream = stream or sys.stderr
         self._start, self._first, self._last_line = time.monotonic(), 0, 0.0
         self._shown = False
+        self._last_count = -1
         self._bar = _rich_bar(title, total, self.stream) if self.stream.isatty() else None
 
     def __enter__(self) -> Progress:
@@ -60,8 +61,8 @@ class Progress:
             self._bar.update(self._bar.task_ids[0], completed=done, total=self.total, text=text)
             return
         now = time.monotonic()
-        if done >= self.total or now - self._last_line >= self.every:
-            self._last_line = now
+        if (done >= self.total and done != self._last_count) or now - self._last_line >= self.every:
+            self._last_line, self._last_count = now, done
             print(f"{self.title} {done}/{self.total} {self.unit}  {text}".rstrip(), file=self.stream, flush=True)
 
     def say(self, text: str) -> None:

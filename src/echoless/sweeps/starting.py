@@ -17,12 +17,17 @@ from echoless.config.options import SweepOptions, TrialOptions
 from echoless.sweeps.commands import BESIDE, Words, command, option_of, with_options
 
 TRAINING = ("pretrain", "finetune")
+LAUNCHED = (*TRAINING, "sample")
 DIE_WITH_PARENT = "echoless.sweeps.die_with_parent"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Starting:
-    """`launcher` starts trainings alone: measurements run in one process."""
+    """`launcher` starts trainings and `sample`: measurements run in one process.
+
+    Two dashes come before the verb: the options behind them are ours. Without them torchrun takes `--n` for an
+    abbreviation of its own.
+    """
 
     launcher: Words = ()
     accumulate: int | None = None
@@ -47,7 +52,7 @@ class Starting:
 
     def line(self, words: Words, *, shared: bool = False) -> str:
         """For a shell. A folder that trials share is filled by the first line that comes to it; the others wait."""
-        program = [*self.launcher, "-m", "echoless"] if self._launches(words) else ["echoless"]
+        program = [*self.launcher, "-m", "echoless", "--"] if self._launches(words) else ["echoless"]
         return shlex.join([*program, *self.complete(words), *(["--wait"] if shared else [])])
 
     def trial_words(self, out: Path, name: str) -> Words:
@@ -65,10 +70,10 @@ class Starting:
         tie = [sys.executable, "-m", DIE_WITH_PARENT, str(os.getpid())]
         if not self._launches(words):
             return [*tie, *self.complete(words)]
-        return [*tie, "--launch", *self.launcher, "-m", DIE_WITH_PARENT, "0", *self.complete(words)]
+        return [*tie, "--launch", *self.launcher, "-m", DIE_WITH_PARENT, "0", "--", *self.complete(words)]
 
     def _launches(self, words: Words) -> bool:
-        return bool(self.launcher) and words[0] in TRAINING
+        return bool(self.launcher) and words[0] in LAUNCHED
 
 
 def fills_shared_folder(words: Words) -> bool:

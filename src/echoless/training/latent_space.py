@@ -13,7 +13,7 @@ from echoless.config.options import PretrainOptions
 from echoless.config.training import LatentConfig
 from echoless.data import Images, Latents, cached_latents, default_cache_dir
 from echoless.runs.autoencoder import VAE, open_vae
-from echoless.runtime import Progress, Team
+from echoless.runtime import Progress, Share, Team
 
 SIDE = 256  # of larger images, as the published latents have it
 
@@ -39,7 +39,7 @@ def open_space(options: PretrainOptions, images: Images, team: Team) -> LatentSp
     """None for a run on pixels."""
     if options.latent is None:
         return None
-    vae = open_vae(Path(options.latent), str(team.device))
+    vae = open_vae(Path(options.latent), str(team.device), default_cache_dir() / "content")
     size = latent_image_size(options, DataFacts(images.shape.channels, *images.typical_size, images.usable))
     require(
         images.shape.channels == vae.channels, "channels", images.shape.channels, f"{vae.channels}, as --latent takes"
@@ -49,7 +49,12 @@ def open_space(options: PretrainOptions, images: Images, team: Team) -> LatentSp
     exact = size[0] == factor * shape[1] and size[1] == factor * shape[2]
     require(exact, "image_size", size, f"multiples of {factor}, the side of what one latent pixel stands for")
     config = LatentConfig(
-        path=str(options.latent), fingerprint=vae.fingerprint, image_size=size, scale=vae.scale, shift=vae.shift
+        path=str(options.latent),
+        fingerprint=vae.fingerprint,
+        image_size=size,
+        scale=vae.scale,
+        shift=vae.shift,
+        **({} if options.latent_precision is None else {"precision": options.latent_precision}),
     )
     return LatentSpace(vae, config, shape)
 
@@ -63,16 +68,23 @@ def latent_image_size(options: PretrainOptions, facts: DataFacts) -> tuple[int, 
     return (facts.height, facts.width) if facts.small else (SIDE, SIDE)
 
 
-def encode_all(space: LatentSpace, images: Images, team: Team, check_stop: Callable[[], None]) -> Latents:
-    """Rank 0 first, so that every image is encoded once. `check_stop` raises where a signal asked to stop."""
-    return team.leader_first(lambda: _encoded(space, images, check_stop))
-
-
-def _encoded(space: LatentSpace, images: Images, check_stop: Callable[[], None]) -> Latents:
-    with Progress("encoding", images.usable, "images") as progress:
+def encode_all(space: LatentSpace, images: Images, team: Team, share: Share, check_stop: Callable[[], None]) -> Latents:
+    """By all processes, each image once. `check_stop` raises where a signal asked to stop."""
+    with team.together(), Progress("encoding", len(images), "images") as progress:
+        speaks = share.index == 0
 
         def show(done: int, total: int) -> None:
             check_stop()
-            progress.show(done)
+            if speaks:
+                progress.show(done)
 
-        return cached_latents(default_cache_dir(), images, space.config, space.shape, space.vae.encode, show)
+        return cached_latents(
+            default_cache_dir(),
+            images,
+            space.config,
+            space.shape,
+            space.vae.encode,
+            show,
+            say=progress.say if speaks else None,
+            share=share,
+        )

@@ -16,12 +16,13 @@ from typing import Any
 from torch import nn
 
 from echoless.config import RunConfig, RuntimeConfig
-from echoless.data import Images, Latents
+from echoless.data import Images, Latents, default_cache_dir
 from echoless.errors import Busy, RunError
 from echoless.randomness import generator_for
-from echoless.runs import RunFolder, check_run, find_latest_valid, open_run
+from echoless.runs import RunFolder, check_run, open_run
+from echoless.runs.checkpoint import checkpoint_folders
 from echoless.runs.open import Start, load_body
-from echoless.runtime import Progress, StopRequest, Team, join_team, leave_team
+from echoless.runtime import Progress, Share, StopRequest, Team, join_team, leave_team
 from echoless.training.about import opening_lines, recorded, run_facts
 from echoless.training.loop import Session, begin, train
 from echoless.training.room import require_room
@@ -30,6 +31,7 @@ from echoless.training.task import build_task
 from echoless.training.warmstart import warm_start
 
 _WAIT_SECONDS = 1.0
+_SHOWN_AFTER_SECONDS = 60.0
 
 
 @dataclass(kw_only=True)
@@ -59,6 +61,9 @@ def workplace(out: Path, device: str, *, resume: bool, overwrite: bool, wait: bo
                 place = Workplace(out=out, run=None, stop=stop, team=team)
                 if team.leads:
                     place.run = _open_when_free(out, resume, overwrite, stop if wait else None)
+            with team.together():
+                if not team.leads and (resume or not overwrite):  # what is to be replaced may not exist yet
+                    _require_shared(out, team)
             yield place
     except BaseException:
         if place is not None and place.run is not None:
@@ -68,6 +73,32 @@ def workplace(out: Path, device: str, *, resume: bool, overwrite: bool, wait: bo
         if place is not None and place.run is not None:
             place.run.close()
         leave_team()
+
+
+def _require_shared(out: Path, team: Team) -> None:
+    """Every process reads the run folder. A network disk may take a while to show what another node has made."""
+    deadline = time.monotonic() + _SHOWN_AFTER_SECONDS
+    while not out.exists():
+        if time.monotonic() > deadline:
+            raise RunError(
+                f"process {team.rank} does not see {out.absolute()}, which process 0 has opened; --out must be on a "
+                "disk that all nodes share"
+            )
+        time.sleep(0.1)
+
+
+def common_share(team: Team) -> Share:
+    """This process's share of decoding and encoding; says so where nodes cannot share their caches."""
+    root = default_cache_dir()
+    share = team.share_of(root)
+    if 1 < team.world != share.count and share.index == 0:
+        print(
+            f"{root} is not shared by all {team.world} processes: those of this node ({share.count}) build a cache of "
+            "their own",
+            file=sys.stderr,
+            flush=True,
+        )
+    return share
 
 
 def _open_when_free(out: Path, resume: bool, overwrite: bool, waiting: StopRequest | None) -> RunFolder | None:
@@ -123,7 +154,8 @@ def launch(job: Launch) -> bool:
     config, place = job.config, job.place
     model, objective = build_task(config, generator_for(config.seed, "init", 0))
     started, start = _warm_start(job, model)
-    trainee = make_trainee(config, model, objective, place.team)
+    memory = {"shard": job.runtime.shard, "recompute": job.runtime.checkpoint_activations}
+    trainee = make_trainee(config, model, objective, place.team, **memory)
     require_room(place.out, trainee, job.runtime.keep)
     place.replace_old_run()
     facts = run_facts(config, job.images, model)
@@ -163,7 +195,7 @@ def _warm_start(job: Launch, model: nn.Module) -> tuple[str, dict[str, str]]:
     A run that was stopped before its first checkpoint starts again, from the same weights or not at all.
     """
     recorded_start: dict[str, str] = RunFolder(job.place.out).read_about().get("start", {}) if job.resume else {}
-    if not job.init or (job.resume and find_latest_valid(job.place.out / "checkpoints") is not None):
+    if not job.init or (job.resume and checkpoint_folders(job.place.out / "checkpoints")):
         return "", recorded_start
     body = load_body(job.init) if job.start is None else job.start.body
     start = {"path": str(job.init), "fingerprint": body.fingerprint}

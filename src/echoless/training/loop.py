@@ -16,6 +16,7 @@ from echoless.config import RunConfig, RuntimeConfig, to_dict
 from echoless.data import Batch, Images, Latents
 from echoless.errors import ConfigError, EcholessError, RunError
 from echoless.runs import Checkpoint, RunFolder, find_latest_valid, load_checkpoint
+from echoless.runs.checkpoint import folder_of
 from echoless.runtime import Progress, StopRequest, duration, reuse_freed_memory
 from echoless.runtime.machine import peak_memory_mb
 from echoless.training import state
@@ -48,6 +49,11 @@ class Session:
     @property
     def config(self) -> RunConfig:
         return self.trainee.config
+
+    @property
+    def holds_weights(self) -> bool:
+        """Whether this process is needed to look at the weights or to save them: rank 0, or all in a sharded run."""
+        return self.run is not None or self.trainee.sharded
 
     def every(self, name: str) -> int:
         """A period in steps, given or derived from the length of the run."""
@@ -124,7 +130,7 @@ def _continue(session: Session) -> int:
             f"steps is {session.config.steps}, but {session.out} has already done {checkpoint.step}; allowed: "
             f"--max-steps {checkpoint.step} or more"
         )
-    lost = state.drift(checkpoint.manifest, session.config, session.trainee.team)
+    lost = state.drift(checkpoint.manifest, session.config, session.trainee.team, session.trainee.sharded)
     for line in lost:
         session.say(line)
     if lost and session.runtime.strict:
@@ -139,7 +145,7 @@ def _continue(session: Session) -> int:
             session.run.write_config(to_dict(session.config))
     complete = checkpoint.step == session.config.steps
     if complete and session.judge is not None:  # the verdict may not have been written before the process ended
-        session.judge(session.trainee.model)
+        session.trainee.observe(session.judge)
     session.say(
         "nothing left to do: the run is complete"
         if complete
@@ -159,17 +165,19 @@ def _changes_since_start(session: Session) -> list[str]:
 
 
 def _newest_checkpoint(session: Session) -> Checkpoint | None:
-    """Read by every process; none writes before all have read."""
-    found = find_latest_valid(session.out / "checkpoints")
-    for skipped in found.skipped if found else ():
-        session.say(f"skipped the checkpoint {skipped.name}: {skipped.reason}")
-    checkpoint = load_checkpoint(found.path) if found else None
-    session.trainee.team.wait()
-    return checkpoint
+    """Found and verified by rank 0, read by every process; none writes before all have read."""
+    team, folder = session.trainee.team, session.out / "checkpoints"
+    with team.together():
+        found = find_latest_valid(folder) if team.leads else None
+        for skipped in found.skipped if found else ():
+            session.say(f"skipped the checkpoint {skipped.name}: {skipped.reason}")
+    step = int(team.maximum(-1 if found is None else found.step)[0])
+    with team.together():
+        return None if step < 0 else load_checkpoint(folder_of(folder, step), verified=True)
 
 
 def _probe(session: Session) -> Tensor | None:
-    if session.run is None:
+    if not session.holds_weights:
         return None
     config = session.config
     if session.latents is not None:
@@ -205,6 +213,7 @@ class Clock:
 
 def _record(session: Session, done: int, report: StepReport, clock: Clock, probe: Tensor | None) -> None:
     """One line of metrics.jsonl when it is due, and the line on the terminal at every step."""
+    seen = _observations(session, done, probe) if session.holds_weights else None
     if session.run is None:
         return
     rates = clock.rates(session.trainee.team.world)
@@ -219,27 +228,35 @@ def _record(session: Session, done: int, report: StepReport, clock: Clock, probe
             session.note_speed(rates["images_per_second"])
         if left := session.progress.seconds_left(done):
             session.progress.say(f"about {duration(left)} to go at {speed}")
+    if seen is not None:
+        line = {"step": done, "loss": report.loss, "lr": report.lr, "gradient_norm": report.gradient_norm}
+        session.record(line | fading | seen | rates | {"memory_mb": peak_memory_mb()})
+
+
+def _observations(session: Session, done: int, probe: Tensor | None) -> dict[str, Any] | None:
+    """What the model looks like after this step; None where no line is due."""
+    trainee, judge = session.trainee, session.judge
     due, last = session.every("log_every"), done == session.config.steps
-    judged = session.judge is not None and (last or _ends_epoch(session, done))
-    probed = _probe_features(session, done)
-    if done % due and not last and done != 1 and not judged and not probed:
-        return
-    line: dict[str, Any] = {"step": done, "loss": report.loss, "lr": report.lr, "gradient_norm": report.gradient_norm}
-    line |= fading
+    judged = judge is not None and (last or _ends_epoch(session, done))
+    every = session.runtime.probe_every
+    probed = every is not None and (last or done % every == 0)
+    if done % due and not (last or done == 1 or judged or probed):
+        return None
+    seen: dict[str, Any] = {}
     if done == 1 or last or done % (10 * due) == 0:
         assert probe is not None
-        line |= look(session.trainee.model, session.trainee.objective, probe, session.trainee.team.device)
-    if judged and session.judge is not None:
-        line |= session.judge(session.trainee.model)
-    session.record(line | probed | rates | {"memory_mb": peak_memory_mb()})
+        seen |= trainee.observe(lambda model: look(model, trainee.objective, probe, trainee.team.device))
+    if judged and judge is not None:
+        seen |= trainee.observe(judge)
+    return seen | (_probe_features(session, done) if probed else {})
 
 
 def _probe_features(session: Session, done: int) -> dict[str, float]:
-    """What the probe says of the features after this step, if it is due. The first time, what it costs."""
-    every = session.runtime.probe_every
-    if session.probe is None or every is None or (done % every and done != session.config.steps):
+    """What the probe says of the features after this step. The first time, what it costs."""
+    encoder, every = state.encoder_of(session.trainee, done), session.runtime.probe_every
+    if session.probe is None or every is None:  # another process of a sharded run
         return {}
-    found = session.probe(*state.encoder_of(session.trainee, done))
+    found = session.probe(*encoder)
     text = f"step {done}: kNN {100 * found['probe_knn']:.2f} %, linear {100 * found['probe_linear']:.2f} %"
     left = (session.config.steps - done) // every
     more = f"; {left} more would take about {duration(left * found['probe_seconds'])}" if left else ""
@@ -254,19 +271,22 @@ def _ends_epoch(session: Session, done: int) -> bool:
 
 def _keep(session: Session, done: int, report: StepReport) -> None:
     """Saves a checkpoint and a snapshot when they are due."""
-    if session.run is None:
+    if not session.holds_weights:
         return
     if report.stop or done == session.config.steps or done % session.every("checkpoint_every") == 0:
         state.save(session.run, session.trainee, done, session.runtime.keep)
     if done % session.every("snapshot_every") == 0:
-        session.run.save_snapshot(done, *state.encoder_of(session.trainee, done))
+        encoder = state.encoder_of(session.trainee, done)
+        if session.run is not None:
+            session.run.save_snapshot(done, *encoder)
 
 
 def _end(session: Session, done: int) -> bool:
     complete = done == session.config.steps
+    encoder = state.encoder_of(session.trainee, done) if complete and session.holds_weights else None
     if session.run is not None:
-        if complete:
-            session.run.save_encoder(*state.encoder_of(session.trainee, done))
+        if encoder is not None:
+            session.run.save_encoder(*encoder)
             session.say(f"done: {done} steps; the encoder is in {session.run.encoder}")
             _say_next(session)
         else:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from echoless.config import OptimConfig
 from echoless.errors import ConfigError
+from echoless.training.sharding import whole
 from echoless.training.soap import SOAP
 
 COOLDOWN = 0.2  # share of a run with `--decay wsd` in which the learning rate falls
@@ -129,4 +130,4 @@ def clip_gradients(model: nn.Module, config: OptimConfig) -> Tensor:
     if config.clip is not None and config.clip_by == "parameter":
         for parameter in model.parameters():
             nn.utils.clip_grad_norm_(parameter, config.clip)
-    return norm
+    return whole(norm)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import echoless
 from echoless.config import RunConfig, from_dict, to_dict
@@ -20,12 +20,17 @@ from echoless.errors import NonFiniteError, RunError
 from echoless.runs import Checkpoint, RunFolder, flatten_state, require_same_shortcuts, unflatten_state
 from echoless.runtime import Team
 from echoless.training.fading_in import fade_to
+from echoless.training.sharding import gather, like
 from echoless.training.step import Trainee, non_finite_parameter
 
 
-def save(run: RunFolder, trainee: Trainee, step: int, keep: int) -> None:
-    """A checkpoint after `step` updates. Weights that are not finite are never written."""
-    if (name := non_finite_parameter(trainee.model)) is not None:
+def save(run: RunFolder | None, trainee: Trainee, step: int, keep: int) -> None:
+    """A checkpoint after `step` updates, in one format for any number of processes.
+
+    Called by rank 0, which has the folder; in a sharded run by all, because the tensors are gathered. Weights that are
+    not finite are never written.
+    """
+    if (name := non_finite_parameter(trainee)) is not None:
         raise NonFiniteError(
             f"after step {step} the parameter {name} is not finite; nothing was saved, the last checkpoint stands"
         )
@@ -33,7 +38,10 @@ def save(run: RunFolder, trainee: Trainee, step: int, keep: int) -> None:
     tensors: dict[str, Mapping[str, Tensor]] = {"model": trainee.model.state_dict(), "optim": optim}
     if trainee.ema is not None:
         tensors["ema"] = trainee.ema.state_dict()
-    run.save_checkpoint(step, tensors, {"optim": layout}, describe(trainee), keep)
+    if trainee.sharded:
+        tensors = {group: gather(named, trainee.team) for group, named in tensors.items()}
+    if run is not None:
+        run.save_checkpoint(step, tensors, {"optim": layout}, describe(trainee), keep)
 
 
 def restore(trainee: Trainee, checkpoint: Checkpoint) -> None:
@@ -47,10 +55,31 @@ def restore(trainee: Trainee, checkpoint: Checkpoint) -> None:
         raise RunError(
             "this folder holds imported weights and no training state; use it with --init, not with --resume"
         )
-    trainee.model.load_state_dict(checkpoint.tensors["model"])
-    trainee.optimizer.load_state_dict(unflatten_state(checkpoint.tensors["optim"], checkpoint.state["optim"]))
+    _load(trainee.model, checkpoint.tensors["model"])
+    state = unflatten_state(checkpoint.tensors["optim"], checkpoint.state["optim"])
+    trainee.optimizer.load_state_dict(_divided(state, trainee.optimizer) if trainee.sharded else state)
     if trainee.ema is not None:
-        trainee.ema.load_state_dict(checkpoint.tensors["ema"])
+        _load(trainee.ema, checkpoint.tensors["ema"])
+
+
+def _load(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    own = module.state_dict()
+    module.load_state_dict({name: like(each, own[name]) if name in own else each for name, each in tensors.items()})
+
+
+def _divided(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """The state of an optimiser, with whatever has the shape of a parameter divided as that parameter is."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    divided = {
+        number: {
+            name: like(value, parameters[number])
+            if isinstance(value, Tensor) and value.shape == parameters[number].shape
+            else value
+            for name, value in values.items()
+        }
+        for number, values in state["state"].items()
+    }
+    return state | {"state": divided}
 
 
 def _require_same_tensors(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -62,7 +91,7 @@ def _require_same_tensors(before: Mapping[str, Any], now: Mapping[str, Any]) -> 
         if name == "optim.ema" and (then is None) != (wanted is None):
             raise RunError(f"{name} was {then} and is {wanted}; --resume can neither add nor remove the average")
         if name.startswith("data.latent") and name != "data.latent.path" and then != wanted:
-            raise RunError(f"{name} was {then!r} and is {wanted!r}; --resume needs the same autoencoder")
+            raise RunError(f"{name} was {then!r} and is {wanted!r}; --resume needs the same latents")
         if (shaped or name == "optim.name") and then != wanted:
             raise RunError(f"{name} was {then!r} and is {wanted!r}; --resume cannot change it, --init in a new run can")
 
@@ -72,7 +101,7 @@ def describe(trainee: Trainee) -> dict[str, Any]:
     return {
         "config": to_dict(trainee.config),
         "shortcuts": shortcut_record(trainee),
-        "environment": environment(trainee.team),
+        "environment": environment(trainee.team, trainee.sharded),
     }
 
 
@@ -80,21 +109,22 @@ def shortcut_record(trainee: Trainee) -> dict[str, Any]:
     return trainee.model.shortcut_record  # type: ignore[return-value]
 
 
-def environment(team: Team) -> dict[str, Any]:
+def environment(team: Team, sharded: bool = False) -> dict[str, Any]:
     """What must be equal for two runs to be bitwise equal."""
     return {
         "echoless": echoless.__version__,
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "world": team.world,
+        "sharded": sharded,
         "device": team.device.type,
         "machine": platform.machine(),
     }
 
 
-def drift(manifest: Mapping[str, Any], config: RunConfig, team: Team) -> list[str]:
+def drift(manifest: Mapping[str, Any], config: RunConfig, team: Team, sharded: bool = False) -> list[str]:
     """One line per difference between a checkpoint and this process: what changed, and what it affects."""
-    then, now = manifest["environment"], environment(team)
+    then, now = {"sharded": False} | manifest["environment"], environment(team, sharded)
     lost = "same order of samples, but not bitwise the same results"
     lines = [
         f"{name}: {then.get(name)} in the record, {now[name]} now ({lost})"
@@ -129,7 +159,10 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
 
 
 def encoder_of(trainee: Trainee, step: int) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, Any]]:
-    """The body after `step` updates as (tensors, config, shortcuts), with EMA weights if there are any."""
+    """The body after `step` updates as (tensors, config, shortcuts), with EMA weights if there are any.
+
+    In a sharded run all processes take part, and rank 0 alone gets the tensors.
+    """
     model: Any = trainee.model if trainee.ema is None else trainee.ema.module
     body = model.body
     data = trainee.config.data
@@ -145,4 +178,5 @@ def encoder_of(trainee: Trainee, step: int) -> tuple[dict[str, Tensor], dict[str
         config["tiles"] = data.tiles
     if data.latent is not None:
         config["latent"] = to_dict(data.latent)
-    return body.state_dict(), config, body.shortcut_record
+    tensors = body.state_dict()
+    return gather(tensors, trainee.team) if trainee.sharded else tensors, config, body.shortcut_record

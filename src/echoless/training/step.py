@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,9 +14,12 @@ from echoless.config import RunConfig
 from echoless.data import Batch
 from echoless.errors import NonFiniteError
 from echoless.objectives import Draws, LossModule, Objective, Teaching, take
+from echoless.objectives.objective import Seen
 from echoless.runtime import Team
 from echoless.training.fading_in import fade_to
 from echoless.training.optim import clip_gradients, learning_rate, make_optimizer, set_rates, weight_decay
+from echoless.training.recomputation import recompute_blocks
+from echoless.training.sharding import divide, part_of, put_away
 
 
 @dataclass
@@ -24,6 +27,7 @@ class Trainee:
     """Everything that a step reads and changes. `runner` is the loss module, wrapped by DDP and torch.compile.
 
     Between steps, the alphas are those after the updates that were done.
+    sharded: every process holds a part of the weights. Whatever uses them is then done by all processes together.
     """
 
     config: RunConfig
@@ -33,6 +37,15 @@ class Trainee:
     ema: AveragedModel | None
     runner: nn.Module
     team: Team
+    sharded: bool = False
+
+    def observe(self, watch: Callable[[nn.Module], Seen]) -> Seen:
+        """What `watch` returns of the model, which can compute meanwhile."""
+        if not self.sharded:
+            return watch(self.model)
+        seen: Seen = self.runner.observe(watch)  # type: ignore[operator]
+        put_away(self.runner)
+        return seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +58,33 @@ class StepReport:
     stop: bool
 
 
-def make_trainee(config: RunConfig, model: nn.Module, objective: Objective, team: Team) -> Trainee:
-    model = model.to(team.device).train()
+def make_trainee(
+    config: RunConfig,
+    model: nn.Module,
+    objective: Objective,
+    team: Team,
+    *,
+    shard: bool = False,
+    recompute: bool = False,
+) -> Trainee:
+    """shard: divide the weights among the processes. recompute: the blocks, in the backward pass."""
+    sharded = shard and team.world > 1
+    model = model.train() if sharded else model.to(team.device).train()  # only its part may fit on the device
     ema = None
     if config.optim.ema is not None:
         ema = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(config.optim.ema))
-    runner: nn.Module = team.wrap(LossModule(model, objective))
+    if recompute:
+        recompute_blocks(model)
+    loss = LossModule(model, objective)
+    if sharded:
+        runner: nn.Module = divide(loss, team, "observe")
+        if ema is not None:
+            divide(ema.module, team)
+    else:
+        runner = team.wrap(loss)
     if config.compile:
         runner = torch.compile(runner)  # type: ignore[assignment]
-    return Trainee(config, model, objective, make_optimizer(model, config.optim), ema, runner, team)
+    return Trainee(config, model, objective, make_optimizer(model, config.optim), ema, runner, team, sharded)
 
 
 def take_step(trainee: Trainee, batch: Batch, stop_requested: Callable[[], bool] = bool) -> StepReport:
@@ -78,7 +109,7 @@ def take_step(trainee: Trainee, batch: Batch, stop_requested: Callable[[], bool]
     broken, stop = team.maximum(float(not (loss.isfinite() and norm.isfinite())), float(stop_requested()))
     loss = team.mean(loss)
     if broken:
-        raise NonFiniteError(_describe(trainee.model, batch, float(loss)))
+        raise NonFiniteError(_describe(trainee, batch, float(loss)))
     trainee.optimizer.step()
     if isinstance(trainee.objective, Teaching):
         trainee.objective.after_update(trainee.model, batch.step)
@@ -109,19 +140,28 @@ def _black(none_BCHW: Tensor) -> Tensor:
 def _backward(trainee: Trainee, batch: Batch, draws: Draws, weight: float = 1.0) -> Tensor:
     """Accumulate the gradient of this process's part of the batch; returns its share of the mean loss."""
     config, team = trainee.config, trainee.team
-    # Never an empty one: the last piece is the one after which processes exchange their gradients.
-    pieces = torch.arange(len(batch.ids_B)).tensor_split(min(config.accumulate, max(1, len(batch.ids_B))))
+    pieces = _pieces(len(batch.ids_B), config.accumulate, trainee.sharded)
     total = torch.zeros((), device=team.device)
-    for index, piece in enumerate(pieces):
+    for index, (piece, counted) in enumerate(pieces):
         images = batch.images_BCHW[piece].to(team.device, non_blocking=True)
         labels = None if batch.labels_B is None else batch.labels_B[piece].to(team.device)
         # Each sample weighs 1 / batch_size, however the batch was cut; averaging over processes divides by `world`.
-        share = weight * len(piece) * team.world / config.batch_size
+        share = weight * counted * team.world / config.batch_size
         with _quiet(trainee.runner, last=index == len(pieces) - 1), _precision(config, team):
             loss = trainee.runner(images, labels, take(draws, piece, team.device)) * share
             loss.backward()
         total += loss.detach()
     return total
+
+
+def _pieces(samples: int, accumulate: int, sharded: bool) -> list[tuple[Tensor, int]]:
+    """The samples of every micro-batch, and how many of them count.
+
+    None is empty: the last one is that after which processes exchange their gradients. In a sharded run they exchange
+    weights in every one, so that all processes need the same number: one sample that does not count fills a gap.
+    """
+    pieces = torch.arange(samples).tensor_split(accumulate if sharded else min(accumulate, max(1, samples)))
+    return [(piece if len(piece) else torch.zeros(1, dtype=torch.int64), len(piece)) for piece in pieces]
 
 
 def _quiet(runner: nn.Module, last: bool) -> contextlib.AbstractContextManager[object]:
@@ -135,26 +175,33 @@ def _precision(config: RunConfig, team: Team) -> contextlib.AbstractContextManag
     return contextlib.nullcontext()
 
 
-def non_finite_parameter(model: nn.Module) -> str | None:
+def non_finite_parameter(trainee: Trainee) -> str | None:
     """The name of the first parameter that is not finite."""
-    return next((name for name, each in model.named_parameters() if not each.isfinite().all()), None)
+    return _non_finite(trainee, trainee.model.named_parameters())
 
 
-def _non_finite_gradient(model: nn.Module) -> str | None:
-    gradients = ((name, each.grad) for name, each in model.named_parameters())
-    return next((name for name, grad in gradients if grad is not None and not grad.isfinite().all()), None)
+def _non_finite_gradient(trainee: Trainee) -> str | None:
+    gradients = ((name, each.grad) for name, each in trainee.model.named_parameters())
+    return _non_finite(trainee, ((name, grad) for name, grad in gradients if grad is not None))
 
 
-def _first_non_finite(model: nn.Module) -> str:
+def _non_finite(trainee: Trainee, tensors: Iterable[tuple[str, Tensor]]) -> str | None:
+    """The name of the first of these tensors that is not finite, in the part of any process."""
+    found = {name: float(not part_of(tensor).isfinite().all()) for name, tensor in tensors}
+    broken = trainee.team.maximum(*found.values()) if trainee.sharded else found.values()
+    return next((name for name, bad in zip(found, broken) if bad), None)
+
+
+def _first_non_finite(trainee: Trainee) -> str:
     """A parameter before a gradient, because it explains it."""
-    if (name := non_finite_parameter(model)) is not None:
+    if (name := non_finite_parameter(trainee)) is not None:
         return f"parameter {name}"
-    name = _non_finite_gradient(model)
+    name = _non_finite_gradient(trainee)
     return "loss" if name is None else f"gradient of {name}"
 
 
-def _describe(model: nn.Module, batch: Batch, loss: float) -> str:
-    where = _first_non_finite(model)
+def _describe(trainee: Trainee, batch: Batch, loss: float) -> str:
+    where = _first_non_finite(trainee)
     samples = ", ".join(map(str, batch.ids_B[:16].tolist())) + (", ..." if len(batch.ids_B) > 16 else "")
     return (
         f"step {batch.step + 1} is not finite (loss {loss:g}, {where}); no update was applied and the last checkpoint "

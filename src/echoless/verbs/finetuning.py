@@ -10,6 +10,7 @@ from echoless.config import DataConfig, RunConfig, RuntimeConfig, ViTConfig
 from echoless.config.addresses import without_secrets
 from echoless.config.checks import require, require_number
 from echoless.config.facts import steps_for
+from echoless.config.memory import require_memory_settings
 from echoless.config.metrics import Metric
 from echoless.config.options import FinetuneOptions, as_command
 from echoless.config.options.fields import AnyPath, given
@@ -22,8 +23,9 @@ from echoless.data.resizing import BY_SIZE, Fit
 from echoless.recipes.finetuning import finetuning
 from echoless.reports.datasheet import show_data
 from echoless.runs.open import Start
+from echoless.runtime import Share
 from echoless.training import require_trackers
-from echoless.training.launch import Launch, launch, workplace
+from echoless.training.launch import Launch, common_share, launch, workplace
 from echoless.training.validation import judge_on, require_labels
 from echoless.verbs.record import Record
 from echoless.verbs.starting import open_encoder
@@ -31,7 +33,7 @@ from echoless.verbs.starting import open_encoder
 OPTIM = ("base_lr", "layer_decay", "weight_decay", "warmup", "min_lr")
 OBJECTIVE = ("label_smoothing", "mixup", "cutmix", "erase", "drop_path")
 RUN = ("accumulate", "seed", "precision", "compile")
-RUNTIME = ("workers", "device", "checkpoint_every", "track")
+RUNTIME = ("workers", "device", "checkpoint_every", "track", "shard", "checkpoint_activations")
 
 
 def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | None:
@@ -44,14 +46,13 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
         channels, recorded = source.encoder.channels, record.config if record else None
         crops = None if recorded is None else training_reduction(recorded.data, source.encoder.image_size)
         whole = BY_SIZE.reduction(source.encoder.image_size)
-        images, test = place.team.leader_first(
-            lambda: (
-                _read(options, options.train, options.labels, channels, "--train", crops),
-                _read(options, options.test, options.test_labels, channels, "--test", whole),
-            )
-        )
+        share = common_share(place.team)
+        with place.team.together():
+            images = _read(options, options.train, options.labels, channels, "--train", crops, share)
+            test = _read(options, options.test, options.test_labels, channels, "--test", whole, share)
         require_labels(images, test)
         config = configure(options, source, images, recorded)
+        require_memory_settings(config, runtime)
         size = config.model.image_size
         judge = judge_on(images, test, (str(options.train), str(options.test)), config, place.team)
         job = Launch(
@@ -80,10 +81,11 @@ def _read(
     channels: int,
     what: str,
     reduction: Fit | None,
+    share: Share,
 ) -> Images:
     classes = str(options.classes) if options.classes else None
     given = str(labels) if labels else None
-    images = read_images(str(data), given, channels, classes=classes, reduction=reduction)
+    images = read_images(str(data), given, channels, classes=classes, reduction=reduction, share=share)
     require_channels(images, channels, what)
     return images
 

@@ -11,9 +11,11 @@ from typing import Any
 
 from echoless.config import DataConfig, MaskedConfig
 from echoless.config.facts import DataFacts
+from echoless.config.memory import require_memory_settings
 from echoless.config.options import PretrainOptions
-from echoless.config.options.fields import filled
+from echoless.config.options.fields import filled, given
 from echoless.config.supervised import SupervisedConfig
+from echoless.config.training import RuntimeConfig
 from echoless.errors import ConfigError
 from echoless.recipes.budget import budget_of
 from echoless.recipes.continuing import CONTINUE
@@ -64,6 +66,7 @@ def _with_recorded_data(options: PretrainOptions, record: Record | None) -> Pret
         known |= {"data": data.path, "labels": data.labels, "classes": data.classes}
     if data.latent is not None:
         known |= {"latent": data.latent.path, "image_size": data.latent.image_size}
+        known |= {"latent_precision": data.latent.precision}
     return filled(options, known)
 
 
@@ -75,9 +78,15 @@ def _refuse_bad_settings(options: PretrainOptions, record: Record | None) -> Non
     facts = DataFacts(3, 64, 64, 1000, classes=10)  # whether there are labels is known later
     config = resolve(settings, facts, DataConfig(), record.config if record else None)
     budget_of(options, accelerated=False, record=record.config if record else None)
+    if record is not None or options.recipe not in (None, "auto"):  # auto depends on the machine
+        require_memory_settings(config, RuntimeConfig(**given(options, "shard", "checkpoint_activations")))
     if options.time is not None and not isinstance(config.objective, MaskedConfig):
         raise ConfigError(
             f"time is {options.time!r}, but recipe {config.recipe} is no masked autoencoder; give --epochs"
+        )
+    if options.latent_precision is not None and options.latent is None:
+        raise ConfigError(
+            f"latent_precision is {options.latent_precision!r}, but there are no latents without --latent"
         )
     if options.test is not None and not isinstance(config.objective, SupervisedConfig):
         raise ConfigError(f"test is {str(options.test)!r}, but recipe {config.recipe} is not supervised")

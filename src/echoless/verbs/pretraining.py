@@ -15,6 +15,7 @@ from echoless.config import DataConfig, MaskedConfig, ModelConfig, RunConfig, Ru
 from echoless.config.addresses import without_secrets
 from echoless.config.checks import require
 from echoless.config.facts import DataFacts, StartFacts
+from echoless.config.memory import require_memory_settings
 from echoless.config.options import PretrainOptions, as_command
 from echoless.config.options.fields import given
 from echoless.config.options.remembered import Remembered
@@ -25,17 +26,17 @@ from echoless.data.rand_augment import require_rand_augment
 from echoless.data.reading import natural_filter, read_images, require_channels, training_reduction
 from echoless.data.resizing import BY_SIZE, Fit
 from echoless.data.survey import Survey
-from echoless.errors import INTERRUPTED, REQUEUE, EcholessError
+from echoless.errors import INTERRUPTED, REQUEUE, ConfigError, EcholessError
 from echoless.recipes.budget import budget_of, measuring_limit
 from echoless.recipes.resolve import resolve
 from echoless.reports.datasheet import show_data
 from echoless.runs import RunFolder
 from echoless.runs.autoencoder import image_channels, require_vae
-from echoless.runtime import Progress, StopRequest, Team
+from echoless.runtime import Progress, Share, Team
 from echoless.shortcuts import choose_alpha_min
 from echoless.training import require_trackers
 from echoless.training.latent_space import LatentSpace, encode_all, latent_image_size, open_space
-from echoless.training.launch import Launch, Workplace, launch, workplace
+from echoless.training.launch import Launch, Workplace, common_share, launch, workplace
 from echoless.training.timing import measure_speed
 from echoless.training.validation import Judge, judge_on, require_labels
 from echoless.verbs.planning import Time, make_plan
@@ -46,7 +47,7 @@ from echoless.verbs.starting import facts_of_start, open_start, with_channels_of
 _ROOM_FOR_CROPS = 3
 RUNTIME = (
     *("workers", "device", "checkpoint_every", "snapshot_every", "snapshots", "log_every", "strict"),
-    *("track", "probe_every"),
+    *("track", "probe_every", "shard", "checkpoint_activations"),
 )
 
 
@@ -69,13 +70,17 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
     options = with_channels_of(_with_channels_of_autoencoder(options), start)
     kept = {"resume": options.resume, "overwrite": options.overwrite, "wait": options.wait}
     with workplace(Path(options.out), runtime.device, **kept) as place:
-        images = place.team.leader_first(lambda: _read(options, place, recorded, start))
+        _require_length(options, runtime, place.team, recorded)
+        share = common_share(place.team)
+        with place.team.together():
+            images = _read(options, place, recorded, start, share)
         with place.team.together():
             space = open_space(options, images, place.team)
         config, plan = _planned(options, images, place, recorded, space, start, started)
-        judge = _judge(config, options, images, place.team)
+        require_memory_settings(config, runtime)
+        judge = _judge(config, options, images, place.team, share)
         probe = open_probe(options, config, str(place.team.device), images.shape.channels) if place.team.leads else None
-        latents = _encode(space, images, place, options)
+        latents = _encode(space, images, place, options, share)
         size = space.config.image_size if space else config.model.image_size
         job = Launch(
             config=config,
@@ -99,6 +104,13 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
         return complete
 
 
+def _require_length(options: PretrainOptions, runtime: RuntimeConfig, team: Team, record: RunConfig | None) -> None:
+    """A sharded run has a given length: speed is measured by one process, which may not hold the model."""
+    if runtime.shard and budget_of(options, accelerated=team.accelerated, record=record) is not None:
+        wanted = f"time is {options.time!r}" if options.time else "recipe auto fits the run into a time"
+        raise ConfigError(f"{wanted}, which --shard cannot measure; give a --recipe and --epochs or --max-steps")
+
+
 def _planned(
     options: PretrainOptions,
     images: Images,
@@ -118,7 +130,7 @@ def _planned(
     workers = RuntimeConfig(**given(options, "workers")).workers
 
     def check() -> None:
-        _stop_here(place.stop, options)
+        _stop_here(place, options)
 
     def spent() -> float:
         return team.maximum(time.monotonic() - started)[0]
@@ -146,21 +158,25 @@ def _require_ready(options: PretrainOptions) -> None:
     require_trackers(options.track or ())
 
 
-def _read(options: PretrainOptions, place: Workplace, record: RunConfig | None, start: StartFacts | None) -> Images:
-    accelerated = place.team.accelerated
+def _read(
+    options: PretrainOptions, place: Workplace, record: RunConfig | None, start: StartFacts | None, share: Share
+) -> Images:
+    accelerated, speaks = place.team.accelerated, share.index == 0
     with Progress("reading", 1, "images") as progress:
 
         def show(done: int, total: int) -> None:
-            _stop_here(place.stop, options)
+            _stop_here(place, options)
             progress.total = total
-            progress.show(done)
+            if speaks:
+                progress.show(done)
 
         images = open_images(
             str(options.data),
             labels=Path(options.labels) if options.labels else None,
             classes=options.classes,
             progress=show,
-            say=progress.say,
+            say=progress.say if speaks else None,
+            share=share,
             reduction=lambda survey, count: _reduction(options, record, survey, count, accelerated, start),
             **given(options, "cache", "channels", "max_bad_fraction", "tiles"),
         )
@@ -193,18 +209,21 @@ def _reduction(
     return training_reduction(data, size)
 
 
-def _encode(space: LatentSpace | None, images: Images, place: Workplace, options: PretrainOptions) -> Latents | None:
+def _encode(
+    space: LatentSpace | None, images: Images, place: Workplace, options: PretrainOptions, share: Share
+) -> Latents | None:
     if space is None:
         return None
-    return encode_all(space, images, place.team, lambda: _stop_here(place.stop, options))
+    return encode_all(space, images, place.team, share, lambda: _stop_here(place, options))
 
 
-def _stop_here(stop: StopRequest, options: PretrainOptions) -> None:
-    """End the run where a signal asked for it before training began."""
-    if stop.requested:
+def _stop_here(place: Workplace, options: PretrainOptions) -> None:
+    """End the run where a signal, or another process, asked for it before training began."""
+    if place.stop.requested:
         data = without_secrets(str(options.data))
-        text = f"stopped by {stop.requested} while preparing {data}; nothing had been trained"
+        text = f"stopped by {place.stop.requested} while preparing {data}; nothing had been trained"
         raise Stopped(text, requeue=options.requeue)
+    place.team.check()
 
 
 def configure(
@@ -274,7 +293,7 @@ def _precision(options: PretrainOptions, team: Team) -> Precision:
     return "bf16" if team.device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
 
 
-def _judge(config: RunConfig, options: PretrainOptions, images: Images, team: Team) -> Judge | None:
+def _judge(config: RunConfig, options: PretrainOptions, images: Images, team: Team, share: Share) -> Judge | None:
     """What measures the accuracy of a classifier after every epoch; None without labels, or without --test."""
     if not isinstance(config.objective, SupervisedConfig):
         return None
@@ -282,8 +301,9 @@ def _judge(config: RunConfig, options: PretrainOptions, images: Images, team: Te
     channels = images.shape.channels
     small = BY_SIZE.reduction(config.model.image_size)
     read = partial(read_images, str(options.test), labels, channels, reduction=small, tiles=options.tiles)
-    read = partial(read, classes=str(options.classes) if options.classes else None)
-    test = team.leader_first(read) if options.test else None
+    with team.together():
+        classes = str(options.classes) if options.classes else None
+        test = read(classes=classes, share=share) if options.test else None
     require_labels(images, test, names=("DATA", "--test"))
     if test is None:
         return None

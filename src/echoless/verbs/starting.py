@@ -9,14 +9,14 @@ from echoless.config import MAEConfig, MaskedConfig, RunConfig
 from echoless.config.facts import StartFacts
 from echoless.config.options import PretrainOptions
 from echoless.exchange.starting import is_foreign, open_foreign
-from echoless.runs import find_latest_valid
+from echoless.runs.checkpoint import checkpoint_folders
 from echoless.runs.open import Start, load_body, load_model
 from echoless.training import require_source
 
 
 def open_start(options: PretrainOptions) -> Start | None:
     """The weights of --init, opened; None where there are none, or where a checkpoint of the run itself holds more."""
-    if options.init is None or (options.resume and find_latest_valid(Path(options.out) / "checkpoints") is not None):
+    if options.init is None or (options.resume and checkpoint_folders(Path(options.out) / "checkpoints")):
         return None
     path = Path(options.init)
     if path.exists() and is_foreign(path):

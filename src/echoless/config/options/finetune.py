@@ -102,6 +102,12 @@ class FinetuneOptions:
     """fp32 or bf16 (default: fp32)."""
     compile: bool | None = None
     """Compile the training step with torch.compile (default: no)."""
+    shard: bool | None = None
+    """Divide weights, gradients and optimiser state among the processes of torchrun (FSDP2; adamw only). Does not
+    change the result."""
+    checkpoint_activations: bool | None = None
+    """Recompute the activations of every block in the backward pass: less memory, a third more computation. Does not
+    change the result."""
     workers: int | None = None
     """Threads that prepare batches ahead (default: 2)."""
     device: str | None = None

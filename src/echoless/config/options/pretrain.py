@@ -7,7 +7,7 @@ from typing import Literal
 
 from echoless.config.model import Decoder, Fade, InitScheme, Per, Schedule, Taps, Variant
 from echoless.config.options.fields import AnyPath, group
-from echoless.config.training import CacheSide, Decay, Optimizer, Precision, Tracker, WeightDecayOn
+from echoless.config.training import CacheSide, Decay, LatentPrecision, Optimizer, Precision, Tracker, WeightDecayOn
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,8 @@ class PretrainOptions:
     """Probability of dropping the label (classifier-free guidance)."""
     latent: AnyPath | None = None
     """Train a diffusion model in latent space: folder of a diffusers AutoencoderKL or AutoencoderTiny."""
+    latent_precision: LatentPrecision | None = None
+    """Precision in which latents are cached; fp16 takes half the disk (default: fp32)."""
     long_skips: bool | None = None
     """Long skips between the halves of a SiT, as in arXiv:2404.10947 (the published SiT has none)."""
 
@@ -198,6 +200,12 @@ class PretrainOptions:
     """fp32, bf16, or auto (default): bf16 on GPUs that have it, else fp32."""
     compile: bool | None = None
     """Compile the training step with torch.compile (default: on a GPU, if the run is long enough to gain from it)."""
+    shard: bool | None = None
+    """Divide weights, gradients and optimiser state among the processes of torchrun (FSDP2; adamw only). Does not
+    change the result."""
+    checkpoint_activations: bool | None = None
+    """Recompute the activations of every block in the backward pass: less memory, a third more computation. Does not
+    change the result."""
     workers: int | None = None
     """Threads that prepare batches ahead (default: 2)."""
     device: str | None = None

@@ -27,6 +27,8 @@ class Remembered:
     probe_every: int | None = None
     probe_data: AnyPath | None = None
     probe_labels: AnyPath | None = None
+    shard: bool | None = None
+    checkpoint_activations: bool | None = None
     cache: Literal["auto", "on", "off"] | None = None
     max_bad_fraction: float | None = None
     test: AnyPath | None = None

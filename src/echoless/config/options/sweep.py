@@ -85,7 +85,8 @@ class SweepOptions:
     workers: int | None = None
     """Threads that prepare batches ahead, in every training."""
     launcher: str | None = None
-    """Program that starts every training, such as "torchrun --nproc-per-node 8"; `-m echoless ...` is appended."""
+    """Program that starts every training and every `sample`, such as "torchrun --nproc-per-node 8"; `-m echoless --`
+    and the command are appended."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, xpu or mps."""
     jobs: int | None = None

@@ -28,7 +28,8 @@ class TrialOptions:
 
     group("machine")
     launcher: str | None = None
-    """Program that starts every training, such as "torchrun --nproc-per-node 8"; `-m echoless ...` is appended."""
+    """Program that starts every training and every `sample`, such as "torchrun --nproc-per-node 8"; `-m echoless --`
+    and the command are appended."""
     accumulate: int | None = None
     """Gradient accumulation in every training, fine-tuning included: micro-batches per step and process."""
     workers: int | None = None

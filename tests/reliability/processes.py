@@ -1,0 +1,113 @@
+"""Tiny runs by one process or several, started as torchrun starts them. Not a test itself."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+from echoless.runs import load_checkpoint
+
+TIMEOUT = 600  # seconds; a machine may be busy
+
+SCRIPT = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+sys.path.insert(0, {folder!r})
+import torch
+from tiny import tiny_family, tiny_images, tiny_run
+torch.set_num_threads(1)
+images = tiny_images()
+config = replace(tiny_family(images, {family!r}, steps={steps}), accumulate={accumulate}, batch_size=16)
+config = replace(config, optim=replace(config.optim, base_lr=5e-3))
+{patch}
+from echoless.errors import EcholessError
+try:
+    complete = tiny_run(Path({out!r}), images, config, resume={resume}, **{runtime!r})
+except EcholessError as error:
+    print("REFUSED", type(error).__name__, error, flush=True)
+    sys.exit(error.exit_code)
+print("COMPLETE" if complete else "STOPPED", flush=True)
+"""
+
+
+def script(
+    out: Path, accumulate: int = 1, patch: str = "", family: str = "masked", *, steps=20, resume=False, **runtime
+) -> str:
+    """What each process executes. `patch`: code that may change `config`, or what the processes do."""
+    return SCRIPT.format(
+        folder=str(Path(__file__).parent),
+        out=str(out),
+        accumulate=accumulate,
+        patch=patch,
+        family=family,
+        steps=steps,
+        resume=resume,
+        runtime=runtime,
+    )
+
+
+def environment(out: Path) -> dict[str, str]:
+    return os.environ | {"OMP_NUM_THREADS": "1", "ECHOLESS_CACHE": str(out.parent / "cache")}
+
+
+def start(out: Path, world: int, *arguments, **options) -> list[subprocess.Popen]:
+    """The processes, running; arguments: those of `script`."""
+    code, port = script(out, *arguments, **options), free_port()
+    processes = []
+    for rank in range(world):
+        env = environment(out)
+        if world > 1:
+            env |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
+            env |= {"LOCAL_WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        processes.append(
+            subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        )
+    return processes
+
+
+def run(out: Path, world: int, *arguments, **options) -> list[subprocess.CompletedProcess]:
+    """The processes, after they ended."""
+    processes = start(out, world, *arguments, **options)
+    try:
+        outputs = [process.communicate(timeout=TIMEOUT) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    return [
+        subprocess.CompletedProcess(p.args, p.returncode, out.decode(), err.decode())
+        for p, (out, err) in zip(processes, outputs)
+    ]
+
+
+def torchrun(out: Path, *arguments, max_restarts: int = 0, **options) -> subprocess.Popen:
+    """Two processes under torchrun, which is returned running."""
+    file = out.parent / f"{out.name}.py"
+    file.write_text(script(out, *arguments, **options))
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--max-restarts={max_restarts}"]
+    command += ["--master-addr=127.0.0.1", f"--master-port={free_port()}", str(file)]
+    return subprocess.Popen(command, env=environment(out), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def complete(out: Path, world: int, *arguments, **options) -> None:
+    """`run`, which must succeed."""
+    for done in run(out, world, *arguments, **options):
+        assert done.returncode == 0, done.stderr
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def weights(out: Path, step: int = 20) -> torch.Tensor:
+    """Weights and, where there are any, averaged weights, as one vector."""
+    tensors = load_checkpoint(out / "checkpoints" / f"step-{step:08d}").tensors
+    groups = [group for group in ("model", "ema") if group in tensors]
+    return torch.cat([tensors[group][name].flatten().double() for group in groups for name in tensors[group]])
