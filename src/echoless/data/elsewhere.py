@@ -39,7 +39,7 @@ def open_remote(address: str, kinds: Mapping[str, Kind], place: CachePlace) -> I
     files = list_files(address, kinds, copies)
     copies.plan(files)
     kind = kinds[files[0].suffix]
-    _know(files, kind, place.root, watch)
+    _know(files, kind, place, watch)
     source = kind(files)
     _remember_together(files, place.root)
     return source
@@ -100,9 +100,13 @@ def _with_size(system: Any, listed: Iterable[Mapping[str, Any]]) -> dict[str, Ma
     return {info["name"]: system.info(info["name"]) if info.get("size") is None else info for info in files}
 
 
-def _know(files: Sequence[RemoteFile], kind: Kind, root: Path, watch: Watch) -> None:
-    """Index and hashes of every file: of those that are new, or have changed, by reading them."""
-    new = [file for file in files if Memory(root, [file.stamp]).digests() is None]
+def _know(files: Sequence[RemoteFile], kind: Kind, place: CachePlace, watch: Watch) -> None:
+    """Index and hashes of every file: of those that are new, or have changed, by reading them.
+
+    Processes that share the work begin at different files, and pass over what another has learnt meanwhile.
+    """
+    root, begin = place.root, len(files) * place.share.index // place.share.count
+    new = [file for file in (*files[begin:], *files[:begin]) if Memory(root, [file.stamp]).digests() is None]
     if not new:
         return
     total = sum(file.size for file in new)
@@ -111,6 +115,8 @@ def _know(files: Sequence[RemoteFile], kind: Kind, root: Path, watch: Watch) -> 
     )
 
     def learn(file: RemoteFile) -> int:
+        if Memory(root, [file.stamp]).digests() is not None:
+            return file.size
         hasher = Hasher()
         with suppress(NoImages):  # one of several may be empty
             deque(hasher.passing(kind([file]).chunks()), maxlen=0)
