@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -112,6 +113,21 @@ def test_a_set_larger_than_the_limit_is_read_within_it(tmp_path, monkeypatch):
         assert len(server.asked) > 10  # by parts
         assert sum(f.stat().st_size for f in (tmp_path / "b").glob("copy-*/*.tar")) <= largest + 1000
         assert facts(images) == here  # from front to back
+
+
+def test_threads_that_take_each_others_room_all_read_what_is_right(tmp_path, monkeypatch):
+    """There is room for one copy, and six threads read three shards from front to back."""
+    here = facts(opened(on_disk(tmp_path / "data", TARS), tmp_path / "a"))
+    monkeypatch.setenv("ECHOLESS_CACHE_LIMIT", str(max(map(len, TARS.values())) + 1000))
+
+    def read(shard: int) -> list[bytes]:
+        return [np.asarray(images.get([i]).pixels[0]).tobytes() for i in range(10 * shard, 10 * shard + 10)]
+
+    with in_memory(TARS) as address, ThreadPoolExecutor(6) as pool:
+        images = opened(address, tmp_path / "b")
+        for shard, found in zip([0, 1, 2] * 4, pool.map(read, [0, 1, 2] * 4)):
+            assert found == here[-1][10 * shard : 10 * shard + 10]
+    assert not images.bad
 
 
 @web

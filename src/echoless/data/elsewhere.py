@@ -34,12 +34,11 @@ _FILES_AT_ONCE = 2  # each by several requests
 
 def open_remote(address: str, kinds: Mapping[str, Kind], place: CachePlace) -> ImageSource:
     """`kinds`: the formats of files with many images, by suffix."""
-    watch = Watch(place)
-    copies = Copies(place.root, watch)
+    copies = Copies(place.root, Watch(place))
     files = list_files(address, kinds, copies)
     copies.plan(files)
     kind = kinds[files[0].suffix]
-    _know(files, kind, place, watch)
+    _know(files, kind, place, copies)
     source = kind(files)
     _remember_together(files, place.root)
     return source
@@ -100,7 +99,7 @@ def _with_size(system: Any, listed: Iterable[Mapping[str, Any]]) -> dict[str, Ma
     return {info["name"]: system.info(info["name"]) if info.get("size") is None else info for info in files}
 
 
-def _know(files: Sequence[RemoteFile], kind: Kind, place: CachePlace, watch: Watch) -> None:
+def _know(files: Sequence[RemoteFile], kind: Kind, place: CachePlace, copies: Copies) -> None:
     """Index and hashes of every file: of those that are new, or have changed, by reading them.
 
     Processes that share the work begin at different files, and pass over what another has learnt meanwhile.
@@ -109,7 +108,7 @@ def _know(files: Sequence[RemoteFile], kind: Kind, place: CachePlace, watch: Wat
     new = [file for file in (*files[begin:], *files[:begin]) if Memory(root, [file.stamp]).digests() is None]
     if not new:
         return
-    total = sum(file.size for file in new)
+    total, watch = sum(file.size for file in new), copies.watch
     watch.say(
         f"fetching {len(new)} of {len(files)} files ({total:,} bytes), such as {new[0]}; copies are kept in {root}"
     )
@@ -124,7 +123,7 @@ def _know(files: Sequence[RemoteFile], kind: Kind, place: CachePlace, watch: Wat
         return file.size
 
     done = 0
-    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_FILES_AT_ONCE if copies.fits else 1) as pool:
         try:
             for number, size in enumerate(pool.map(learn, new), start=1):
                 done += size
