@@ -16,7 +16,7 @@ help:            ## this list
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt $(TORCH)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]' \
-	  pytest pytest-timeout pytest-xdist hypothesis ruff mypy faiss-cpu playwright coverage torchdiffeq hatchling
+	  pytest pytest-timeout pytest-xdist hypothesis ruff mypy faiss-cpu playwright coverage torchdiffeq hatchling nbclient ipykernel
 	touch $@
 
 setup: .venv/.installed            ## create .venv with every extra except timm
@@ -61,7 +61,7 @@ bench: setup     ## the side-by-side measurements; each prints a ratio and write
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 .venv/.docs: .venv/.installed
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt mkdocs-material
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt mkdocs-material 'mkdocstrings[python]'
 	touch $@
 
 docs: .venv/.docs  ## the site, in build/site; a warning is an error

@@ -4,13 +4,13 @@ and asks nothing of the network; files, commands, options and Python names in th
 from __future__ import annotations
 
 import ast
-import dataclasses
 import importlib.util
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -45,26 +45,58 @@ def test_every_recipe_and_experiment_is_on_its_page(reference):
     assert all(f"| {name} |" in page for name in PAPERS)
 
 
-def test_every_page_of_the_menu_exists_and_every_page_is_in_the_menu():
-    menu = set(re.findall(r"^  - [^:]+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M))
-    assert menu == {path.name for path in (ROOT / "docs").glob("*.md")} | {"verbs.md", "recipes.md"}
+def test_every_page_of_the_menu_exists_and_every_page_is_in_the_menu(reference):
+    menu = set(re.findall(r"^ +- (?:[^:\n]+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M))
+    assert menu == {path.name for path in (ROOT / "docs").glob("*.md")} | set(reference.PAGES)
 
 
-def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built pages, by name. A warning of mkdocs or mkdocstrings is an error."""
     if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("material") is None:
         pytest.skip("NOT RUN: mkdocs-material is not installed (make docs installs it), so the site was not built")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     )
     assert done.returncode == 0, done.stderr
-    pages = list(tmp_path.glob("*.html"))
-    assert {"index.html", "verbs.html", "recipes.html", "method.html", "results.html"} <= {page.name for page in pages}
+    return {path.name: path.read_text() for path in folder.glob("*.html")} | {"": folder}
+
+
+def test_the_site_builds_without_a_warning_and_fetches_nothing(site):
+    pages = {name: text for name, text in site.items() if name}
+    assert {"index.html", "verbs.html", "recipes.html", "api.html", "method.html", "results.html"} <= set(pages)
     fetched = re.compile(
         r"<(?:script|img|iframe)[^>]+src=[\"']?(?:https?:)?//|<link[^>]+rel=[\"']?(?:stylesheet|preconnect)[^>]+//"
     )
-    for page in pages:
-        assert not fetched.search(page.read_text()), page.name
+    assert not [name for name, text in pages.items() if fetched.search(text)]
+
+
+def test_every_link_and_image_of_the_site_leads_somewhere(site):
+    """Files, and the places in them, as a browser would follow them; addresses of the network are not tried."""
+    folder, broken, count = site[""], [], 0
+    ids = {name: set(re.findall(r"\bid=[\"']?([^\"' >]+)", text)) for name, text in site.items() if name}
+    for name in ids:
+        for target in re.findall(r"<(?:a|img)\b[^>]*?\b(?:href|src)=[\"']?([^\"' >]+)", site[name]):
+            path, _, place = unquote(target).partition("#")
+            if re.match(r"[a-z]+:", target) or name == "404.html":
+                continue
+            count += 1
+            known = ids.get(path or name)
+            if not (folder / (path or name)).is_file() or (place and known is not None and place not in known):
+                broken.append((name, target))
+    assert count > 500 and not broken
+
+
+def test_every_link_and_image_of_the_front_pages_leads_somewhere():
+    """Pages at the top of the repository, read there and not on the site."""
+    for page in ROOT.glob("*.md"):
+        for path, place in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text()):
+            target = ROOT / path if path else page
+            assert target.exists(), (page.name, path)
+            headings = re.findall(r"^#+ (.+)$", target.read_text(), re.M) if place else []
+            assert not place or place in {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings}
 
 
 def test_every_file_named_in_the_documentation_exists():
@@ -76,19 +108,6 @@ def test_every_file_named_in_the_documentation_exists():
 
 def _pages() -> list[Path]:
     return [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
-
-
-def test_every_command_in_the_guide_exists_with_its_options():
-    """Every indented line `echoless VERB ... --option`, without its comment."""
-    commands = [
-        (page.name, verb, re.findall(r"(?<=\s)--([a-z][\w-]*)", rest))
-        for page in _pages()
-        for verb, rest in re.findall(r"^    echoless ([a-z]+)([^#\n]*)", page.read_text(), re.M)
-    ]
-    assert len(commands) > 30
-    for page, verb, flags in commands:
-        known = {field.name for field in dataclasses.fields(VERBS[verb].options)}
-        assert {flag.removeprefix("no-").replace("-", "_") for flag in flags} <= known, (page, verb, flags)
 
 
 def test_every_recipe_and_python_name_in_the_guide_exists():
