@@ -55,7 +55,7 @@ for plan in {plans!r}:
     def until(trainee, batch, stop):
         return step(trainee, batch, lambda: stop() or batch.step + 1 == plan["until"])
     loop.take_step = until
-    tiny_run(Path(plan["out"]), images, config, resume=plan["resume"], **plan["runtime"])
+    tiny_run(Path(plan["out"]), images, config, resume=plan["resume"], checkpoint_every=10, **plan["runtime"])
 """
 
 
@@ -114,12 +114,13 @@ def run(out: Path, world: int, *arguments, **options) -> list[subprocess.Complet
     return ended(start(out, world, *arguments, **options))
 
 
-def ended(processes: list[subprocess.Popen]) -> list[subprocess.CompletedProcess]:
+def ended(processes: list[subprocess.Popen], timeout: float = TIMEOUT) -> list[subprocess.CompletedProcess]:
     try:
-        outputs = [process.communicate(timeout=TIMEOUT) for process in processes]
+        outputs = [process.communicate(timeout=timeout) for process in processes]
     finally:
         for process in processes:
             process.kill()
+            process.wait()
     return [
         subprocess.CompletedProcess(p.args, p.returncode, out.decode(), err.decode())
         for p, (out, err) in zip(processes, outputs)
@@ -145,7 +146,7 @@ def complete_each(world: int, plans: list[Plan]) -> None:
     """These runs, one after the other, by the same processes; all must succeed."""
     given = [asdict(plan) | {"out": str(plan.out)} for plan in plans]
     code = SEVERAL.format(folder=str(Path(__file__).parent), plans=given)
-    for done in ended(start_code(code, world, plans[0].out)):
+    for done in ended(start_code(code, world, plans[0].out), timeout=2 * TIMEOUT):
         assert done.returncode == 0, done.stderr
 
 
