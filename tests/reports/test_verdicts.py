@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from echoless.config.metrics import Metric
 from echoless.reports.collect import RunData
+from echoless.reports.summary import summarise
 from echoless.reports.verdicts import judge
 
 STEPS = 200
@@ -102,6 +104,15 @@ def test_a_run_that_has_just_begun_is_not_judged():
     run = RunData(path=Path("r"), name="r", lines=[{"step": 1, "loss": 1.0, "lr": 0.1, "rankme": 2.0}])
     assert {verdict.word for verdict in judge(run)} == {"too short to tell"}
     assert judge(RunData(path=Path("r"), name="r")) == []
+
+
+def test_a_finished_run_of_two_steps_is_not_called_stable_nor_unmeasured_if_it_was_measured():
+    lines = [{"step": step, "loss": 1.0} for step in (1, 2)]
+    run = RunData(path=Path("r"), name="r", lines=lines, config={"steps": 2})
+    said = summarise(run, judge(run)).verdict
+    assert said == "Training is complete and was too short to judge. Its features have not been measured."
+    run.results.append(Metric(metric="miou", value=0.1, n=10, interval=None, protocol={}))
+    assert summarise(run, judge(run)).verdict.endswith("Its accuracy has not been measured.")
 
 
 def test_every_verdict_carries_its_rule_and_its_figures(two_runs):

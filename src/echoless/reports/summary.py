@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from echoless.config.words import Words, in_words
 from echoless.reports.collect import RunData, printable_path
 from echoless.reports.facts import is_killed
-from echoless.reports.verdicts import Verdict
+from echoless.reports.verdicts import TOO_SHORT, Verdict
 
 
 def summarise(run: RunData, verdicts: Sequence[Verdict]) -> Words:
@@ -27,11 +27,18 @@ def summarise(run: RunData, verdicts: Sequence[Verdict]) -> Words:
     if words is not None:
         note = f" Warnings from training: {'; '.join(warned)}." if warned else ""
         return Words(words.verdict + note, words.next, words.tone)
-    if warned:
-        text = f"Training is complete, with warnings ({'; '.join(warned)}). Its features have not been measured."
-        return Words(text, f"echoless evaluate {name}", "warning")
-    text = f"Training is complete and was stable{_improving(verdicts)}. Its features have not been measured."
-    return Words(text, f"echoless evaluate {name}", "good")
+    missing = "accuracy has" if run.results else "features have"
+    how = f", with warnings ({'; '.join(warned)})" if warned else _how_it_went(verdicts)
+    text = f"Training is complete{how}. Its {missing} not been measured."
+    return Words(text, f"echoless evaluate {name}", "warning" if warned else "good")
+
+
+def _how_it_went(verdicts: Sequence[Verdict]) -> str:
+    loss = next((verdict.word for verdict in verdicts if verdict.quantity == "loss"), "")
+    if loss == TOO_SHORT:
+        return " and was too short to judge"
+    falling = ", and the loss was still falling: a longer run may be better" if loss == "still improving" else ""
+    return f" and was stable{falling}"
 
 
 def _as_typed(run: RunData) -> str:
@@ -49,8 +56,3 @@ def _unfinished(run: RunData) -> Words:
             f"Training was stopped after {done}.", f"{again}; echoless evaluate {_as_typed(run)} measures it as it is."
         )
     return Words(f"Training has done {done}.", f"echoless evaluate {_as_typed(run)} measures the newest checkpoint.")
-
-
-def _improving(verdicts: Sequence[Verdict]) -> str:
-    loss = next((verdict.word for verdict in verdicts if verdict.quantity == "loss"), "")
-    return ", and the loss was still falling: a longer run may be better" if loss == "still improving" else ""

@@ -16,6 +16,7 @@ from echoless.config.words import LOWEST_RANK
 from echoless.reports.collect import RunData, Series
 
 Tone = Literal["good", "neutral", "warning"]
+TOO_SHORT = "too short to tell"
 FEWEST = 20  # with fewer values, no trend is reported
 
 
@@ -110,7 +111,7 @@ def feature_norms(run: RunData) -> Verdict:
         if len(series) >= 4:
             growth[block] = series.values[-1] / max(series.values[len(series) // 4], 1e-12)
     if not growth:
-        return Verdict("feature norms", "too short to tell", "fewer than four measurements", rule)
+        return Verdict("feature norms", TOO_SHORT, "fewer than four measurements", rule)
     worst = max(growth, key=lambda block: growth[block])
     last = run.series(f"feature_norm/{worst}").values[-1]
     sentence = f"most in {worst}: {growth[worst]:.2g} times since a quarter of the run, now {last:.3g}"
@@ -158,7 +159,7 @@ def speed(run: RunData) -> Verdict:
 
 
 def _too_short(quantity: str, series: Series, rule: str) -> Verdict:
-    return Verdict(quantity, "too short to tell", f"{len(series)} values so far", rule)
+    return Verdict(quantity, TOO_SHORT, f"{len(series)} values so far", rule)
 
 
 def _tenths(values: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
