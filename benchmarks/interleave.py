@@ -18,7 +18,12 @@ import torch
 RESULTS = Path(__file__).parent / "results"
 
 
-def take_turns(sides: Mapping[str, Callable[[], object]], rounds: int, warmup: int = 2) -> dict[str, list[float]]:
+def take_turns(
+    sides: Mapping[str, Callable[[], object]],
+    rounds: int,
+    warmup: int = 2,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
     """Seconds of every call, one call of each side in turn; the order reverses every round."""
     for _ in range(warmup):
         for run in sides.values():
@@ -26,9 +31,9 @@ def take_turns(sides: Mapping[str, Callable[[], object]], rounds: int, warmup: i
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for index in range(rounds):
         for name in list(sides)[:: 1 if index % 2 else -1]:
-            start = time.perf_counter()
+            start = clock()
             sides[name]()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(clock() - start)
     return seconds
 
 

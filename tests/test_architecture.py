@@ -92,7 +92,12 @@ def test_nothing_of_torchvision_or_timm_is_imported_anywhere():
 
 # --- dependencies ---
 
-MODULE_OF = {"pillow": "PIL", "scikit-learn": "sklearn", "pytorch-optimizer": "pytorch_optimizer"}
+MODULE_OF = {
+    "pillow": "PIL",
+    "scikit-learn": "sklearn",
+    "pytorch-optimizer": "pytorch_optimizer",
+    "faiss-cpu": "faiss",
+}
 # Opened if the user has it; its wheel replaces a CPU build of torch, so that no extra may name it.
 UNDECLARED = {"torchvision"}
 

@@ -39,6 +39,7 @@ from echoless.verbs.recipes import list_recipes as list_recipes
 from echoless.verbs.report import report as report
 from echoless.verbs.runs import list_runs as list_runs
 from echoless.verbs.sample import sample as sample
+from echoless.verbs.search import search as search
 from echoless.verbs.serve import serve as serve
 from echoless.verbs.sweep import sweep as sweep
 from echoless.verbs.trial import trial as trial

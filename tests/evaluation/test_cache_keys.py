@@ -18,12 +18,14 @@ from echoless.config.training import LatentConfig
 from echoless.data import Images, cached_latents, open_images
 from echoless.data.resizing import Fit, Framing
 from echoless.evaluation.dense import raw_patches
-from echoless.evaluation.embed import _parts_folder
+from echoless.evaluation.embed import _work_folder
 from echoless.evaluation.encoder import Encoder, raw_pixels
 from echoless.evaluation.extract import View, _folder
 from echoless.evaluation.frozen import load
 from echoless.evaluation.noisy import from_denoiser
 from echoless.evaluation.reference import reference_moments
+from echoless.evaluation.table_columns import Columns
+from echoless.evaluation.table_files import TableTarget
 from echoless.evaluation.trained_denoiser import TrainedDenoiser
 from echoless.models import UViT
 from echoless.runs.autoencoder import LatentMoments
@@ -72,10 +74,13 @@ def test_features(encoder, images, tmp_path):
 
 
 def test_parts_of_an_embedding(encoder, images, tmp_path):
-    def key(encoder=encoder, images=images, view=VIEW, half=False) -> Path:
-        return _parts_folder(encoder, images, tmp_path / "f.parquet", view, half)
+    def key(encoder=encoder, images=images, view=VIEW, size=10**9, **columns) -> Path:
+        return _work_folder(
+            encoder, images, TableTarget(tmp_path / "f.parquet", part_bytes=size), Columns((view,), **columns)
+        )
 
-    assert key() == key() and key(half=True) != key()
+    assert key() == key() and key(half=True) != key() and key(size=10**6) != key()
+    assert key(root=tmp_path) != key() and key(chart="pca") != key()
     assert key(encoder=replace(encoder, fingerprint="other")) != key()
     assert key(encoder=replace(encoder, framing=OTHER_FRAMING)) != key()
     for name, change in {**OTHER_IMAGES, **REDUCED}.items():

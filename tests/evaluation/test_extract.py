@@ -39,9 +39,11 @@ def test_features_are_the_models_own(run):
 def test_where_a_chunk_starts_does_not_change_its_digits(run):
     """What another process, or a resumed one, computes is bitwise what one process computes."""
     encoder, images = load(run), open_images("shapes:200@test")
-    whole = torch.cat([vectors[LAST] for _, vectors in chunks(encoder, images, [LAST])])
-    apart = [torch.cat([v[LAST] for _, v in chunks(encoder, images, [LAST], first=i, last=i + 1)]) for i in range(4)]
-    assert torch.equal(whole, torch.cat(apart))
+    whole = {chunk.number: chunk.features[LAST] for chunk in chunks(encoder, images, [LAST])}
+    apart = {i: next(chunks(encoder, images, [LAST], numbers=[i])).features[LAST] for i in range(4)}
+    backwards = {c.number: c.features[LAST] for c in chunks(encoder, images, [LAST], numbers=[3, 1], workers=0)}
+    assert list(whole) == list(apart) and all(torch.equal(whole[i], apart[i]) for i in whole)
+    assert list(backwards) == [3, 1] and all(torch.equal(whole[i], backwards[i]) for i in backwards)
     print("R20 features: 4 processes against 1, bitwise equal")
 
 
@@ -165,7 +167,7 @@ def test_a_transformers_masked_autoencoder_does_not_mask_here(tmp_path):
     )
     ViTMAEModel(config).save_pretrained(tmp_path / "mae")
     encoder, images = load(tmp_path / "mae"), open_images("shapes:5")
-    (_, once), (_, twice) = (next(chunks(encoder, images, [View("norm")])) for _ in range(2))
+    once, twice = (next(chunks(encoder, images, [View("norm")])).features for _ in range(2))
     assert torch.equal(once[View("norm")], twice[View("norm")])
     tokens = encoder.tokens(torch.zeros(1, 3, 32, 32), ["norm"])["norm"]
     assert tokens.shape == (1, 17, 32), "16 patches and the class token: none is hidden"

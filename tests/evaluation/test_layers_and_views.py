@@ -98,7 +98,7 @@ def test_the_probe_of_mae_reads_a_batch_in_pieces(monkeypatch):
     found = []
     for most in (256, 7):
         monkeypatch.setattr(augmented, "AT_ONCE", most)
-        crops = augmented._Crops(encoder, images, View("norm", "cls"), batch_size=10, steps=2, seed=3)
+        crops = augmented._Crops(encoder, images, View("norm", "cls"), batch_size=10, steps=2, seed=3, workers=2)
         found.append(list(crops.of_epoch(1)))
     assert [labels.tolist() for _, labels in found[0]] == [labels.tolist() for _, labels in found[1]]
     for (whole, _), (pieces, _) in zip(*found, strict=True):

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from bodies import BODIES, DEPTH, SIDE, SIZES, difference, make_folder, noise, states_of
+from bodies import BODIES, DEPTH, SIDE, SIZES, WIDTH, difference, make_folder, noise, states_of
+from safetensors.torch import load_file, save_file
 
 from echoless.config import ShortcutConfig, ViTConfig
 from echoless.errors import ConfigError, EcholessError
@@ -152,6 +153,47 @@ def test_visible_patches_keep_their_places(positions, registers):
     torch.testing.assert_close(shuffled[:, :prefix], whole[:, :prefix], rtol=1e-5, atol=1e-5)
 
 
+def in_dinov2s_names(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """As facebookresearch/dinov2 publishes its files: timm's names, ls1 and ls2, and w12 and w3 for SwiGLU."""
+    theirs = {"mask_token": torch.zeros(1, WIDTH)}
+    top = {"cls_token": "cls_token", "position_embeddings": "pos_embed", "register_tokens": "register_tokens"}
+    theirs |= {new: state[f"embeddings.{old}"] for old, new in top.items() if f"embeddings.{old}" in state}
+    pairs = [("embeddings.patch_embeddings.projection", "patch_embed.proj"), ("layernorm", "norm")]
+    for i in range(DEPTH):
+        old, new = f"encoder.layer.{i}", f"blocks.{i}"
+        for kind in ("weight", "bias"):
+            parts = [state[f"{old}.attention.attention.{part}.{kind}"] for part in ("query", "key", "value")]
+            theirs[f"{new}.attn.qkv.{kind}"] = torch.cat(parts)
+        theirs |= {f"{new}.ls{n}.gamma": state[f"{old}.layer_scale{n}.lambda1"] for n in (1, 2)}
+        mlp = {"weights_in": "w12", "weights_out": "w3", "fc1": "fc1", "fc2": "fc2"}
+        pairs += [(f"{old}.mlp.{a}", f"{new}.mlp.{b}") for a, b in mlp.items() if f"{old}.mlp.{a}.weight" in state]
+        pairs += [(f"{old}.norm1", f"{new}.norm1"), (f"{old}.norm2", f"{new}.norm2")]
+        pairs += [(f"{old}.attention.output.dense", f"{new}.attn.proj")]
+    return theirs | {f"{b}.{kind}": state[f"{a}.{kind}"] for a, b in pairs for kind in ("weight", "bias")}
+
+
+@pytest.mark.parametrize("name", ["dinov2", "dinov2-registers", "dinov2-gated"])
+def test_a_published_file_of_dinov2_is_the_same_body(name, tmp_path):
+    folder = make_folder(tmp_path / name, name)
+    torch.save(in_dinov2s_names(load_file(folder / "model.safetensors")), tmp_path / "dinov2.pth")
+    import_checkpoint(tmp_path / "dinov2.pth", tmp_path / "ours", heads=4)
+    images = noise(2, 3, SIDE, SIDE)
+    assert compare(name, "published file", our_states(tmp_path / "ours", images), states_of(folder, images)) < EXACT
+
+
+def test_a_body_in_several_files_is_read_by_its_index(tmp_path):
+    import_checkpoint(make_folder(tmp_path / "one", "dinov3"), tmp_path / "whole")
+    model = transformers.AutoModel.from_pretrained(tmp_path / "one")
+    model.save_pretrained(tmp_path / "several", max_shard_size="100KB")
+    assert len(list((tmp_path / "several").glob("model-*.safetensors"))) > 1
+    import_checkpoint(tmp_path / "several", tmp_path / "ours")
+    whole, parts = (load_body(tmp_path / name).model.state_dict() for name in ("whole", "ours"))
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    index = tmp_path / "several" / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "../elsewhere.safetensors"}}))
+    assert "lists no files of the form" in refusal(tmp_path / "several", tmp_path / "again")
+
+
 # --- refusals ---
 
 
@@ -188,8 +230,6 @@ def test_other_architectures_are_refused_by_name(tmp_path):
 
 
 def test_tensors_that_no_part_of_ours_reads_are_named(tmp_path):
-    from safetensors.torch import load_file, save_file
-
     folder = make_folder(tmp_path / "theirs", "vit")
     state = load_file(folder / "model.safetensors")
     state["encoder.layer.0.attention.attention.q_norm.weight"] = torch.ones(12)

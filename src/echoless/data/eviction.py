@@ -8,7 +8,6 @@ whole at every instant; a deletion that is cut short is finished by the next bui
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,15 +15,14 @@ from itertools import chain
 from pathlib import Path
 from uuid import uuid4
 
+from echoless.config.sizes import parse_bytes
 from echoless.data.cache import LEFTOVER, remove_debris
-from echoless.errors import ConfigError
 from echoless.storage.atomic import is_leftover
 from echoless.storage.lock import lock_exclusively
 
 LIMIT = "ECHOLESS_CACHE_LIMIT"
 COPY = "copy-"  # how the name of a folder begins that holds a copy
 _SHARE = 4  # of the disk, by default
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 def cache_limit(disk: Path) -> int:
@@ -32,10 +30,7 @@ def cache_limit(disk: Path) -> int:
     chosen = os.environ.get(LIMIT)
     if not chosen:
         return shutil.disk_usage(disk).total // _SHARE
-    match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,6})?) ?([KMGT]?)B?", chosen.strip(), re.ASCII | re.IGNORECASE)
-    if match is None:
-        raise ConfigError(f"{LIMIT} is {chosen!r}; allowed: a number of bytes, such as 20000000000 or 20G")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
+    return parse_bytes(LIMIT, chosen)
 
 
 def make_room(root: Path, allowed: int) -> str:

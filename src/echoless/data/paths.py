@@ -53,6 +53,13 @@ class Paths(Sequence[str]):
     __hash__ = None  # type: ignore[assignment]
 
 
+def paths_at(paths: Sequence[str], numbers: Array) -> list[str]:
+    """Several at once, which is far cheaper than one after the other."""
+    if isinstance(paths, PathColumn):
+        return paths.at(numbers)
+    return [paths[number] for number in numbers.tolist()]
+
+
 class PathColumn(Paths):
     """Paths end to end. Encoded so that the order of the bytes is that of the strings."""
 
@@ -74,6 +81,9 @@ class PathColumn(Paths):
     def _part(self, start: int, stop: int) -> list[str]:
         part = self._column.slice(start, stop - start).to_pylist()
         return [path.decode("utf-8", "surrogatepass") for path in part]
+
+    def at(self, numbers: Array) -> list[str]:
+        return [path.decode("utf-8", "surrogatepass") for path in self._column.take(numbers).to_pylist()]
 
     def order(self) -> Array:
         """Which path comes first, second, ... as Python sorts strings."""

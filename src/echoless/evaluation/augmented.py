@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,8 +19,9 @@ from echoless.evaluation.extract import FeatureSet, Report, View
 from echoless.measures import accuracy_interval, mae_probe
 from echoless.randomness import generator_for
 from echoless.runtime.machine import usable_cores
+from echoless.runtime.sharing import from_process, rank_and_world
 
-AT_ONCE = 256  # images in the encoder
+AT_ONCE = 64  # images in the encoder; a few times as many are prepared ahead by each thread
 MOST_THREADS = 16  # that prepare crops: each of them holds pieces of a batch
 LARGEST_BATCH = 16_384  # the published one; the learning rate is scaled to what is used
 
@@ -32,6 +34,7 @@ def mae_linear(
     view: View,
     seed: int,
     epochs: int,
+    workers: int | None = None,
     report: Report | None = None,
     **protocol: Any,
 ) -> Metric:
@@ -40,7 +43,8 @@ def mae_linear(
         raise DataError("the mae probe needs labels for --train and --test")
     batch_size = min(LARGEST_BATCH, train.usable)
     steps = max(1, train.usable // batch_size)
-    crops = _Crops(encoder, train, view, batch_size=batch_size, steps=steps, seed=seed)
+    threads = min(MOST_THREADS, max(2, usable_cores())) if workers is None else workers
+    crops = _Crops(encoder, train, view, batch_size=batch_size, steps=steps, seed=seed, workers=threads)
 
     def batches_of_epoch(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         for batch in crops.of_epoch(epoch):
@@ -67,12 +71,14 @@ def mae_linear(
 class _Crops:
     """Features and labels of random crops of the training images, other ones in every epoch.
 
-    A batch passes through the encoder in pieces, each a slice of the global batch with its own draws: at full scale, a
-    batch of images would not fit into memory.
+    A batch passes through the encoder in pieces, each a slice of the global batch with its own draws, and never is as
+    a whole: the images of a published batch take 10 GB, their features 50 MB. Several processes compute pieces in turn.
     """
 
-    def __init__(self, encoder: Encoder, images: Images, view: View, *, batch_size: int, steps: int, seed: int) -> None:
-        self.encoder, self.view, self.steps = encoder, view, steps
+    def __init__(
+        self, encoder: Encoder, images: Images, view: View, *, batch_size: int, steps: int, seed: int, workers: int
+    ) -> None:
+        self.encoder, self.view, self.steps, self.workers = encoder, view, steps, workers
         world = -(-batch_size // AT_ONCE)
         self.pieces = [
             Loader(
@@ -90,13 +96,20 @@ class _Crops:
         ]
 
     def of_epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        rank, world = rank_and_world()
         steps = range(epoch * self.steps, (epoch + 1) * self.steps)
-        work = ((step, piece) for step in steps for piece in self.pieces)
-        threads = min(MOST_THREADS, max(2, usable_cores()))
-        batches = in_parallel(lambda pair: pair[1].batch(pair[0]), work, threads)
+        work = ((step, piece) for step in steps for piece in self.pieces[rank::world])
+        batches = in_parallel(lambda pair: pair[1].batch(pair[0]), work, self.workers)
         for _ in steps:
-            found = [self._features(next(batches)) for _ in self.pieces]
-            yield torch.cat([features for features, _ in found]), torch.cat([labels for _, labels in found])
+            own = [self._features(next(batches)) for _ in self.pieces[rank::world]]
+            features, labels = ([each[place] for each in own] for place in (0, 1))
+            yield self._of_all(features, torch.float32), self._of_all(labels, torch.int64)
+
+    def _of_all(self, own: list[Tensor], dtype: torch.dtype) -> Tensor:
+        """The pieces of all processes, in order; piece n is of process n modulo their number."""
+        _, world = rank_and_world()
+        places = (divmod(number, world) for number in range(len(self.pieces)))
+        return torch.cat([from_process(source, partial(own.__getitem__, turn), dtype) for turn, source in places])
 
     def _features(self, batch: Batch) -> tuple[Tensor, Tensor]:
         assert batch.labels_B is not None

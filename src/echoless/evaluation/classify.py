@@ -82,6 +82,7 @@ def _mae_probe(source: FeatureSource) -> Metric:
             view=view,
             seed=source.evaluation.options.seed,
             epochs=epochs,
+            workers=source.evaluation.options.workers,
             report=lambda done, total: progress.show(done),
             **source.protocol,
         )

@@ -13,7 +13,7 @@ from echoless.config.options import EvaluateOptions
 from echoless.data import Images
 from echoless.data.resizing import LARGE, Framing
 from echoless.evaluation.encoder import Encoder
-from echoless.evaluation.extract import FeatureSet, View, extract
+from echoless.evaluation.extract import WORKERS, FeatureSet, View, extract
 from echoless.runtime import Progress
 from echoless.storage.atomic import can_write
 
@@ -80,7 +80,12 @@ class Evaluation:
 
     def features(self, encoder: Encoder, views: list[View], images: Images, what: str) -> Views:
         with Progress(f"features of {what}", images.usable, "images") as progress:
-            return extract(encoder, images, views, cache=self.cache, report=lambda done, total: progress.show(done))
+
+            def show(done: int, total: int) -> None:
+                progress.show(done)
+
+            workers = WORKERS if self.options.workers is None else self.options.workers
+            return extract(encoder, images, views, cache=self.cache, report=show, workers=workers)
 
 
 @dataclass(frozen=True)
@@ -108,7 +113,7 @@ class FeatureSource:
     @property
     def dense_protocol(self) -> dict[str, Any]:
         """The same for measurements of whole images."""
-        return self.protocol | self.evaluation.view_of(replace(self.encoder.framing, share=1.0))
+        return self.protocol | self.evaluation.view_of(self.encoder.dense_framing)
 
     @property
     def view(self) -> View:

@@ -93,18 +93,40 @@ class Encoder:
         """How larger images may be made smaller when they are decoded for it."""
         return self.framing.reduction(self.image_size)
 
+    @property
+    def dense_framing(self) -> Framing:
+        """The part of an image that is given to it where patches matter: no border is cut off."""
+        return replace(self.framing, share=1.0)
+
     def __call__(self, images_BCHW: Tensor, *, layer: str | None = None, pooling: str | None = None) -> Tensor:
         """One vector per image (B, D): by default the mean over all tokens of the last layer, as in the paper."""
         layer = layer or self.default_layer
-        if layer not in self.layers:
-            raise ConfigError(f"layer is {layer!r}; allowed: {', '.join(self.layers)}")
+        self.require_layer(layer)
         self._check_images(images_BCHW)
         return self.pool(self.tokens(images_BCHW, [layer])[layer], pooling or self.default_pooling)
 
-    def features(self, images_BCHW: Tensor) -> Tokens:
-        """Every named intermediate (B, T, D), in the order of the network: `block03/attn`, `block03/+attn`, ..."""
+    def features(self, images_BCHW: Tensor, layers: Layers = None) -> Tokens:
+        """Every named intermediate (B, T, D), in the order of the network: `block03/attn`, `block03/+attn`, ...
+
+        layers: only these.
+        """
         self._check_images(images_BCHW)
-        return self.tokens(images_BCHW, None)
+        return self.tokens(images_BCHW, layers)
+
+    def patches(self, images_BCHW: Tensor, layer: str | None = None) -> Tensor:
+        """The patch features of one layer on their grid (B, rows, columns, D), without class token and registers."""
+        if self.grid is None:
+            raise ConfigError(f"{self.name} has no grid of patch tokens")
+        layer = layer or self.default_layer
+        self.require_layer(layer)
+        self._check_images(images_BCHW)
+        return self.patches_of(self.tokens(images_BCHW, [layer])[layer]).unflatten(1, self.grid)
+
+    def require_layer(self, name: str) -> None:
+        """Refuse a layer that it does not have; keys of its attention are layers of patches, too."""
+        keys = self.has_keys and name.endswith("/key") and any(each.startswith(name[:-3]) for each in self.layers)
+        if name not in self.layers and not keys:
+            raise ConfigError(f"layer is {name!r}; allowed: {', '.join(self.layers)}")
 
     def preprocess(self, image: Image.Image) -> Tensor:
         """A picture as the network takes it (C, H, W): resized and cropped to `image_size`, normalised."""
@@ -131,6 +153,7 @@ class Encoder:
         """
         from echoless.evaluation.embed import embedded
         from echoless.evaluation.extract import View
+        from echoless.evaluation.table_columns import Columns
 
         given = None if labels is None else Path(labels)
         images = open_images(
@@ -141,10 +164,14 @@ class Encoder:
             tiles=settled_tiles(data, tiles, self.tiles),
             max_bad_fraction=1.0,
         )
-        table = embedded(self, images, View(layer or self.default_layer, self.default_pooling))
+        table = embedded(self, images, Columns((View(layer or self.default_layer, self.default_pooling),)))
         if images.bad:
             warnings.warn("; ".join(describe_bad(images)), stacklevel=2)
         return table
+
+    def patches_of(self, tokens_BTD: Tensor) -> Tensor:
+        """(B, P, D): the patch tokens among the tokens of one of its layers."""
+        return tokens_BTD[:, self.prefix_tokens :]
 
     def pool(self, tokens_BTD: Tensor, pooling: str) -> Tensor:
         """(B, D) of the tokens of one of its layers."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,25 +20,36 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from echoless.data import Images, evaluation_batches
-from echoless.errors import ConfigError, DataError, EcholessError
+from echoless.data import Batch, Images, evaluation_batches
+from echoless.errors import DataError, EcholessError, RunError
 from echoless.evaluation.encoder import MOST_AT_ONCE, Encoder
+from echoless.runtime.sharing import from_process, leads, rank_and_world, wait
 from echoless.storage import new_folder, read_json_object, write_json
 from echoless.storage.atomic import explained
 from echoless.storage.mapped import create_array
 from echoless.storage.seal import Seal, check_seal, seal_of
 
 CHUNK = 64
+PATCHES = "patches"  # in the place of a pooling: the patch tokens themselves
+WORKERS = 2  # threads that prepare images
 _FILES = ("features.npy", "ids.npy")  # of a folder in the cache, beside their seals
 
 Report = Callable[[int, int], None]  # (images done, images in all)
 
 
 class View(NamedTuple):
-    """Which vector of an image: a layer, and how its tokens become one."""
+    """Which vector of an image: a layer, and how its tokens become one (or `PATCHES`: they stay as they are)."""
 
     layer: str
     pooling: str = "mean"
+
+
+class Chunk(NamedTuple):
+    """Features of up to 64 images, (B, D) or, of patches, (B, rows, columns, D); none if no image can be decoded."""
+
+    number: int
+    ids_B: Tensor
+    features: dict[View, Tensor]
 
 
 @dataclass(frozen=True)
@@ -51,43 +63,62 @@ class FeatureSet:
     home: Path | None = None  # their folder in the cache, which is named after everything that decides them
 
 
+def count_chunks(images: Images) -> int:
+    return -(-images.usable // CHUNK)
+
+
 def chunks(
-    encoder: Encoder, images: Images, views: Sequence[View], *, first: int = 0, last: int | None = None
-) -> Iterator[tuple[Tensor, dict[View, Tensor]]]:
-    """(ids_B, {view: vectors_BD}) of chunk number `first` to `last` of the usable images."""
+    encoder: Encoder,
+    images: Images,
+    views: Sequence[View],
+    *,
+    numbers: Iterable[int] | None = None,
+    workers: int = WORKERS,
+) -> Iterator[Chunk]:
+    """The chunks of these numbers, one after the other; all of the usable images where no numbers are given."""
     check_channels(encoder, images)
-    usable = [index for index in range(len(images)) if index not in images.excluded]
-    wanted = usable[first * CHUNK : None if last is None else last * CHUNK]
     layers = list(dict.fromkeys(view.layer for view in views))
     for name in layers:
-        if name not in encoder.layers:
-            raise ConfigError(f"layer is {name!r}; allowed: {', '.join(encoder.layers)}")
+        encoder.require_layer(name)
+    dense = any(view.pooling == PATCHES for view in views)
     batches = evaluation_batches(
         images,
         size=encoder.image_size,
         batch_size=CHUNK,
         mean=encoder.mean,
         std=encoder.std,
-        ids=wanted,
-        framing=encoder.framing,
+        steps=range(count_chunks(images)) if numbers is None else numbers,
+        workers=workers,
+        framing=encoder.dense_framing if dense else encoder.framing,
     )
     offset = _noise_offset(images)
     for batch in batches:
-        count = len(batch.ids_B)
-        if count == 0:
-            continue
-        missing = CHUNK - count
-        padded = F.pad(batch.images_BCHW, (0, 0, 0, 0, 0, 0, 0, missing))
-        tokens = encoder.tokens_of(padded, layers, F.pad(batch.ids_B, (0, missing)) + offset)
-        vectors = {view: encoder.pool(tokens[view.layer], view.pooling)[:count].float().cpu() for view in views}
-        _require_finite(vectors, batch.ids_B, images)
-        yield batch.ids_B, vectors
+        found = _features(encoder, batch, views, layers, offset) if len(batch.ids_B) else {}
+        _require_finite(found, batch.ids_B, images)
+        yield Chunk(batch.step, batch.ids_B, found)
 
 
-def _require_finite(vectors: dict[View, Tensor], ids_B: Tensor, images: Images) -> None:
+def _features(
+    encoder: Encoder, batch: Batch, views: Sequence[View], layers: list[str], offset: int
+) -> dict[View, Tensor]:
+    count = len(batch.ids_B)
+    missing = CHUNK - count
+    padded = F.pad(batch.images_BCHW, (0, 0, 0, 0, 0, 0, 0, missing))
+    tokens = encoder.tokens_of(padded, layers, F.pad(batch.ids_B, (0, missing)) + offset)
+    return {view: _view(encoder, tokens[view.layer][:count], view.pooling).float().cpu() for view in views}
+
+
+def _view(encoder: Encoder, tokens_BTD: Tensor, pooling: str) -> Tensor:
+    if pooling != PATCHES:
+        return encoder.pool(tokens_BTD, pooling)
+    assert encoder.grid is not None
+    return encoder.patches_of(tokens_BTD).unflatten(1, encoder.grid)
+
+
+def _require_finite(features: dict[View, Tensor], ids_B: Tensor, images: Images) -> None:
     """A vector that is not finite spoils every distance to it, and nobody would see where it came from."""
-    for view, vectors_BD in vectors.items():
-        good_B = vectors_BD.isfinite().all(dim=1)
+    for view, values in features.items():
+        good_B = values.isfinite().flatten(1).all(dim=1)
         if not bool(good_B.all()):
             path = images.paths[int(ids_B[~good_B][0])]
             count = int((~good_B).sum())
@@ -105,15 +136,80 @@ def _noise_offset(images: Images) -> int:
     return int(hashlib.sha256(images.fingerprint.encode()).hexdigest()[:8], 16) << 28
 
 
+def shared_chunks(
+    encoder: Encoder, images: Images, views: Sequence[View], *, workers: int = WORKERS
+) -> Iterator[Chunk]:
+    """Every chunk in order, in every process; they compute them in turn."""
+    rank, world = rank_and_world()
+    count = count_chunks(images)
+    own = chunks(encoder, images, views, numbers=range(rank, count, world), workers=workers)
+    if world == 1:
+        yield from own
+        return
+    for first in range(0, count, world):
+        turns = range(min(world, count - first))
+        mine = _computed(own) if rank in turns else None  # before the first turn: all compute at the same time
+        for turn in turns:
+            yield _handed_out(first + turn, turn, views, mine if turn == rank else None)
+
+
+def _computed(own: Iterator[Chunk]) -> Callable[[], Chunk]:
+    """The next chunk; a refusal waits for the turn of this process, so that the others hear of it."""
+    try:
+        chunk = next(own)
+    except EcholessError as error:
+        refusal = error
+
+        def refuse() -> Chunk:
+            raise refusal
+
+        return refuse
+    return lambda: chunk
+
+
+def _handed_out(number: int, source: int, views: Sequence[View], mine: Callable[[], Chunk] | None) -> Chunk:
+    """The chunk that process `source` computed, which is `mine` there."""
+
+    def part(view: View | None = None) -> Tensor:
+        assert mine is not None
+        return mine().ids_B if view is None else mine().features[view]
+
+    ids_B = from_process(source, part, torch.int64)
+    present = views if len(ids_B) else ()
+    return Chunk(number, ids_B, {view: from_process(source, partial(part, view)) for view in present})
+
+
 def extract(
-    encoder: Encoder, images: Images, views: Sequence[View], *, cache: Path | None, report: Report | None = None
+    encoder: Encoder,
+    images: Images,
+    views: Sequence[View],
+    *,
+    cache: Path | None,
+    report: Report | None = None,
+    workers: int = WORKERS,
 ) -> dict[View, FeatureSet]:
-    """The features of every view, from the cache where they are there. Only what is missing is computed."""
+    """The features of every view, from the cache where they are there. Only what is missing is computed.
+
+    Several processes share the work. The first of them keeps the cache, which all must see.
+    """
     folders = {view: _folder(cache, encoder, images, view) for view in views}
     kept = {view: _load(folder, view, images) for view, folder in folders.items()}
-    missing = [view for view, features in kept.items() if features is None]
-    computed = _compute(encoder, images, missing, folders, report) if missing else {}
-    return {view: kept[view] or computed[view] for view in views}
+    known = torch.tensor([kept[view] is not None for view in views])
+    # A chunk is computed by one process for all of them: they must agree on what is missing.
+    missing = [view for view, there in zip(views, from_process(0, lambda: known, torch.bool).tolist()) if not there]
+    computed = _compute(encoder, images, missing, folders, report, workers) if missing else {}
+    return {view: computed.get(view) or kept[view] or _of_the_first(folders, view, images) for view in views}
+
+
+def _of_the_first(folders: dict[View, Path | None], view: View, images: Images) -> FeatureSet:
+    """What the first process has in the cache."""
+    found = _load(folders[view], view, images)
+    if found is None:
+        raise RunError(
+            f"{folders[view]} was written by the first process, and this one cannot read it; several machines need a "
+            "shared disk, or give --no-cache"
+        )
+    return found
 
 
 def check_channels(encoder: Encoder, images: Images) -> None:
@@ -124,39 +220,83 @@ def check_channels(encoder: Encoder, images: Images) -> None:
 
 
 def _compute(
-    encoder: Encoder, images: Images, views: Sequence[View], folders: dict[View, Path | None], report: Report | None
+    encoder: Encoder,
+    images: Images,
+    views: Sequence[View],
+    folders: dict[View, Path | None],
+    report: Report | None,
+    workers: int,
 ) -> dict[View, FeatureSet]:
     """Row by row into files that are mapped, not held, where there is a cache; it appears only when it is whole."""
     with contextlib.ExitStack() as stack:
-        homes = {view: _new_home(stack, folders[view]) for view in views}
-        rows: dict[View, np.ndarray] = {}
-        ids_N, done = torch.empty(images.usable, dtype=torch.int64), 0
-        for ids_B, vectors in chunks(encoder, images, views):
-            for view, vectors_BD in vectors.items():
-                if view not in rows:
-                    rows[view] = _rows(homes[view], (images.usable, vectors_BD.shape[1]))
-                rows[view][done : done + len(ids_B)] = vectors_BD.numpy()
-            ids_N[done : done + len(ids_B)] = ids_B
-            done += len(ids_B)
+        homes = {view: _new_home(stack, folders[view]) if leads() else None for view in views}
+        rows = _Rows(images.usable, [view for view in views if leads() or folders[view] is None], homes)
+        for chunk in shared_chunks(encoder, images, views, workers=workers):
+            rows.add(chunk)
             if report is not None:
-                report(done, images.usable)
-        if not done:
+                report(rows.done, images.usable)
+        if not rows.done:
             raise DataError("the data has no usable image")
         for view, home in homes.items():
             if home is not None:
-                _seal(home, rows[view], ids_N[:done])
-    if done < images.usable:  # an image that cannot be read now may be readable tomorrow
-        folders = _forgotten({view: folders[view] for view in views})
-    labels_N = images.labels_of(ids_N[:done])
-    return {view: FeatureSet(view, rows[view][:done], ids_N[:done], labels_N, folders[view]) for view in views}
+                _seal(home, rows.features[view], rows.ids_N)
+    wait()  # the cache of the first process is whole from here on
+    labels_N = images.labels_of(rows.ids_N)
+    found = {
+        view: FeatureSet(view, rows.features[view][: rows.done], rows.ids_N, labels_N, folders[view])
+        if view in rows.features
+        else _of_the_first(folders, view, images)
+        for view in views
+    }
+    if rows.done == images.usable:
+        return found
+    wait()
+    return _forgotten(found)
 
 
-def _forgotten(folders: dict[View, Path | None]) -> dict[View, Path | None]:
-    """Not in the cache any more; what is mapped stays readable for as long as it is mapped."""
-    for folder in folders.values():
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-    return dict.fromkeys(folders)
+def _forgotten(found: dict[View, FeatureSet]) -> dict[View, FeatureSet]:
+    """Not in the cache any more: an image that cannot be read now may be readable tomorrow.
+
+    What is mapped stays readable for as long as it is mapped.
+    """
+    for features in found.values():
+        if features.home is not None and leads():
+            shutil.rmtree(features.home, ignore_errors=True)
+    return {view: replace(features, home=None) for view, features in found.items()}
+
+
+@dataclass
+class _Rows:
+    """Features of the images so far, one row each; `kept` are the views that this process keeps."""
+
+    total: int
+    kept: Sequence[View]
+    homes: dict[View, Path | None]
+    done: int = 0
+    features: dict[View, np.ndarray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._ids_N = torch.empty(self.total, dtype=torch.int64)
+
+    @property
+    def ids_N(self) -> Tensor:
+        return self._ids_N[: self.done]
+
+    def add(self, chunk: Chunk) -> None:
+        last = self.done + len(chunk.ids_B)
+        for view in self.kept if len(chunk.ids_B) else ():
+            values_BD = chunk.features[view]
+            if view not in self.features:
+                self.features[view] = _array(self.homes[view], (self.total, values_BD.shape[1]))
+            self.features[view][self.done : last] = values_BD.numpy()
+        self._ids_N[self.done : last] = chunk.ids_B
+        self.done = last
+
+
+def _array(home: Path | None, shape: tuple[int, int]) -> np.ndarray:
+    if home is None:
+        return np.empty(shape, np.float32)
+    return create_array(home / "features.npy", np.float32, shape)
 
 
 def _seal(home: Path, features_ND: np.ndarray, ids_N: Tensor) -> None:
@@ -173,12 +313,6 @@ def _new_home(stack: contextlib.ExitStack, folder: Path | None) -> Path | None:
     with explained(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
     return stack.enter_context(new_folder(folder))
-
-
-def _rows(home: Path | None, shape: tuple[int, int]) -> np.ndarray:
-    if home is None:
-        return np.empty(shape, np.float32)
-    return create_array(home / "features.npy", np.float32, shape)
 
 
 def _folder(cache: Path | None, encoder: Encoder, images: Images, view: View) -> Path | None:

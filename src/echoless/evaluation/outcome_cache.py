@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from echoless.evaluation.extract import FeatureSet
+from echoless.runtime.sharing import from_process
 from echoless.storage import clear_leftovers, write_bytes
 from echoless.storage.seal import sealed, unsealed
 
@@ -26,10 +27,17 @@ CODE = ("echoless.measures", "echoless.evaluation")
 def cached_outcome(
     sets: Sequence[FeatureSet], settings: object, shape: tuple[int, ...], measure: Callable[[], np.ndarray]
 ) -> np.ndarray:
-    """What `measure` returns, or returned when it was called for the same sets and settings before.
+    """What `measure` returns, or returned when it was called for the same sets and settings before: truth values.
 
-    Features that are not in a cache are measured every time. A file that is damaged, or has another shape, is replaced.
+    Of several processes the first measures. Features that are not in a cache are measured every time. A file that is
+    damaged, or has another shape, is replaced.
     """
+    return from_process(0, lambda: torch.from_numpy(_outcome(sets, settings, shape, measure)), torch.bool).numpy()
+
+
+def _outcome(
+    sets: Sequence[FeatureSet], settings: object, shape: tuple[int, ...], measure: Callable[[], np.ndarray]
+) -> np.ndarray:
     homes = [each.home for each in sets]
     if homes[0] is None or None in homes:
         return measure()

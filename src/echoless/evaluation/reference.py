@@ -21,7 +21,7 @@ from torch import Tensor
 from echoless.data import Images, default_cache_dir
 from echoless.errors import ConfigError, DataError, EcholessError
 from echoless.evaluation.encoder import Encoder
-from echoless.evaluation.extract import FeatureSet, View, chunks
+from echoless.evaluation.extract import FeatureSet, View, shared_chunks
 from echoless.measures import Moments, MomentsAccumulator, moments
 from echoless.runtime import Progress
 from echoless.storage import new_folder
@@ -58,10 +58,11 @@ def reference_moments(
 def _streamed(extractor: Encoder, images: Images, view: View) -> Moments:
     accumulator: MomentsAccumulator | None = None
     with Progress("reference statistics", images.usable, "images") as progress:
-        for _, vectors in chunks(extractor, images, [view]):
-            accumulator = accumulator or MomentsAccumulator(vectors[view].shape[1])
-            accumulator.update(vectors[view])
-            progress.show(accumulator.n)
+        for chunk in shared_chunks(extractor, images, [view]):
+            if len(chunk.ids_B):
+                accumulator = accumulator or MomentsAccumulator(chunk.features[view].shape[1])
+                accumulator.update(chunk.features[view])
+                progress.show(accumulator.n)
     if accumulator is None:
         raise DataError("the data has no usable image")
     return accumulator.moments()

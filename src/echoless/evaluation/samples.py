@@ -33,6 +33,7 @@ from echoless.measures import Moments, frechet_distance, frechet_interval, incep
 from echoless.randomness import generator_for
 from echoless.runs.open import fingerprint_of
 from echoless.runtime import choose_device
+from echoless.runtime.sharing import rank_and_world
 from echoless.storage import read_json_object
 from echoless.storage.atomic import explained
 
@@ -57,6 +58,11 @@ def check_samples(evaluation: Evaluation) -> None:
     if evaluation.options.samples is not None and evaluation.options.draw is not None:
         raise ConfigError(
             f"samples is {evaluation.options.samples!r} and draw is {evaluation.options.draw}; give one of the two"
+        )
+    if evaluation.options.draw is not None and rank_and_world()[1] > 1:
+        raise ConfigError(
+            f"draw is {evaluation.options.draw}, with several processes; draw them before, with `echoless sample`, and "
+            "give --samples DIR"
         )
     if evaluation.options.draw is not None:
         require_whole("draw", evaluation.options.draw, FEWEST)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from torch import Tensor
 
 from echoless.config.metrics import Metric
 from echoless.data import Images, evaluation_batches
-from echoless.data.resizing import Framing
 from echoless.data.subset import draw_images, draw_protocol
 from echoless.errors import ConfigError
 from echoless.evaluation.encoder import Encoder
@@ -109,11 +108,6 @@ def _score(
     return segments_IHW, Metric(metric=name, value=miou, n=len(truth_IHW), interval=(low, high), protocol=protocol)
 
 
-def dense_framing(encoder: Encoder) -> Framing:
-    """Masks are of the whole image, so no border is cut off."""
-    return replace(encoder.framing, share=1.0)
-
-
 def patch_tokens(encoder: Encoder, images: Images, ids: list[int], layers: list[str]) -> tuple[Tensor, list[Tensor]]:
     """The images as the encoder sees them, and the patch tokens (I, P, D) of each layer."""
     pictures: list[Tensor] = []
@@ -125,12 +119,12 @@ def patch_tokens(encoder: Encoder, images: Images, ids: list[int], layers: list[
         mean=encoder.mean,
         std=encoder.std,
         ids=ids,
-        framing=dense_framing(encoder),
+        framing=encoder.dense_framing,
     )
     for batch in batches:
         pictures.append(batch.images_BCHW)
         for layer, values in encoder.tokens(batch.images_BCHW, layers).items():
-            tokens[layer].append(values[:, encoder.prefix_tokens :].float().cpu())
+            tokens[layer].append(encoder.patches_of(values).float().cpu())
     return torch.cat(pictures), [torch.cat(tokens[layer]) for layer in layers]
 
 
@@ -155,7 +149,7 @@ def class_maps(images: Images, ids: list[int], encoder: Encoder) -> Tensor | Non
     own size: background 0, class c as c + 1.
     """
     if images.label_maps is not None:
-        view, size, framing = images.label_maps.view, encoder.image_size, dense_framing(encoder)
+        view, size, framing = images.label_maps.view, encoder.image_size, encoder.dense_framing
         return torch.from_numpy(np.stack([view(i, size, _shape(images, i), framing) for i in ids]))
     if images.labels is None or images.masks(ids[0]) is None:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from echoless.storage.tensorfile import read_tensors
 
 # Heads are not written in a state dict; these are the ones that every published ViT of that width has.
 HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1152: 16, 1280: 16}
+_SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")  # beside the index, and nowhere else
 DECODER_HEADS = {512: 16}  # He et al. 2022, and the paper
 
 
@@ -59,24 +61,37 @@ def read_foreign(path: Path) -> Foreign:
 def _read_folder(path: Path) -> Foreign:
     config, processor = ((path / name).resolve() for name in ("config.json", "preprocessor_config.json"))
     weights = weights_of(path)
-    if not config.exists() or not weights.exists():
+    if not config.exists() or not all(file.exists() for file in weights):
         raise UntrustedFile(
             f"{path} lacks config.json or model.safetensors; give a transformers or diffusers folder, or a file"
         )
     return Foreign(
         path=path,
-        tensors=read_tensors(weights)[0],
+        tensors={name: tensor for file in weights for name, tensor in read_tensors(file)[0].items()},
         settings=read_json_object(config),
         processor=read_json_object(processor) if processor.exists() else {},
     )
 
 
-def weights_of(path: Path) -> Path:
-    """The file with the tensors: of a folder, the one under diffusers' name, else under transformers'."""
+def weights_of(path: Path) -> list[Path]:
+    """The files with the tensors: of a folder, those under diffusers' name, else under transformers'.
+
+    A large model is in several files, which its index lists.
+    """
     if not path.is_dir():
-        return path.resolve()
+        return [path.resolve()]
+    index = (path / "model.safetensors.index.json").resolve()
+    if index.exists():
+        return _listed(path, read_json_object(index).get("weight_map"))
     theirs = (path / "diffusion_pytorch_model.safetensors").resolve()
-    return theirs if theirs.exists() else (path / "model.safetensors").resolve()
+    return [theirs if theirs.exists() else (path / "model.safetensors").resolve()]
+
+
+def _listed(path: Path, weight_map: Any) -> list[Path]:
+    names = set(weight_map.values()) if isinstance(weight_map, dict) else set()
+    if not names or not all(isinstance(name, str) and _SHARD.fullmatch(name) for name in names):
+        raise UntrustedFile(f"{path}: model.safetensors.index.json lists no files of the form model-00001-of-00002")
+    return [(path / name).resolve() for name in sorted(names)]
 
 
 def vit_config(

@@ -6,6 +6,7 @@ alpha_min over all of them; a skip from every second block, deepest first, into 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -70,13 +71,36 @@ def from_authors(foreign: Foreign, options: ImportOptions) -> Imported:
 
 
 def from_vit(foreign: Foreign, options: ImportOptions) -> Imported:
-    """An encoder alone, such as a fine-tuned one; its classifier is dropped."""
+    """An encoder alone, such as a fine-tuned one, or one of facebookresearch/dinov2; its classifier is dropped."""
     _refuse_alpha_min(foreign, options)
-    taken = Taken(foreign.tensors, "the state of a ViT with timm's tensor names, without layer scale or registers")
+    taken = Taken(_in_our_names(foreign.tensors), "the state of a ViT with timm's or DINOv2's tensor names")
     dropped = [f"{name}*" for name in ("head.", "fc_norm.", "mask_token") if taken.drop(name)]
-    config, state = _encoder(taken, options)
+    known: dict[str, Any] = {}
+    scaled = "blocks.0.attn_scale.gamma" in taken.state
+    if scaled:  # DINOv2
+        gated = len(taken("blocks.0.mlp.fc1.bias")) == 2 * taken("blocks.0.mlp.fc2.weight").shape[1]
+        known = {"layer_scale": 1.0, "positions": "learned", "gated_mlp": gated}
+        known |= {"activation": "silu" if gated else "gelu", "antialias_positions": "register_tokens" in taken.state}
+    config, state = _encoder(taken, options, **known)
+    if scaled:
+        state |= {name: taken(name) for name in taken.state if name.endswith("_scale.gamma")}
+    if "register_tokens" in taken.state:
+        state["registers"] = taken("register_tokens")[0]
+        config = replace(config, registers=len(state["registers"]))
     taken.refuse_the_rest()
     return Imported(encoder=config, encoder_state=state, dropped=tuple(dropped))
+
+
+def _in_our_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Layer scale and SwiGLU; all else in a block has our names."""
+    scales = ((".ls1.gamma", ".attn_scale.gamma"), (".ls2.gamma", ".mlp_scale.gamma"))
+    gated = ((".mlp.w12.", ".mlp.fc1."), (".mlp.w3.", ".mlp.fc2."))
+    named = {}
+    for name, tensor in tensors.items():
+        for theirs, ours in (*scales, *gated):
+            name = name.replace(theirs, ours)
+        named[name] = tensor
+    return named
 
 
 def _encoder(taken: Taken, options: ImportOptions, **known: Any) -> tuple[ViTConfig, dict[str, Tensor]]:
@@ -92,7 +116,7 @@ def _encoder(taken: Taken, options: ImportOptions, **known: Any) -> tuple[ViTCon
         state |= taken.pair("norm", "norm")
     depth = count_blocks(taken.state, "blocks")
     state |= _blocks(taken, "blocks", depth)
-    hidden = len(taken("blocks.0.mlp.fc1.bias"))
+    hidden = taken("blocks.0.mlp.fc2.weight").shape[1]
     config = vit_config(
         patch_weight, len(state["positions"]), depth, hidden, options, final_norm=final_norm, norm_eps=_EPS, **known
     )

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from echoless.config.options import ImportOptions
-from echoless.errors import UntrustedFile
+from echoless.errors import ConfigError, UntrustedFile
 from echoless.exchange.foreign import Foreign, read_foreign
 from echoless.exchange.importing import Parts, read_parts
 from echoless.models import build
@@ -27,7 +27,10 @@ def is_foreign(path: Path) -> bool:
 def open_foreign(path: Path) -> Start:
     """The body, and where it is an autoencoder with a decoder that ours can be, all of it."""
     foreign = read_foreign(path)
-    parts = read_parts(foreign, ImportOptions(path, out=""))
+    try:
+        parts = read_parts(foreign, ImportOptions(path, out=""))
+    except ConfigError as error:  # it does not say all that must be known
+        raise ConfigError(f"{error} to echoless import {path} --out DIR, and start from DIR") from None
     if parts.config.denoises:
         raise UntrustedFile(f"{path} holds {parts.family}; convert it first: echoless import {path} --out DIR")
     body = TrainedBody(

@@ -19,6 +19,14 @@ from echoless.measures.intervals import (
     sign_flip_test,
 )
 from echoless.measures.knn import accuracy, knn_classify, memory_estimate, nearest_neighbours, weighted_vote
+from echoless.measures.neighbourhood import (
+    duplicate_groups,
+    nearest_in_blocks,
+    nearest_others,
+    outlier_scores,
+    separating_threshold,
+    without_self,
+)
 from echoless.measures.probe import (
     LARS,
     LinearProbe,
@@ -27,6 +35,7 @@ from echoless.measures.probe import (
     quick_probe,
     shuffled_batches,
 )
+from echoless.measures.projection import principal_plane
 from echoless.measures.rank import pearson, rank_centered, rank_paper, rankme
 from echoless.measures.segmentation import (
     Segmentation,
@@ -84,6 +93,7 @@ __all__ = [
     "confusion_per_image",
     "diagonal_attention",
     "discover_objects",
+    "duplicate_groups",
     "extreme_singular_values",
     "fit_segmentation_probe",
     "frechet_distance",
@@ -101,18 +111,23 @@ __all__ = [
     "mean_interval",
     "memory_estimate",
     "moments",
+    "nearest_in_blocks",
     "nearest_neighbours",
+    "nearest_others",
+    "outlier_scores",
     "patch_classes",
     "patch_graph",
     "pearson",
     "pearson_interval",
     "precision_recall",
+    "principal_plane",
     "quick_probe",
     "rank_centered",
     "rank_paper",
     "rankme",
     "second_eigenvectors",
     "segment",
+    "separating_threshold",
     "shuffled_batches",
     "sign_flip_test",
     "spectral_embedding",
@@ -122,4 +137,5 @@ __all__ = [
     "tsne_map",
     "upsample_labels",
     "weighted_vote",
+    "without_self",
 ]

@@ -90,32 +90,39 @@ def weighted_vote(similarities_MK: Tensor, labels_MK: Tensor, temperature: float
 
 
 def nearest_neighbours(
-    bank_ND: Rows, queries_MD: Rows, k: int, *, bank_chunk: int = BANK_CHUNK
+    bank_ND: Rows, queries_MD: Rows, k: int, *, bank_chunk: int = BANK_CHUNK, query_tile: int = QUERY_TILE
 ) -> tuple[Tensor, Tensor]:
-    """Cosine similarities and bank rows of the k nearest neighbours of every query, nearest first; both (M, K)."""
+    """Cosine similarities and bank rows of the k nearest neighbours of every query, nearest first; both (M, K).
+
+    query_tile: how many queries are compared at a time, padded with zeros; a small one for few of them. The last bit of
+    a similarity may depend on it.
+    """
     check_count("k", k)
     check_count("bank_chunk", bank_chunk)
+    check_count("query_tile", query_tile)
     check_features("train", bank_ND)
     check_features("queries", queries_MD)
     check_same_width("train", bank_ND, "queries", queries_MD)
 
     k, chunk = min(k, len(bank_ND)), _round_up(bank_chunk, BANK_TILE)
-    starts = range(0, len(queries_MD), QUERY_TILE)
-    searches = [_Nearest(min(QUERY_TILE, len(queries_MD) - start), k) for start in starts]
+    starts = range(0, len(queries_MD), query_tile)
+    searches = [_Nearest(min(query_tile, len(queries_MD) - start), k) for start in starts]
     with one_thread_each() as pool:
         for start in range(0, len(bank_ND), chunk):
             rows = range(start, min(start + chunk, len(bank_ND)), BANK_TILE)
             tiles = list(zip(rows, pool.map(partial(_bank_tile, bank_ND), rows)))
-            scan = partial(_scan, tiles, len(bank_ND), queries_MD)
+            scan = partial(_scan, tiles, len(bank_ND), queries_MD, query_tile)
             list(pool.map(scan, starts, searches))
     values_MK, found_MK = (torch.cat(parts) for parts in zip(*(search.result() for search in searches)))
     return values_MK, found_MK
 
 
-def _scan(tiles: list[tuple[int, Tensor]], n: int, queries_MD: Rows, first_query: int, search: _Nearest) -> None:
+def _scan(
+    tiles: list[tuple[int, Tensor]], n: int, queries_MD: Rows, query_tile: int, first_query: int, search: _Nearest
+) -> None:
     """Updates one tile of queries with the similarities to each tile of the bank, (first row, unit rows), in turn."""
-    queries_QD = _unit_tile(queries_MD, first_query, QUERY_TILE)
-    similarities_QT = torch.empty(QUERY_TILE, BANK_TILE)  # small enough to stay in the cache
+    queries_QD = _unit_tile(queries_MD, first_query, query_tile)
+    similarities_QT = torch.empty(query_tile, BANK_TILE)  # small enough to stay in the cache
     for row, bank_DT in tiles:
         torch.mm(queries_QD, bank_DT, out=similarities_QT)
         similarities_QT[:, n - row :] = -math.inf  # the padding of the bank

@@ -33,6 +33,13 @@ def show(images_ICHW: Tensor, side: int) -> list[Image.Image]:
     return pictures
 
 
+def as_rgb(pixels_CHW: np.ndarray) -> Image.Image:
+    """Pixels of 8 or 16 bits as a picture: grey is repeated, and of more than three channels the first are taken."""
+    levels = (pixels_CHW >> 8).astype(np.uint8) if pixels_CHW.dtype == np.uint16 else pixels_CHW
+    shown = levels[:3] if len(levels) >= 3 else np.repeat(levels[:1], 3, axis=0)
+    return Image.fromarray(np.ascontiguousarray(shown.transpose(1, 2, 0)))
+
+
 def rows(path: Path, titled: Mapping[str, Tensor], *, side: int = 64) -> Path:
     """Write a PNG with one row of images under each title."""
     strips = [(title, show(images, side)) for title, images in titled.items()]

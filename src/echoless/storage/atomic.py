@@ -64,16 +64,16 @@ def new_folder(path: Path, *, needed: int | None = None) -> Iterator[Path]:
             temporary.mkdir(parents=True)
             yield temporary
             sync_folder(temporary)
-            _move_into_place(temporary, path)
+            move_into_place(temporary, path)
 
 
-def _move_into_place(temporary: Path, path: Path) -> None:
-    """Rename; a folder in the way steps aside first, because a folder cannot be renamed over a full one."""
+def move_into_place(ready: Path, path: Path) -> None:
+    """Rename; what is in the way steps aside first, because a folder cannot be renamed over a full one."""
     aside = temporary_beside(path, "old")
     if occupied := path.exists():
         path.rename(aside)
     try:
-        temporary.rename(path)
+        ready.rename(path)
     except BaseException:
         if occupied:
             aside.rename(path)

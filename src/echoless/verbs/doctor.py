@@ -50,10 +50,11 @@ EXTRAS = {
     "onnx": (("onnx", "onnxruntime", "onnxscript"), "export to ONNX"),
     "tracking": (("tensorboard",), "--track tensorboard"),
     "wandb": (("wandb",), "--track wandb"),
+    "search": (("faiss-cpu",), "search in more than a million images"),
     "cluster": (("submitit", "ray"), "sweep --on slurm and --on ray"),
     "remote": (("fsspec", "aiohttp"), "data at an address: https://, and s3:// with s3fs, gs:// with gcsfs"),
 }
-_MODULES = {"pillow": "PIL", "scikit-learn": "sklearn"}
+_MODULES = {"pillow": "PIL", "scikit-learn": "sklearn", "faiss-cpu": "faiss"}
 
 
 @dataclass(frozen=True, slots=True)

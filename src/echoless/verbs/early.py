@@ -59,10 +59,23 @@ def require_name(out: AnyPath | None) -> None:
 def require_vectors_file(out: AnyPath, *, overwrite: bool) -> None:
     """Refuse a file of vectors whose name says no known format, or that is there already."""
     out = Path(out)
-    if alone() and out.suffix not in (".parquet", ".npy", ".csv"):
-        raise ConfigError(f"out is {str(out)!r}; allowed: a name that ends in .parquet, .npy or .csv")
-    if alone() and out.exists() and not overwrite:
+    if alone() and out.suffix not in ("", ".parquet", ".npy", ".csv"):
+        raise ConfigError(
+            f"out is {str(out)!r}; allowed: a name that ends in .parquet, .npy or .csv, or a folder, without an ending"
+        )
+    if alone() and out.exists() and not overwrite and not (out.is_dir() and not any(out.iterdir())):
         raise RunError(f"{out} exists; give --overwrite to replace it, or another --out")
+
+
+def require_table(features: AnyPath) -> None:
+    """Refuse what `embed` did not write, or wrote for other programs."""
+    path = Path(features)
+    if not path.exists():
+        raise DataError(f"features {str(path)!r} does not exist; give the .parquet file or folder of `echoless embed`")
+    if path.suffix in (".csv", ".npy"):
+        raise DataError(f"features is {str(path)!r}; allowed: a table that `echoless embed --out FILE.parquet` wrote")
+    if path.is_dir() and not any(path.glob("*.parquet")):
+        raise DataError(f"features {str(path)!r} holds no .parquet file; give what `echoless embed` wrote")
 
 
 def require_folder(out: AnyPath) -> None:

@@ -1,12 +1,15 @@
-"""What does `embed` do? From a run and a folder of images to a file of vectors."""
+"""What does `embed` do? From a run and a folder of images to a table of features."""
 
 from __future__ import annotations
 
+import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from echoless.config.addresses import without_secrets
 from echoless.config.options import EmbedOptions
+from echoless.config.sizes import parse_bytes
 from echoless.errors import ConfigError
 from echoless.verbs.early import require_data, require_encoder, require_labels, require_vectors_file
 from echoless.verbs.signature import signature_of
@@ -14,11 +17,13 @@ from echoless.verbs.signature import signature_of
 if TYPE_CHECKING:
     from echoless.data import Images
     from echoless.evaluation.encoder import Encoder
+    from echoless.evaluation.table_columns import Columns
+    from echoless.runtime import Progress
 
 
 @signature_of(EmbedOptions)
 def embed(options: EmbedOptions) -> int:
-    """Returns the number of vectors."""
+    """Returns the number of images in the table; under torchrun, in the first process."""
     require_encoder(options.run)
     require_data(options.data)
     require_labels(options.labels)
@@ -26,37 +31,48 @@ def embed(options: EmbedOptions) -> int:
 
     from echoless.data.reading import describe_bad
     from echoless.evaluation import embed as embedding
-    from echoless.evaluation.extract import View
     from echoless.evaluation.frozen import load
-    from echoless.runtime import Progress, join_team, leave_team
+    from echoless.evaluation.table_files import TableTarget, check_target
+    from echoless.runtime import join_team, leave_team
 
-    source, out, latent = str(options.run), Path(options.out), str(options.latent) if options.latent else None
-    embedding.check_target(out, options.overwrite)
+    target = TableTarget(Path(options.out), options.overwrite, parse_bytes("part_size", options.part_size))
+    latent = str(options.latent) if options.latent else None
     team = join_team(options.device)
     try:
-        encoder = load(source, device=str(team.device), noise=options.noise, latent=latent)
-        images = _read(options, encoder, leads=team.leads)
-        layer = encoder.default_layer if options.layer == "last" else options.layer
-        with Progress("embedding", images.usable, "images") as progress:
+        with team.together():
+            encoder = load(str(options.run), device=str(team.device), noise=options.noise, latent=latent)
+            columns = _columns(options, encoder)
+            check_target(target, columns)
+        images = team.leader_first(lambda: _read(options, encoder, leads=team.leads))
+        with team.together():
+            columns.check(encoder, images)
+        with _Stages() as stages:
             rows = embedding.embed(
                 encoder,
                 images,
-                out,
-                view=View(layer, options.pooling or encoder.default_pooling),
-                half=options.dtype == "fp16",
-                overwrite=options.overwrite,
-                rank=team.rank,
-                world=team.world,
-                wait=team.wait,
-                report=(lambda done, total: progress.show(done)) if team.leads else None,
-                root=_root(options),
-                about=_about(options, encoder, layer),
+                target,
+                columns,
+                workers=options.workers,
+                report=stages.show,
+                about=_about(options, encoder, images, columns),
             )
-            for line in describe_bad(images, late=True):
-                progress.say(line)
-            return rows
+        for line in describe_bad(images, late=True):
+            print(line, file=sys.stderr)
+        return rows
     finally:
         leave_team()
+
+
+def _columns(options: EmbedOptions, encoder: Encoder) -> Columns:
+    from echoless.evaluation.extract import PATCHES, View
+    from echoless.evaluation.table_columns import Columns
+
+    names = [encoder.default_layer if name == "last" else name for name in options.layer.split(",")]
+    pooling = PATCHES if options.tokens else options.pooling or encoder.default_pooling
+    if options.tokens and options.pooling is not None:
+        raise ConfigError(f"pooling is {options.pooling!r}, but --tokens writes every patch; give one of the two")
+    views = tuple(View(name, pooling) for name in dict.fromkeys(names))
+    return Columns(views, options.dtype == "fp16", _root(options), options.map)
 
 
 def _root(options: EmbedOptions) -> Path | None:
@@ -69,23 +85,65 @@ def _root(options: EmbedOptions) -> Path | None:
     return data.resolve()
 
 
-def _about(options: EmbedOptions, encoder: Encoder, layer: str) -> dict[str, str]:
-    """What the metadata of a parquet file says of its vectors."""
-    from echoless.evaluation.embed import as_text
+def _about(options: EmbedOptions, encoder: Encoder, images: Images, columns: Columns) -> dict[str, str]:
+    """What the metadata of a parquet file says of its features: enough to encode another image in the same way."""
+    from echoless.data.reading import settled_tiles
 
-    root = Path(options.data)
-    return {
-        "run": as_text(options.run),
+    known = {
+        "run": _place(str(options.run)),
         "encoder": encoder.fingerprint,
-        "layer": layer,
-        "pooling": options.pooling or encoder.default_pooling,
-        "root": as_text(root.resolve()) if root.exists() else without_secrets(str(options.data)),
+        "layer": ",".join(view.layer for view in columns.views),
+        "pooling": columns.views[0].pooling,
+        "root": _place(str(options.data)),
         "paths": options.paths,
+        "data": images.fingerprint,
+        "dtype": options.dtype,
+        "noise": encoder.noise,
+        "latent": None if options.latent is None else _place(str(options.latent)),
+        "tiles": settled_tiles(options.data, options.tiles, encoder.tiles),
+        "channels": encoder.converted_channels,
+        "grid": " ".join(map(str, encoder.grid)) if columns.dense and encoder.grid else None,
+        "map": options.map,
     }
+    return {name: str(value) for name, value in known.items() if value is not None}
+
+
+def _place(given: str) -> str:
+    """An absolute path, an address without its secrets, or a name such as timm:NAME."""
+    from echoless.evaluation.table_columns import as_text
+
+    return as_text(Path(given).resolve()) if Path(given).exists() else without_secrets(given)
+
+
+class _Stages:
+    """One line of progress for each stage of the work."""
+
+    def __init__(self) -> None:
+        self._stack, self._stage = ExitStack(), ""
+        self._line: Progress | None = None
+
+    def __enter__(self) -> _Stages:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def show(self, stage: str, done: int, total: int) -> None:
+        from echoless.runtime import Progress
+
+        if stage != self._stage or self._line is None:
+            self._stack.close()
+            self._line = self._stack.enter_context(
+                Progress(stage, total, "images" if stage == "embedding" else "files")
+            )
+            self._stage = stage
+            self._line.begin(done)  # what an earlier process did is not credited to this one
+        else:
+            self._line.show(done)
 
 
 def _read(options: EmbedOptions, encoder: Encoder, *, leads: bool) -> Images:
-    """Every process reads; one of them says how far it is."""
+    """The first process says how far it is."""
     from echoless.data import open_images
     from echoless.data.reading import describe_bad, describe_tiles, settled_tiles
     from echoless.runtime import Progress

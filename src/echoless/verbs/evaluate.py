@@ -15,7 +15,10 @@ from echoless.verbs.signature import signature_of
 
 @signature_of(EvaluateOptions)
 def evaluate(options: EvaluateOptions, say: Callable[[str], None] = print) -> Metrics:
-    """Returns every number with its protocol; they are also added to RUN/results.json."""
+    """Returns every number with its protocol; they are also added to RUN/results.json.
+
+    Under torchrun the first process returns them, and the others none.
+    """
     require_test_of(options.test_labels, options.test)
     require_test_of(options.test_masks, options.test, name="test_masks")
     require_encoder(options.run)

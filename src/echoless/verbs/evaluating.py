@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext, redirect_stderr
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -39,23 +41,39 @@ from echoless.evaluation.registry import MEASUREMENTS
 from echoless.evaluation.snapshots import check_snapshots, measure_snapshots
 from echoless.reports.datasheet import show_data
 from echoless.runs import RunFolder
-from echoless.runtime import choose_device
+from echoless.runtime import Team, choose_device, join_team, leave_team
 from echoless.storage.atomic import can_write
 
 Say = Callable[[str], None]
 
 
 def run_evaluation(options: EvaluateOptions, say: Say) -> Metrics:
-    evaluation = _prepare(options, say)
-    measured = _allowed(evaluation)
-    _check(evaluation, measured)
+    """Several processes (torchrun) do the same and share the images; the first alone speaks, writes and returns."""
+    team = join_team(options.device)
+    try:
+        with nullcontext() if team.leads else redirect_stderr(io.StringIO()):
+            metrics = _evaluate(replace(options, device=str(team.device)), say if team.leads else _ignore, team)
+            return metrics if team.leads else Metrics()
+    finally:
+        leave_team()
+
+
+def _ignore(text: str) -> None:
+    pass
+
+
+def _evaluate(options: EvaluateOptions, say: Say, team: Team) -> Metrics:
+    evaluation = team.leader_first(lambda: _prepare(options, say))
+    with team.together():
+        measured = _allowed(evaluation)
+        _check(evaluation, measured)
     metrics = Metrics()
     for found in _parts(evaluation, measured, open_others(evaluation, measured)):
         part = evaluation.with_sets(found)
         metrics += part
-        if evaluation.home is not None:  # part by part, so that little is lost when the rest is interrupted
+        if evaluation.home is not None and team.leads:  # part by part: little is lost when the rest is interrupted
             RunFolder(evaluation.home).add_results([metric.to_json() for metric in part])
-    if evaluation.home is not None:
+    if evaluation.home is not None and team.leads:
         _show_own_images(RunFolder(evaluation.home), evaluation)
     for images in (evaluation.train, evaluation.test):
         for line in describe_bad(images, late=True) if images is not None else ():

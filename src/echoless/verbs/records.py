@@ -90,3 +90,11 @@ def recipes(options: of.RecipesOptions, text: str) -> Records:
 
     yield from ({"recipe": name, "about": about} for name, about in list_recipes().items())
     yield from ({"experiment": name, "about": first_line(build)} for name, build in PAPERS.items())
+
+
+def found_images(options: of.SearchOptions, result: Any) -> Iterator[dict[str, Any]]:
+    """Every neighbour, duplicate and outlier."""
+    for kind in ("neighbours", "duplicates", "outliers"):
+        table = getattr(result, kind)
+        for row in table.to_pylist() if table is not None else ():
+            yield {"kind": kind[:-1], **plain(row)}

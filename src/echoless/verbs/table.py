@@ -58,7 +58,9 @@ def _as_text(options: Any, result: Any) -> str:
 
 
 def _metrics(options: of.EvaluateOptions, metrics: Any) -> str:
-    """The table, what its marks and ranks mean, and what it says in plain words."""
+    """The table, what its marks and ranks mean, and what it says in plain words; nothing for a helping process."""
+    if not metrics:
+        return ""
     best = best_of(metrics)
     lines = [metric_table(metrics, best)]
     if any(best):
@@ -80,9 +82,11 @@ def _vectors(options: of.EmbedOptions, rows: int) -> str:
     """With a function that can be called after any installation: pandas is not among what we install."""
     if not rows:
         return ""
-    readers = {".parquet": "pyarrow.parquet.read_table", ".csv": "pyarrow.csv.read_csv", ".npy": "numpy.load"}
-    read = readers[Path(options.out).suffix]
-    return f"{rows} vectors in {options.out}; read them with {read}({str(options.out)!r})"
+    known = {".csv": "pyarrow.csv.read_csv", ".npy": "numpy.load"}
+    read = known.get(Path(options.out).suffix, "pyarrow.parquet.read_table")
+    files = f" ({sum(1 for _ in Path(options.out).iterdir())} files)" if Path(options.out).is_dir() else ""
+    what = "the patch features of {} images" if options.tokens else "{} vectors"
+    return f"{what.format(rows)} in {options.out}{files}; read them with {read}({str(options.out)!r})"
 
 
 def _images(options: of.SampleOptions, count: int) -> str:
@@ -133,6 +137,7 @@ VERBS = {
     "evaluate": Verb(MEASURE, of.EvaluateOptions, _metrics),
     "embed": Verb(MEASURE, of.EmbedOptions, _vectors, records=to.vectors),
     "sample": Verb(MEASURE, of.SampleOptions, _images, records=to.images),
+    "search": Verb(MEASURE, of.SearchOptions, _as_text, records=to.found_images),
     "report": Verb(MEASURE, of.ReportOptions, _page, records=to.page),
     "serve": Verb(MEASURE, of.ServeOptions),
     "runs": Verb(MEASURE, of.RunsOptions, _runs, records=to.listed_runs),

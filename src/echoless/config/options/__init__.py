@@ -19,6 +19,7 @@ from echoless.config.options.recipes import RecipesOptions
 from echoless.config.options.report import ReportOptions
 from echoless.config.options.runs import RunsOptions
 from echoless.config.options.sample import SampleOptions
+from echoless.config.options.search import SearchOptions
 from echoless.config.options.serve import ServeOptions
 from echoless.config.options.sweep import SweepOptions
 from echoless.config.options.trial import TrialOptions
@@ -39,6 +40,7 @@ __all__ = [
     "ReportOptions",
     "RunsOptions",
     "SampleOptions",
+    "SearchOptions",
     "ServeOptions",
     "SweepOptions",
     "TrialOptions",

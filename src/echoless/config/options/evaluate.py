@@ -16,7 +16,8 @@ class EvaluateOptions:
 
     Every table includes two baselines, raw pixels and the same encoder untrained, and every accuracy has a 95 %
     bootstrap interval. Features are computed without masking, are deterministic, and are cached, so that a second
-    evaluation takes seconds.
+    evaluation takes seconds. Several processes (torchrun) share the images; the numbers are the same for any number of
+    them.
     """
 
     EXAMPLES = (
@@ -100,6 +101,8 @@ class EvaluateOptions:
     """Folder of the autoencoder used in training, for a latent-space run (default: the recorded path)."""
 
     group("machine")
+    workers: int | None = None
+    """Number of threads that prepare images, in each process (default: 2; for --probe mae one per core, up to 16)."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, xpu or mps."""
     cache: bool = True
@@ -111,4 +114,6 @@ class EvaluateOptions:
 
     def __post_init__(self) -> None:
         require_whole("images", self.images, 1)
+        if self.workers is not None:
+            require_whole("workers", self.workers, 0)
         require_measurements(self.metrics)

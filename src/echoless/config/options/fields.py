@@ -33,8 +33,8 @@ def flag(name: str) -> str:
 
 
 def word(name: str) -> str:
-    """Name of a positional argument in messages: `data` -> `DATA`, `runs` -> `RUN`."""
-    return name.removesuffix("s").upper()
+    """Name of a positional argument in messages: `data` -> `DATA`; `runs`, each of which is one word, -> `RUN`."""
+    return "RUN" if name == "runs" else name.upper()
 
 
 def given(options: Any, *names: str) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from echoless.config.options.fields import AnyPath, group
 class ImportOptions:
     """Convert a checkpoint of another project, for --init, evaluate, embed and sample.
 
-    Reads .pth files of facebookresearch/mae, of the authors of arXiv:2404.10947, and of SiT, DiT and U-ViT; safetensors
-    files with the same tensor names; and folders of transformers (DINOv2, DINOv3, ViT, ViTMAE, DeiT, BEiT, I-JEPA) and
-    diffusers (DiT). Code in a .pth file is never run.
+    Reads .pth files of facebookresearch's mae and dinov2, of the authors of arXiv:2404.10947, and of SiT, DiT and
+    U-ViT; safetensors files with the same tensor names; and folders of transformers (DINOv2, DINOv3, ViT, ViTMAE, DeiT,
+    BEiT, I-JEPA) and diffusers (DiT). Code in a .pth file is never run.
     """
 
     EXAMPLES = (

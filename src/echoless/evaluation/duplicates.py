@@ -1,0 +1,193 @@
+"""Which images are copies of each other? Coarse thumbnails propose candidates, finer ones decide; no encoder is needed.
+
+Candidates are the nearest neighbours of every image by thumbnails of 8 x 8, averaged with their mirror image: those of
+a mirrored copy are the same. Two images are near-duplicates if their thumbnails of 16 x 16 agree, one of them mirrored
+where that fits better; agreement is the correlation of their values, 1 for equal ones.
+
+The threshold is chosen on the set itself, because X-rays are more alike than holiday photographs: some images are
+altered as copies usually are, and compared with their originals; others are compared with their candidates.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from echoless.data.cache import in_parallel, kept_on_disk
+from echoless.data.resizing import Fit
+from echoless.errors import DataError
+from echoless.evaluation.originals import Corner, Originals
+from echoless.measures import duplicate_groups, separating_threshold
+from echoless.randomness import generator_for
+from echoless.reports.pictures import as_rgb
+
+SIDE = 16
+CALIBRATED_ON = 200  # images
+_KEPT = Fit("cover", (4 * SIDE, 4 * SIDE))  # what is decoded of a larger image
+
+Report = Callable[[int, int], None]
+
+
+def _re_encoded(image: Image.Image) -> Image.Image:
+    data = io.BytesIO()
+    image.save(data, "JPEG", quality=50)
+    return Image.open(data).convert("RGB")
+
+
+def _cropped(image: Image.Image) -> Image.Image:
+    """Two hundredths of each side are cut off."""
+    x, y = (max(1, round(0.01 * side)) for side in image.size)
+    return image.crop((x, y, image.width - x, image.height - y))
+
+
+def _mirrored(image: Image.Image) -> Image.Image:
+    return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+
+
+ALTERATIONS: dict[str, Callable[[Image.Image], Image.Image]] = {
+    "JPEG of quality 50": _re_encoded,
+    "cropped by 2 %": _cropped,
+    "mirrored": _mirrored,
+}
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """Groups of rows, the largest first; agreement of each row with its best partner; how the threshold was chosen.
+
+    reached: for each alteration, the share of copies at or above the threshold; `others`: that of other images.
+    """
+
+    groups: list[list[int]]
+    agreement_N: Tensor
+    threshold: float
+    reached: dict[str, float] = field(default_factory=dict)
+    others: float | None = None
+    calibrated_on: int = 0
+
+    def __str__(self) -> str:
+        if not self.calibrated_on:
+            return f"threshold {self.threshold:.4g}, as given"
+        shares = ", ".join(f"{100 * share:.1f} % {name}" for name, share in self.reached.items())
+        return (
+            f"threshold {self.threshold:.4g}, chosen on {self.calibrated_on} images of the set: of their altered "
+            f"copies reach it {shares}; of their most similar other images {100 * (self.others or 0):.1f} % (copies in "
+            "the set among them)"
+        )
+
+
+def find_duplicates(
+    signatures_NS: np.ndarray,
+    candidates_NK: Tensor,
+    originals: Originals,
+    paths: Sequence[str],
+    corners: Sequence[Corner] | None = None,
+    *,
+    threshold: float | None = None,
+) -> Duplicates:
+    """`candidates_NK`: for each row the rows that may be copies of it. Rows whose image is gone are in no group."""
+    agreement_NK = agreements(signatures_NS, candidates_NK)
+    reached: dict[str, float] = {}
+    others, calibrated = None, 0
+    if threshold is None:
+        drawn = _drawn(signatures_NS)
+        copies = _copies(originals, paths, corners, drawn, signatures_NS)
+        nearest = agreement_NK[drawn].amax(dim=1)
+        threshold = separating_threshold(torch.cat(list(copies.values())), nearest)
+        reached = {name: float((values >= threshold).float().mean()) for name, values in copies.items()}
+        others, calibrated = float((nearest >= threshold).float().mean()), len(drawn)
+    groups = duplicate_groups(agreement_NK, candidates_NK, threshold)
+    return Duplicates(groups, agreement_NK.amax(dim=1), threshold, reached, others, calibrated)
+
+
+def agreements(signatures_NS: np.ndarray, candidates_NK: Tensor) -> Tensor:
+    """(N, K): of every row with its candidates, as they are or mirrored, whichever fits better."""
+    found = []
+    for start in range(0, len(candidates_NK), 1024):
+        rows_BK = candidates_NK[start : start + 1024]
+        own_BS = torch.from_numpy(signatures_NS[start : start + 1024].astype(np.float32))
+        theirs_BKS = torch.from_numpy(signatures_NS[rows_BK.numpy()].astype(np.float32))
+        both = [torch.einsum("bs,bks->bk", each, theirs_BKS) for each in (own_BS, mirrored(own_BS))]
+        found.append(torch.maximum(*both))
+    return torch.cat(found)
+
+
+def coarse(signatures_NS: np.ndarray) -> np.ndarray:
+    """(N, 96): by halves of the resolution and averaged with the mirror image, of which the left half says all."""
+    found = np.empty((len(signatures_NS), 3 * SIDE * SIDE // 8), np.float32)
+    for start in range(0, len(found), 65_536):
+        thumbnails_BCHW = signatures_NS[start : start + 65_536].astype(np.float32).reshape(-1, 3, SIDE, SIDE)
+        halves_BCHW = thumbnails_BCHW.reshape(-1, 3, SIDE // 2, 2, SIDE // 2, 2).mean(axis=(3, 5))
+        even_BCHW = halves_BCHW + halves_BCHW[..., ::-1]
+        found[start : start + 65_536] = even_BCHW[..., : SIDE // 4].reshape(len(even_BCHW), -1)
+    return kept_on_disk(found)
+
+
+def mirrored(signatures_NS: Tensor) -> Tensor:
+    return signatures_NS.unflatten(1, (3, SIDE, SIDE)).flip(3).flatten(1)
+
+
+def signature(image: Image.Image) -> np.ndarray:
+    """(S,): the values of a thumbnail, without their mean, of unit length; zeros for an image of one colour."""
+    values = np.asarray(image.resize((SIDE, SIDE), Image.Resampling.BOX), np.float32).transpose(2, 0, 1).ravel()
+    centred = values - values.mean()
+    length = float(np.linalg.norm(centred))
+    return (centred / length if length > 1e-3 else 0 * centred).astype(np.float16)
+
+
+def signatures_of(
+    originals: Originals, paths: Sequence[str], corners: Sequence[Corner] | None, report: Report | None = None
+) -> np.ndarray:
+    """(N, S) of all images; zeros for one that is gone."""
+    found = np.zeros((len(paths), 3 * SIDE * SIDE), np.float16)
+    missing = 0
+    pixels = originals.pixels(paths, corners, _KEPT)
+    made = in_parallel(lambda image: None if image is None else signature(as_rgb(image)), pixels, 2)
+    for row, values in enumerate(made):
+        if values is None:
+            missing += 1
+        else:
+            found[row] = values
+        if report is not None and (row % 64 == 0 or row + 1 == len(paths)):
+            report(row + 1, len(paths))
+    if missing == len(paths):
+        raise DataError(
+            f"the images are not at {originals.root or 'a place that the table names'} any more, so that no pair can "
+            "be confirmed; give --by features --threshold S to compare their vectors alone"
+        )
+    return kept_on_disk(found)
+
+
+def _drawn(signatures_NS: np.ndarray) -> Tensor:
+    """Rows that are altered: of those that have an image."""
+    present = torch.from_numpy(np.flatnonzero(signatures_NS[:, :8].any(axis=1)))
+    if not len(present):
+        raise DataError("every image has one colour; their copies cannot be told apart")
+    return present[torch.randperm(len(present), generator=generator_for(0, "subset", 0))[:CALIBRATED_ON]]
+
+
+def _copies(
+    originals: Originals,
+    paths: Sequence[str],
+    corners: Sequence[Corner] | None,
+    drawn: Tensor,
+    signatures_NS: np.ndarray,
+) -> dict[str, Tensor]:
+    """For each alteration, how far the altered images agree with their originals."""
+    rows = drawn.tolist()
+    places = None if corners is None else [corners[row] for row in rows]
+    found: dict[str, list[float]] = {name: [] for name in ALTERATIONS}
+    for row, pixels in zip(rows, originals.pixels([paths[row] for row in rows], places)):
+        if pixels is None:
+            continue
+        image, own_1S = as_rgb(pixels), torch.from_numpy(signatures_NS[row : row + 1].astype(np.float32))
+        for name, alter in ALTERATIONS.items():
+            copy_S = torch.from_numpy(signature(alter(image)).astype(np.float32))
+            found[name].append(float(max((own_1S @ copy_S).max(), (mirrored(own_1S) @ copy_S).max())))
+    return {name: torch.tensor(values) for name, values in found.items()}

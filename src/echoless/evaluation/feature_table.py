@@ -1,0 +1,118 @@
+"""What did `embed` write? One parquet file or a folder of them, with what they say of themselves.
+
+Any parquet with a column `path` of text and a column `feature` of lists of numbers can be read; only the tables of
+`embed` say which encoder made them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from echoless.data.cache import kept_on_disk
+from echoless.errors import DataError
+from echoless.evaluation.table_files import numbers_of
+
+BLOCK = 131_072  # rows in memory at a time
+PREFIX = "echoless."
+
+
+class FeatureTable:
+    """Vectors by row, a block at a time, with their paths and labels."""
+
+    def __init__(self, path: str | Path, column: str = "feature") -> None:
+        self.path, self.column = Path(path), column
+        self._files = [_opened(file) for file in _files_of(self.path)]
+        for file in self._files:
+            self._check(file.schema_arrow)
+        self.rows: int = sum(file.metadata.num_rows for file in self._files)
+        if not self.rows:
+            raise DataError(f"{self.path} holds no rows")
+
+    def _check(self, schema: pa.Schema) -> None:
+        if "path" not in schema.names or self.column not in schema.names:
+            raise DataError(
+                f"{self.path} has the columns {', '.join(schema.names)}; it must have path and {self.column}, as "
+                f"`echoless embed{' --tokens' if self.column == 'tokens' else ''}` writes them"
+            )
+        if not _is_list(schema.field(self.column).type):
+            raise DataError(
+                f"{self.path}: the column {self.column} is {schema.field(self.column).type}; allowed: lists of numbers"
+            )
+
+    @cached_property
+    def about(self) -> dict[str, str]:
+        """What `embed` says of the encoder and the images: run, encoder, layer, pooling, root, ..."""
+        found = self._files[0].schema_arrow.metadata or {}
+        known = {key.decode(errors="replace"): value.decode(errors="replace") for key, value in found.items()}
+        return {key.removeprefix(PREFIX): value for key, value in known.items() if key.startswith(PREFIX)}
+
+    @cached_property
+    def width(self) -> int:
+        return int(self._first.shape[1])
+
+    @cached_property
+    def _first(self) -> np.ndarray:
+        return next(self.blocks(1))
+
+    def has(self, name: str) -> bool:
+        return all(name in file.schema_arrow.names for file in self._files)
+
+    def words(self, name: str) -> pa.ChunkedArray:
+        """A whole column, such as path or label."""
+        return pa.chunked_array([chunk for file in self._files for chunk in file.read(columns=[name])[name].chunks])
+
+    def blocks(self, size: int = BLOCK) -> Iterator[np.ndarray]:
+        """All vectors, in order, (up to `size`, D) at a time."""
+        width = None
+        for file in self._files:
+            for batch in file.iter_batches(batch_size=size, columns=[self.column]):
+                block = self._numbers(batch.column(0))
+                width = width or block.shape[1]
+                if block.shape[1] != width:
+                    raise DataError(f"{self.path} has vectors of {width} and of {block.shape[1]} numbers")
+                yield block
+
+    def vectors(self) -> np.ndarray:
+        """(N, D), all of them: memory of the file system where they are many."""
+        return kept_on_disk(np.concatenate(list(self.blocks())))
+
+    def _numbers(self, column: Any) -> np.ndarray:
+        if column.null_count:
+            raise DataError(f"{self.path} has rows without a {self.column}")
+        if not pa.types.is_fixed_size_list(column.type):
+            sizes = np.unique(np.diff(column.offsets.to_numpy()))
+            if len(sizes) != 1 or sizes[0] == 0:
+                raise DataError(
+                    f"{self.path} has vectors of {sizes.min()} to {sizes.max()} numbers; they must be equal"
+                )
+            column = pa.FixedSizeListArray.from_arrays(column.flatten(), int(sizes[0]))
+        return numbers_of(column).astype(np.float32, copy=False)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    lists = pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return lists and (pa.types.is_floating(kind.value_type) or _is_list(kind.value_type))
+
+
+def _files_of(path: Path) -> list[Path]:
+    if path.is_dir():
+        if files := sorted(path.glob("*.parquet")):
+            return files
+        raise DataError(f"{path} holds no .parquet file; give what `echoless embed` wrote")
+    if not path.is_file():
+        raise DataError(f"features {str(path)!r} does not exist; give the .parquet file or folder of `echoless embed`")
+    return [path]
+
+
+def _opened(file: Path) -> Any:
+    try:
+        return pq.ParquetFile(file)
+    except (OSError, ValueError) as error:  # ArrowInvalid is a ValueError
+        raise DataError(f"{file} is not a readable parquet file: {error}") from None

@@ -1,0 +1,82 @@
+"""How is a query image encoded? By the encoder that made the table, from the same layer, pooled in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from echoless.data import resize_and_crop
+from echoless.data.decode import DecodeSettings, Undecodable, decode
+from echoless.data.resample import Array
+from echoless.data.sources import FolderSource
+from echoless.errors import ConfigError, DataError, RunError
+from echoless.evaluation.encoder import Encoder
+from echoless.evaluation.extract import CHUNK
+from echoless.evaluation.feature_table import FeatureTable
+from echoless.evaluation.frozen import load
+
+
+def encoder_of(table: FeatureTable, given: str | None, device: str) -> Encoder:
+    """The encoder that made the table, or a refusal: vectors of two encoders have nothing to do with each other."""
+    about = table.about
+    source = given or about.get("run")
+    if source is None:
+        raise ConfigError(f"{table.path} does not say which encoder made it; give --encoder RUN")
+    noise = float(about["noise"]) if "noise" in about else None
+    try:
+        encoder = load(source, device=device, noise=noise, latent=about.get("latent"))
+    except RunError as error:
+        raise RunError(
+            f"the encoder of {table.path} cannot be opened ({error}); give --encoder with its new place, or as --query "
+            "a path of the table, which needs no encoder"
+        ) from None
+    if about.get("encoder", encoder.fingerprint) != encoder.fingerprint:
+        raise RunError(
+            f"{source} is not the encoder that made {table.path}: it is another one, or was trained further; embed the "
+            "images again, or give --encoder with the one that made it"
+        )
+    return encoder
+
+
+def query_files(query: Path) -> list[Path]:
+    """An image file, or the images of a folder."""
+    return [query / path for path in FolderSource(query).paths] if query.is_dir() else [query]
+
+
+def read_queries(encoder: Encoder, files: Sequence[Path]) -> Iterator[Array]:
+    settings = DecodeSettings(channels=encoder.converted_channels or encoder.channels, reduction=encoder.reduction)
+    for file in files:
+        try:
+            yield decode(file.read_bytes(), settings)
+        except (Undecodable, OSError) as error:
+            raise DataError(f"query {file} cannot be used: {error}") from None
+
+
+def encode(encoder: Encoder, pixels: Iterator[Array], table: FeatureTable) -> np.ndarray:
+    """(M, D): padded to the size of the chunks that `embed` computes, so that an image of the table has its digits."""
+    layer = table.about.get("layer", encoder.default_layer)
+    pooling = table.about.get("pooling", encoder.default_pooling)
+    encoder.require_layer(layer)
+    tiled, found = "tiles" in table.about, []
+    while part := list(islice(pixels, CHUNK)):
+        tokens_BTD = encoder.tokens(_prepared(encoder, part, tiled=tiled), [layer])[layer]
+        found.append(encoder.pool(tokens_BTD, pooling)[: len(part)].float().cpu())
+    vectors_MD = torch.cat(found).numpy()
+    if vectors_MD.shape[1] != table.width:
+        raise ConfigError(
+            f"{encoder.name} gives vectors of {vectors_MD.shape[1]} numbers, and {table.path} has {table.width}; give "
+            "the encoder that made it"
+        )
+    return vectors_MD
+
+
+def _prepared(encoder: Encoder, pixels: list[Array], *, tiled: bool) -> Tensor:
+    framing = encoder.dense_framing if tiled else encoder.framing  # tiles are used whole
+    images_BCHW = resize_and_crop(pixels, size=encoder.image_size, framing=framing, mean=encoder.mean, std=encoder.std)
+    return F.pad(images_BCHW, (0, 0, 0, 0, 0, 0, 0, CHUNK - len(images_BCHW)))

@@ -1,0 +1,200 @@
+"""How does `search` go from a table of features to lists and a page?"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from echoless.config.options import SearchOptions
+from echoless.data.resizing import Fit
+from echoless.evaluation.duplicates import Duplicates
+from echoless.evaluation.feature_table import FeatureTable
+from echoless.evaluation.originals import Originals
+from echoless.evaluation.search import Neighbours, Outliers, Searcher
+from echoless.reports.page import Page
+from echoless.reports.search_page import SIDE, Section, Tile, TileRow, write_search_page
+from echoless.runtime import Progress
+from echoless.storage import write_bytes
+from echoless.storage.atomic import explained
+
+ON_THE_PAGE = 50  # queries, groups
+IN_A_ROW = 60  # images of a group
+OUTLIERS = 60
+PRINTED = 10  # queries, groups
+PRINTED_OUTLIERS = 20
+_SHOWN = Fit("cover", (SIDE, SIDE))
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """neighbours: query, rank, similarity. duplicates: group, agreement. outliers: rank, distance. All: path, label.
+
+    A list that was not asked for is None. notes: how they were made.
+    """
+
+    page: Page
+    neighbours: pa.Table | None = None
+    duplicates: pa.Table | None = None
+    outliers: pa.Table | None = None
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [*_printed(self.neighbours, "query", "similarity"), *_printed(self.duplicates, "group", "agreement")]
+        lines += _printed_outliers(self.outliers)
+        return "\n".join([*lines, *self.notes, f"{self.page}: with thumbnails"])
+
+    def _repr_html_(self) -> str:
+        return str(self.page._repr_html_())
+
+
+def _printed(table: pa.Table | None, by: str, figure: str) -> Iterator[str]:
+    """The first queries or groups, each with its images."""
+    if table is None:
+        return
+    names = list(dict.fromkeys(table[by].to_pylist()))
+    for name in names[:PRINTED]:
+        yield f"{by} {name}"
+        rows = table.filter(pa.compute.equal(table[by], name)).to_pylist()
+        yield from (_line(row, figure) for row in rows)
+    if len(names) > PRINTED:
+        yield f"... and {len(names) - PRINTED} more; --table FILE.csv writes all of them"
+
+
+def _printed_outliers(table: pa.Table | None) -> Iterator[str]:
+    if table is None:
+        return
+    yield "outliers, the least similar first"
+    yield from (_line(row, "distance") for row in table.slice(0, PRINTED_OUTLIERS).to_pylist())
+    if len(table) > PRINTED_OUTLIERS:
+        yield f"... and {len(table) - PRINTED_OUTLIERS} more images, in this order; --table FILE.csv writes all of them"
+
+
+def _line(row: dict[str, Any], figure: str) -> str:
+    rank = f"{row['rank']:4d}" if "rank" in row else "    "
+    corner = f" at {row['x']},{row['y']}" if "x" in row else ""
+    label = f"  {row['label']}" if row.get("label") is not None else ""
+    return f"{rank}  {row[figure]:.4f}  {row['path']}{corner}{label}"
+
+
+def run_search(options: SearchOptions) -> SearchResult:
+    searcher = Searcher(FeatureTable(options.features), options.engine)
+    tables: dict[str, pa.Table] = {}
+    sections: list[Section] = []
+    notes: list[str] = []
+    if options.query is not None:
+        encoder = None if options.encoder is None else str(options.encoder)
+        near = searcher.neighbours(str(options.query), options.k, encoder, options.device)
+        tables["neighbours"] = searcher.neighbours_table(near)
+        sections.append(_neighbours_section(near, tables["neighbours"], searcher))
+        notes += [] if near.how == "exact" else [f"search: {near.how}"]
+    if options.duplicates:
+        copies, how = _duplicates(options, searcher)
+        tables["duplicates"] = searcher.duplicates_table(copies)
+        sections.append(_duplicates_section(copies, tables["duplicates"], searcher, options.by))
+        notes += [_summary(copies, searcher.table.rows), str(copies)]
+        notes += [] if how == "exact" else [f"candidates: {how}"]
+    if options.outliers:
+        odd = searcher.outliers(options.k)
+        tables["outliers"] = searcher.outliers_table(odd)
+        sections.append(_outliers_section(odd, tables["outliers"], searcher, options.k))
+        notes += [] if odd.how == "exact" else [f"outliers: {odd.how}"]
+    if options.table is not None:
+        notes.append(_write_table(Path(options.table), next(iter(tables.values()))))
+    page = write_search_page(
+        Path(options.out), _title(sections, searcher.table.path), sections, _facts(searcher), notes
+    )
+    return SearchResult(page, **tables, notes=tuple(notes))
+
+
+def _duplicates(options: SearchOptions, searcher: Searcher) -> tuple[Duplicates, str]:
+    with Progress("thumbnails", searcher.table.rows, "images") as progress:
+
+        def show(done: int, total: int) -> None:
+            progress.show(done)
+
+        return searcher.duplicates(options.threshold, options.by, show)
+
+
+def _summary(copies: Duplicates, rows: int) -> str:
+    images = sum(map(len, copies.groups))
+    return f"{len(copies.groups)} groups of near-duplicates, with {images} of {rows} images"
+
+
+def _title(sections: Sequence[Section], features: Path) -> str:
+    return sections[0].title if len(sections) == 1 else f"Search in {features.name}"
+
+
+def _facts(searcher: Searcher) -> list[tuple[str, str]]:
+    about, table = searcher.table.about, searcher.table
+    facts = [("features", str(table.path)), ("vectors", f"{table.rows:,} of {table.width} numbers")]
+    named = {"run": "encoder", "layer": "layer", "pooling": "pooling", "root": "images", "noise": "noise level"}
+    return [*facts, *((title, about[name]) for name, title in named.items() if name in about)]
+
+
+def _write_table(file: Path, table: pa.Table) -> str:
+    data = io.BytesIO()
+    if file.suffix == ".csv":
+        pyarrow.csv.write_csv(table, data)
+    else:
+        pq.write_table(table, data)
+    with explained(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(file, data.getvalue())
+    return f"{file}: all {len(table)} rows"
+
+
+class _Tiles:
+    """Thumbnails of rows of a list."""
+
+    def __init__(self, searcher: Searcher, figure: str) -> None:
+        self._originals, self._figure = searcher.originals, figure
+
+    def of(self, rows: Sequence[dict[str, Any]]) -> list[Tile]:
+        corners = [(row["x"], row["y"]) for row in rows] if rows and "x" in rows[0] else None
+        pixels = self._originals.pixels([row["path"] for row in rows], corners, _SHOWN)
+        return [
+            Tile(row["path"], f"{row[self._figure]:.4f}", row.get("label") or "", image)
+            for row, image in zip(rows, pixels)
+        ]
+
+
+def _neighbours_section(near: Neighbours, table: pa.Table, searcher: Searcher) -> Section:
+    tiles, each = _Tiles(searcher, "similarity"), near.rows_MK.shape[1]
+    root = Originals({}) if near.files is not None else searcher.originals
+    paths = [str(file.absolute()) for file in near.files] if near.files is not None else near.names
+    shown = list(zip(near.names[:ON_THE_PAGE], root.pixels(paths[:ON_THE_PAGE], None, _SHOWN)))
+    rows = [
+        TileRow(tiles.of(table.slice(place * each, each).to_pylist()), "", Tile(name, "query", "", image))
+        for place, (name, image) in enumerate(shown)
+    ]
+    more = f"{len(near.names) - len(rows)} more queries are not shown." if len(near.names) > len(rows) else ""
+    of = f"to {Path(near.names[0]).name}" if len(near.names) == 1 else f"to each of {len(near.names)} queries"
+    note = "Nearest first, with the cosine similarity of the features to those of the query."
+    return Section("neighbours", f"The {each} images nearest {of}", note, rows, more)
+
+
+def _duplicates_section(copies: Duplicates, table: pa.Table, searcher: Searcher, by: str) -> Section:
+    tiles, rows, first = _Tiles(searcher, "agreement"), [], 0
+    for number, group in enumerate(copies.groups[:ON_THE_PAGE], start=1):
+        beyond = f", {IN_A_ROW} of them shown" if len(group) > IN_A_ROW else ""
+        images = tiles.of(table.slice(first, min(len(group), IN_A_ROW)).to_pylist())
+        rows.append(TileRow(images, f"Group {number}: {len(group)} images{beyond}"))
+        first += len(group)
+    hidden = len(copies.groups) - len(rows)
+    more = f"{hidden} more groups are not shown; --table FILE.csv writes all of them." if hidden else ""
+    measure = "correlation of their thumbnails" if by == "pixels" else "cosine similarity of their features"
+    note = f"Each image with its best partner in the group, by the {measure}."
+    return Section("duplicates", f"{len(copies.groups)} groups of near-duplicates", note, rows, more)
+
+
+def _outliers_section(odd: Outliers, table: pa.Table, searcher: Searcher, k: int) -> Section:
+    images = _Tiles(searcher, "distance").of(table.slice(0, OUTLIERS).to_pylist())
+    note = f"Least similar first: the mean cosine distance to the {min(k, len(odd.rows_N) - 1)} nearest other images."
+    return Section("outliers", f"The {len(images)} images least like the others", note, [TileRow(images)])

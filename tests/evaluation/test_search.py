@@ -1,0 +1,224 @@
+"""`search` finds the nearest images, planted copies and strangers in what `embed` wrote, and refuses in one sentence.
+
+Run alone: pytest tests/evaluation/test_search.py
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+import echoless
+from echoless.cli.main import main
+from echoless.data import open_images
+from echoless.errors import ConfigError, DataError, RunError
+from echoless.evaluation.approximate import approximate_neighbours
+from echoless.evaluation.duplicates import ALTERATIONS
+from echoless.evaluation.feature_table import FeatureTable
+from echoless.measures import nearest_in_blocks
+
+CLASSES = ("disc", "ring")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory) -> Path:
+    """Drawn images in two folders; of the first ones there are altered copies."""
+    folder, images = tmp_path_factory.mktemp("photos"), open_images("shapes:120@test")
+    for index in range(120):
+        picture = Image.fromarray(images.get([index]).pixels[0].transpose(1, 2, 0)).resize((96, 96))
+        place = folder / CLASSES[index % 2]
+        place.mkdir(exist_ok=True)
+        picture.save(place / f"{index:03d}.png")
+        for number, alter in enumerate(ALTERATIONS.values()):
+            if index // 4 == number:
+                alter(picture).save(place / f"{index:03d}-copy.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def features(run, photos, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("features") / "features.parquet"
+    echoless.embed(run, photos, out=out)
+    return out
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_an_image_of_the_table_finds_itself_with_its_own_digits(features, photos):
+    """By its file, encoded again: the vector is bitwise that of the table. And by its path, without an encoder."""
+    found = echoless.search(features, query=photos / "disc" / "040.png", k=3)
+    first = found.neighbours.to_pylist()[0]
+    assert (first["path"], first["rank"], first["label"]) == ("disc/040.png", 1, "disc")
+    assert first["similarity"] == pytest.approx(1, abs=1e-6)
+    stored = echoless.search(features, query="disc/040.png", k=2)
+    assert stored.neighbours["path"].to_pylist() == found.neighbours["path"].to_pylist()[1:]
+    assert "disc/040.png" in str(found) and Path("search.html").read_text().count("data:image/jpeg") == 3
+
+
+def test_the_images_of_a_folder_are_queries(features, photos):
+    found = echoless.search(features, query=photos / "ring", k=5, out="ring.html")
+    assert len(found.neighbours) == 5 * len(list((photos / "ring").iterdir()))
+    assert found.neighbours["query"].to_pylist()[::5] == sorted(p.name for p in (photos / "ring").iterdir())
+    assert "queries are not shown" in Path("ring.html").read_text() and "more; --table FILE.csv" in str(found)
+
+
+def test_planted_copies_are_found_and_told_from_others(features):
+    """Re-encoded, cropped by 2 % and mirrored, with an encoder that has hardly learned anything."""
+    found = echoless.search(features, duplicates=True, table="copies.csv")
+    groups: dict[int, set[str]] = {}
+    for row in found.duplicates.to_pylist():
+        groups.setdefault(row["group"], set()).add(row["path"].replace("-copy", ""))
+    pairs = [names for names in groups.values() if len(names) == 1]
+    print(f"duplicates: {len(pairs)} of 12 copies in {len(groups)} groups; {found.notes[1]}")
+    assert len(pairs) >= 11 and len(groups) <= 14
+    assert "chosen on 132 images of the set" in found.notes[1] and "mirrored" in found.notes[1]
+    assert len(Path("copies.csv").read_text().splitlines()) == 1 + len(found.duplicates)
+
+
+def test_duplicates_by_features_alone_need_a_threshold_and_no_images(features, tmp_path):
+    with pytest.raises(ConfigError, match="by is 'features', which needs --threshold"):
+        echoless.search(features, duplicates=True, by="features")
+    found = echoless.search(features, duplicates=True, by="features", threshold=1 - 1e-5)
+    vectors = FeatureTable(features).vectors().astype(np.float64)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    near = (vectors @ vectors.T > 1 - 1e-5) & ~np.eye(len(vectors), dtype=bool)
+    assert abs(int(near.any(axis=1).sum()) - len(found.duplicates)) <= 2, "but for rounding"
+
+
+def test_an_outlier_comes_first(run, photos, tmp_path):
+    shutil.copytree(photos, tmp_path / "odd")
+    Image.fromarray(np.zeros((96, 96, 3), np.uint8)).save(tmp_path / "odd" / "disc" / "black.png")
+    echoless.embed(run, tmp_path / "odd", out="f.parquet")
+    found = echoless.search("f.parquet", outliers=True, k=5)
+    assert found.outliers["path"][0].as_py() == "disc/black.png" and len(found.outliers) == 133
+    distances = found.outliers["distance"].to_pylist()
+    assert distances == sorted(distances, reverse=True)
+
+
+def test_a_folder_of_parts_and_tiles_and_data_without_files(run, photos, tmp_path):
+    """Thumbnails come from wherever the images are."""
+    echoless.embed(run, photos, out="parts", part_size="10K")
+    assert len(echoless.search("parts", query="disc/040.png", k=4).neighbours) == 4
+    echoless.embed(run, photos, out="tiles.parquet", tiles=48)
+    found = echoless.search("tiles.parquet", query=photos / "disc" / "040.png", k=4)
+    assert {"x", "y"} <= set(found.neighbours.column_names) and " at 48,0" in str(
+        echoless.search("tiles.parquet", outliers=True)
+    )
+    echoless.embed(run, "shapes:30", out="drawn.parquet")
+    echoless.search("drawn.parquet", query="shapes/train/00000003", k=4)
+    assert Path("search.html").read_text().count("data:image/jpeg") == 5
+
+
+def test_an_encoder_that_is_gone_or_another_one_is_refused(run, photos, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    echoless.embed("run", photos / "disc", out="f.parquet")
+    shutil.move("run", "moved")
+    photo = photos / "disc" / "040.png"
+    with pytest.raises(
+        RunError, match=r"the encoder of f\.parquet cannot be opened .* give --encoder with its new place"
+    ):
+        echoless.search("f.parquet", query=photo)
+    assert echoless.search("f.parquet", query=photo, encoder="moved", k=1).neighbours["path"][0].as_py() == "040.png"
+    other = sorted((run / "snapshots").glob("step-*"))[0]
+    with pytest.raises(RunError, match=r"is not the encoder that made f\.parquet"):
+        echoless.search("f.parquet", query=photo, encoder=other)
+
+
+def test_images_that_are_gone_leave_the_lists_and_refuse_the_rest(run, photos, tmp_path):
+    shutil.copytree(photos / "disc", "gone")
+    echoless.embed(run, "gone", out="f.parquet")
+    shutil.rmtree("gone")
+    assert len(echoless.search("f.parquet", query="040.png", k=3).neighbours) == 3
+    assert Path("search.html").read_text().count("no image") == 4
+    with pytest.raises(DataError, match="any more, so that no pair can be confirmed; give --by features"):
+        echoless.search("f.parquet", duplicates=True)
+
+
+def test_any_table_with_paths_and_vectors_can_be_searched_by_path():
+    vectors = pa.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
+    pq.write_table(pa.table({"path": ["a", "b", "c"], "feature": vectors}), "other.parquet")
+    assert echoless.search("other.parquet", query="a", k=2).neighbours["path"].to_pylist() == ["b", "c"]
+    Image.new("RGB", (8, 8)).save("query.png")
+    with pytest.raises(ConfigError, match="does not say which encoder made it; give --encoder RUN"):
+        echoless.search("other.parquet", query="query.png")
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ({"path": ["a"], "vector": [[1.0]]}, "has the columns path, vector; it must have path and feature"),
+        ({"path": ["a"], "feature": [1.0]}, "the column feature is double; allowed: lists of numbers"),
+        ({"path": ["a", "b"], "feature": [[1.0], [1.0, 2.0]]}, "has vectors of 1 to 2 numbers; they must be equal"),
+        ({"path": ["a", "b"], "feature": [[1.0], None]}, "has rows without a feature"),
+        ({"path": ["a", "b"], "feature": [[1.0], [float("nan")]]}, "not finite in row 1"),
+        ({"path": pa.array([], pa.string()), "feature": pa.array([], pa.list_(pa.float32()))}, "holds no rows"),
+    ],
+)
+def test_tables_that_cannot_be_searched_are_refused(table, sentence):
+    pq.write_table(pa.table(table), "bad.parquet")
+    with pytest.raises(DataError, match=sentence):
+        echoless.search("bad.parquet", query="a")
+
+
+def test_wrong_arguments_are_refused_in_one_sentence(features, tmp_path):
+    for words, sentence in {
+        ("nowhere.parquet", "--outliers"): "features 'nowhere.parquet' does not exist; give the .parquet file",
+        (str(features),): "nothing to search for; give --query IMAGE, --duplicates or --outliers",
+        (str(features), "--query", "nowhere.jpg"): "'nowhere.jpg' is no file or folder, and no path in",
+        (str(features), "--outliers", "--out", "x.pdf"): "out is 'x.pdf'; allowed: a file whose name ends in .html",
+        (str(features), "--outliers", "--table", "x.txt"): "table is 'x.txt'; allowed: a name that ends in .csv",
+        (str(features), "--outliers", "--threshold", "0.5"): "threshold is 0.5, which needs --duplicates",
+        (str(features), "--outliers", "--k", "0"): "k is 0; allowed: a whole number, 1 or more",
+        (str(tmp_path), "--outliers"): "holds no .parquet file; give what `echoless embed` wrote",
+    }.items():
+        code, shown = _typed("search", *words)
+        assert code == 2 and sentence in shown, (words, shown)
+    (tmp_path / "text.jpg").write_text("no image")
+    assert "text.jpg cannot be used" in _typed("search", str(features), "--query", "text.jpg")[1]
+
+
+def _typed(*words: str) -> tuple[int, str]:
+    import contextlib
+    import io
+
+    with contextlib.redirect_stderr(io.StringIO()) as shown, contextlib.redirect_stdout(shown):
+        code = main(words)
+    return code, shown.getvalue()
+
+
+def test_the_list_for_programs(features):
+    code, printed = _typed("search", str(features), "--query", "disc/040.png", "--k", "2", "--json")
+    records = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+    assert code == 0 and [record["rank"] for record in records] == [1, 2]
+    assert {"kind", "query", "similarity", "path", "label"} <= set(records[0])
+
+
+def test_faiss_finds_nearly_all_of_the_true_neighbours_and_says_how_many():
+    pytest.importorskip("faiss", reason="NOT RUN: faiss is not installed")
+    vectors = np.random.default_rng(0).standard_normal((6000, 16)).astype(np.float32)
+    blocks = lambda: iter([vectors[:2500], vectors[2500:]])  # noqa: E731
+    found = approximate_neighbours(blocks, 6000, lambda: iter([vectors[:300]]), 10)
+    true = nearest_in_blocks(blocks(), vectors[:300], 10)[1]
+    share = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(found.rows_MK.tolist(), true.tolist())])
+    print(f"faiss: measured {found.recall:.3f}, true {share:.3f}")
+    assert found.recall >= 0.99 and share > 0.97
+
+
+def test_faiss_by_name_and_without_it(features, monkeypatch):
+    pytest.importorskip("faiss", reason="NOT RUN: faiss is not installed")
+    found = echoless.search(features, outliers=True, engine="faiss", k=3)
+    assert "of the true neighbours of a few rows were found" in found.notes[0]
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(ConfigError, match=r"need faiss; install the extra: pip install 'echoless\[search\]'"):
+        echoless.search(features, outliers=True, engine="faiss")
