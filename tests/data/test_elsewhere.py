@@ -12,16 +12,21 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 from far_away import CLASSES, as_parquet, as_tar, in_memory, on_disk, pictures, served
 
+from echoless.cli.main import main
 from echoless.config.addresses import has_secrets, is_remote, without_secrets
 from echoless.data import open_images, patience, remote
 from echoless.data.provenance import short_name
 from echoless.errors import ConfigError, DataError
+from echoless.verbs.early import require_data
 from echoless.verbs.sweep import sweep
 
 IMAGES = pictures(30)
@@ -108,6 +113,21 @@ def test_a_set_larger_than_the_limit_is_read_within_it(tmp_path, monkeypatch):
         assert len(server.asked) > 10  # by parts
         assert sum(f.stat().st_size for f in (tmp_path / "b").glob("copy-*/*.tar")) <= largest + 1000
         assert facts(images) == here  # from front to back
+
+
+def test_threads_that_take_each_others_room_all_read_what_is_right(tmp_path, monkeypatch):
+    """There is room for one copy, and six threads read three shards from front to back."""
+    here = facts(opened(on_disk(tmp_path / "data", TARS), tmp_path / "a"))
+    monkeypatch.setenv("ECHOLESS_CACHE_LIMIT", str(max(map(len, TARS.values())) + 1000))
+
+    def read(shard: int) -> list[bytes]:
+        return [np.asarray(images.get([i]).pixels[0]).tobytes() for i in range(10 * shard, 10 * shard + 10)]
+
+    with in_memory(TARS) as address, ThreadPoolExecutor(6) as pool:
+        images = opened(address, tmp_path / "b")
+        for shard, found in zip([0, 1, 2] * 4, pool.map(read, [0, 1, 2] * 4)):
+            assert found == here[-1][10 * shard : 10 * shard + 10]
+    assert not images.bad
 
 
 @web
@@ -248,12 +268,17 @@ def test_a_file_system_without_its_library_names_it(tmp_path):
         pytest.skip("NOT RUN: s3fs is installed, so its absence cannot be tried")
     with pytest.raises(DataError, match=r"s3://b/c\.tar.*pip install s3fs"):
         opened("s3://b/c.tar", tmp_path)
-    with pytest.raises(DataError, match=r"cannot be opened: .*warp"):
+    with pytest.raises(DataError, match=r"unknown protocol 'warp'; allowed: s3, gs"):
         opened("warp://b/c.tar", tmp_path)
+    with pytest.raises(DataError, match="pip install s3fs"):
+        require_data("simplecache::s3://b/c.tar")  # before torch is loaded
 
 
 def test_a_folder_without_shards_or_with_two_kinds_is_refused(tmp_path):
-    with in_memory({"readme.md": b"x"}) as address, pytest.raises(DataError, match=r"holds no \.parquet or \.tar"):
+    with (
+        in_memory({"readme.md": b"x"}) as address,
+        pytest.raises(DataError, match=r"is no \.parquet or \.tar file, and no folder"),
+    ):
         opened(address, tmp_path)
     with in_memory(TARS | TABLES) as address, pytest.raises(DataError, match=r"holds \.parquet and \.tar files"):
         opened(address, tmp_path)
@@ -344,3 +369,35 @@ def test_the_same_run_from_disk_from_a_lossy_web_server_and_from_memory(tmp_path
     assert local == web_run == memory
     print(f"parquet on disk, tar shards by HTTP ({lost} of {requests} requests lost), memory: equal in every bit;")
     print("last loss", local[0][-1]["loss"], "measured", local[1])
+
+
+@web
+@pytest.mark.slow
+def test_a_server_that_goes_away_while_a_run_trains_costs_nothing(tmp_path, monkeypatch, capfd):
+    """Images are read from afar; the run ends with one sentence, and resumed it is the undisturbed one in every bit."""
+    monkeypatch.setenv("ECHOLESS_CACHE_LIMIT", str(max(map(len, TARS.values())) + 1000))
+    monkeypatch.setenv("ECHOLESS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(patience, "PAUSES", (0.01,))
+    options = ["--recipe", "demo", "--max-steps", "60", "--batch-size", "8", "--patch-size", "8"]
+    options += ["--log-every", "1", "--checkpoint-every", "5"]
+    local = str(on_disk(tmp_path / "data", TARS))
+    assert main(["pretrain", local, "--out", str(tmp_path / "whole"), *options]) == 0
+    with served(TARS) as server:
+        train = ["pretrain", f"{server.address}/part-{{000..002}}.tar", "--out", str(tmp_path / "run"), *options]
+
+        def lose() -> None:
+            while not (tmp_path / "run" / "checkpoints" / "step-00000005").exists():
+                time.sleep(0.01)
+            server.every = 1
+
+        loser = threading.Thread(target=lose)
+        loser.start()
+        assert main(train) == 2
+        loser.join()
+        said = capfd.readouterr().err
+        assert "(2 attempts in 0 s); what was fetched is kept" in said and "Traceback" not in said
+        assert not (tmp_path / "run" / "encoder").exists()
+        server.every = 10
+        assert main([*train, "--resume"]) == 0
+    weights = [tmp_path / name / "encoder" / "model.safetensors" for name in ("whole", "run")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()

@@ -11,7 +11,7 @@ import random
 import numpy as np
 import pytest
 
-from echoless.data import open_images
+from echoless.data import open_images, paths
 from echoless.data.content import Stamp, stamp
 from echoless.data.paths import ChosenPaths, JoinedPaths, NumberedPaths, PathColumn
 from echoless.data.sources import FolderSource
@@ -29,6 +29,8 @@ def test_a_column_is_the_list_and_sorts_as_python_does(monkeypatch):
         assert [column[i] for i in range(-len(ODD), len(ODD))] == ODD + ODD
         assert column[2:9:3] == ODD[2:9:3] and column.index("a/b") == 7
         assert column.in_order(column.order()) == sorted(ODD)
+    monkeypatch.setattr(paths, "_AT_ONCE", 3)
+    assert PathColumn.of(ODD) == ODD, "in several blocks"
     assert not PathColumn.of(["a", "b", "a"]).unique and not len(PathColumn.of([]))
     assert PathColumn.of(["a"]) != ["b"] and PathColumn.of(["a"]) != "a"
     with pytest.raises(IndexError, match="path 3 of 3"):
@@ -60,6 +62,11 @@ def test_a_folder_has_the_order_and_the_stamps_of_its_files(tmp_path):
     assert isinstance(source.stamps[7], Stamp) and source.stamps[expected.index("class0/3.png")].modified_ns == -(
         10**18
     )
+
+
+def test_two_paths_with_one_hash_are_two_paths(monkeypatch):
+    monkeypatch.setattr(paths, "hash", len, raising=False)
+    assert PathColumn.of(["a", "b", "cc"]).unique and not PathColumn.of(["a", "b", "a"]).unique
 
 
 def test_usable_ids_are_those_that_are_not_left_out():

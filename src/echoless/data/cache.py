@@ -30,7 +30,7 @@ from echoless.data.resample import Array
 from echoless.errors import DataError
 from echoless.storage.atomic import sync_folder
 from echoless.storage.lock import hold_shared, lock_exclusively
-from echoless.storage.mapped import in_a_file
+from echoless.storage.mapped import Gathered, in_a_file
 from echoless.storage.portable import open_flags
 
 VERSION = 2
@@ -53,10 +53,19 @@ def default_cache_dir() -> Path:
 
 def kept_on_disk(array: Array) -> Array:
     """Equal to the array; a large one is memory of the file system, below the folder of the caches."""
+    return in_a_file(array, _made_cache_dir())
+
+
+def gathered_on_disk() -> Gathered:
+    """The same, block by block."""
+    return Gathered(_made_cache_dir())
+
+
+def _made_cache_dir() -> Path:
     root = default_cache_dir()
     with suppress(OSError):
         root.mkdir(parents=True, exist_ok=True)
-    return in_a_file(array, root)
+    return root
 
 
 class CachedPixels:

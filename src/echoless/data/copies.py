@@ -91,22 +91,17 @@ class Copies:
 
     def fetch(self, file: RemoteFile) -> Path:
         """The copy, made now if there is none; once, whoever asks at the same time."""
-        found = self.find(file)
-        if found is not None:
-            return found
-        lock = FileLock(self._folder(file).with_suffix(".lock"))
-        try:
-            found = self.find(file)
-            if found is None:
-                self._make(file)
-                found = self.find(file)
-        finally:
-            lock.remove()
-        if found is None:
-            raise DataError(f"the copy of {file} was removed while it was made; raise {LIMIT}, or try again")
+        while (found := self.find(file)) is None:
+            lock = FileLock(self._folder(file).with_suffix(".lock"))
+            try:
+                if self.find(file) is None:
+                    self._make(file)
+            finally:
+                lock.remove()
         return found
 
     def _make(self, file: RemoteFile) -> None:
+        """It is held before it has its name, so that nobody removes it before it was used."""
         self._let_go(file.size)
         make_room(self.root, self._limit - file.size)
         with new_folder(self._folder(file), needed=file.size) as folder:
@@ -117,6 +112,10 @@ class Copies:
             file.require_unchanged()
             with create_file(folder / "about.json") as about:
                 about.write(json.dumps({"of": str(file), "bytes": file.size}).encode())
+            copy = _Copy(folder, file.name)
+        copy.path = self._folder(file) / file.name
+        with self._lock:
+            self._held[copy.path.parent.name] = copy
 
     def _let_go(self, size: int) -> None:
         """Hold a few, and no more than there is room for beside another of this size; those used last stay."""

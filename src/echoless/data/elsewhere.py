@@ -34,12 +34,11 @@ _FILES_AT_ONCE = 2  # each by several requests
 
 def open_remote(address: str, kinds: Mapping[str, Kind], place: CachePlace) -> ImageSource:
     """`kinds`: the formats of files with many images, by suffix."""
-    watch = Watch(place)
-    copies = Copies(place.root, watch)
+    copies = Copies(place.root, Watch(place))
     files = list_files(address, kinds, copies)
     copies.plan(files)
     kind = kinds[files[0].suffix]
-    _know(files, kind, place.root, watch)
+    _know(files, kind, place, copies)
     source = kind(files)
     _remember_together(files, place.root)
     return source
@@ -72,7 +71,8 @@ def _refuse(address: str, suffixes: set[str], kinds: Mapping[str, Kind], copies:
         raise DataError(f"data {shown!r} holds {' and '.join(sorted(suffixes))} files; give {' or '.join(patterns)}")
     below = [] if is_pattern(address) else patiently(shown, lambda: _below(open_path(address), kinds), copies.watch)
     hint = f"; give {' or '.join(below)}" if below else ""
-    raise DataError(f"data {shown!r} {'matches' if is_pattern(address) else 'holds'} no {known} file{hint}")
+    what = f"matches no {known} file" if is_pattern(address) else f"is no {known} file, and no folder that holds some"
+    raise DataError(f"data {shown!r} {what}{hint}")
 
 
 def _below(at: RemotePath, kinds: Mapping[str, Kind]) -> list[str]:
@@ -99,17 +99,23 @@ def _with_size(system: Any, listed: Iterable[Mapping[str, Any]]) -> dict[str, Ma
     return {info["name"]: system.info(info["name"]) if info.get("size") is None else info for info in files}
 
 
-def _know(files: Sequence[RemoteFile], kind: Kind, root: Path, watch: Watch) -> None:
-    """Index and hashes of every file: of those that are new, or have changed, by reading them."""
-    new = [file for file in files if Memory(root, [file.stamp]).digests() is None]
+def _know(files: Sequence[RemoteFile], kind: Kind, place: CachePlace, copies: Copies) -> None:
+    """Index and hashes of every file: of those that are new, or have changed, by reading them.
+
+    Processes that share the work begin at different files, and pass over what another has learnt meanwhile.
+    """
+    root, begin = place.root, len(files) * place.share.index // place.share.count
+    new = [file for file in (*files[begin:], *files[:begin]) if Memory(root, [file.stamp]).digests() is None]
     if not new:
         return
-    total = sum(file.size for file in new)
+    total, watch = sum(file.size for file in new), copies.watch
     watch.say(
         f"fetching {len(new)} of {len(files)} files ({total:,} bytes), such as {new[0]}; copies are kept in {root}"
     )
 
     def learn(file: RemoteFile) -> int:
+        if Memory(root, [file.stamp]).digests() is not None:
+            return file.size
         hasher = Hasher()
         with suppress(NoImages):  # one of several may be empty
             deque(hasher.passing(kind([file]).chunks()), maxlen=0)
@@ -117,7 +123,7 @@ def _know(files: Sequence[RemoteFile], kind: Kind, root: Path, watch: Watch) -> 
         return file.size
 
     done = 0
-    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_FILES_AT_ONCE if copies.fits else 1) as pool:
         try:
             for number, size in enumerate(pool.map(learn, new), start=1):
                 done += size

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from echoless.data.cache import kept_on_disk
+from echoless.data.cache import gathered_on_disk, kept_on_disk
 from echoless.data.resample import Array
 
 if TYPE_CHECKING:
@@ -70,10 +70,15 @@ class PathColumn(Paths):
     def of(paths: Iterable[str]) -> PathColumn:
         import pyarrow as pa
 
-        left, blocks = iter(paths), []
-        while block := list(islice(left, _AT_ONCE)):
-            blocks.append(pa.array([path.encode("utf-8", "surrogatepass") for path in block], pa.large_binary()))
-        return PathColumn(_moved_to_a_file(pa.chunked_array(blocks, pa.large_binary()).combine_chunks()))
+        left, letters, offsets, count, end = iter(paths), gathered_on_disk(), gathered_on_disk(), 0, 0
+        offsets.add(np.zeros(1, np.int64))
+        while block := [path.encode("utf-8", "surrogatepass") for path in islice(left, _AT_ONCE)]:
+            letters.add(np.frombuffer(b"".join(block), np.uint8))
+            ends_B = end + np.cumsum([len(path) for path in block])
+            offsets.add(ends_B)
+            count, end = count + len(block), int(ends_B[-1])
+        buffers = [pa.py_buffer(each.array()) for each in (offsets, letters)]
+        return PathColumn(pa.Array.from_buffers(pa.large_binary(), count, [None, *buffers]))
 
     def __len__(self) -> int:
         return len(self._column)
@@ -96,8 +101,13 @@ class PathColumn(Paths):
 
     @property
     def unique(self) -> bool:
+        """By their hashes, because a table of all paths would be in memory; it is made where two hashes are equal."""
         import pyarrow.compute
 
+        hashes_N = np.fromiter(map(hash, self), np.int64, len(self))
+        hashes_N.sort()
+        if bool((hashes_N[1:] != hashes_N[:-1]).all()):
+            return True
         return pyarrow.compute.count_distinct(self._column).as_py() == len(self)
 
 

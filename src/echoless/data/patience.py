@@ -85,7 +85,7 @@ def _said(error: BaseException) -> str:
     if isinstance(error, FileNotFoundError):
         cause = error.__cause__
         if cause is None or is_final(error):
-            return "there is no such file"
+            return "there is no such file or folder"
         error = cause
     said = without_secrets(" ".join(str(error).split()))
     return f"{type(error).__name__}: {said}" if said else type(error).__name__

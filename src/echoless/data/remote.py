@@ -9,7 +9,6 @@ import hashlib
 import io
 import json
 import os
-import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -20,6 +19,7 @@ from types import SimpleNamespace
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from echoless.config.addresses import without_secrets
+from echoless.config.file_systems import protocols_of, require_file_system
 from echoless.data.content import Stamp, digest, is_settled
 from echoless.data.patience import patiently
 from echoless.errors import DataError, RunError
@@ -36,14 +36,6 @@ _IN_ORDER = 8  # so many reads that follow each other are worth the whole file
 # What a file system may say of a file that changes with its content.
 _MARKS = ("ETag", "etag", "Content-MD5", "md5Hash", "crc32c", "checksum", "sha256", "blob_id", "xet_hash", "generation")
 _TIMES = ("LastModified", "last_modified", "Last-Modified", "mtime", "updated", "timeModified", "created")
-_WAY = {
-    "s3": "pip install s3fs",
-    "gs": "pip install gcsfs",
-    "gcs": "pip install gcsfs",
-    "hf": "pip install huggingface_hub",
-    "http": "pip install 'echoless[remote]'",
-    "https": "pip install 'echoless[remote]'",
-}
 
 
 class RemotePath(NamedTuple):
@@ -60,17 +52,14 @@ class RemotePath(NamedTuple):
 
 def open_path(address: str) -> RemotePath:
     """Opens the file system; one whose library is missing is refused by name."""
+    require_file_system(address)
+    import fsspec
+
     try:
-        import fsspec
-    except ImportError:
-        raise DataError(f"{without_secrets(address)} needs fsspec: pip install 'echoless[remote]'") from None
-    protocol = re.split("://|::", address)[0].lower()
-    try:
-        system, path = fsspec.core.url_to_fs(address, **_options(protocol))
-    except Exception as error:  # a missing library, an unknown protocol, bad options: every file system has its own
-        way = _WAY.get(protocol, "fsspec.available_protocols() lists what fsspec knows")
+        system, path = fsspec.core.url_to_fs(address, **_options(protocols_of(address)[0]))
+    except Exception as error:  # bad options: every file system has its own
         said = without_secrets(" ".join(str(error).split()))
-        raise DataError(f"data {without_secrets(address)!r} cannot be opened: {said}; {way}") from None
+        raise DataError(f"data {without_secrets(address)!r} cannot be opened: {said}") from None
     return RemotePath(system, path, without_secrets(address))
 
 

@@ -37,9 +37,10 @@ class FeatureTable:
 
     def _check(self, schema: pa.Schema) -> None:
         if "path" not in schema.names or self.column not in schema.names:
+            how = "with --tokens" if self.column == "tokens" else "for one layer, without --tokens"
             raise DataError(
                 f"{self.path} has the columns {', '.join(schema.names)}; it must have path and {self.column}, as "
-                f"`echoless embed{' --tokens' if self.column == 'tokens' else ''}` writes them"
+                f"`echoless embed` writes them {how}"
             )
         if not _is_list(schema.field(self.column).type):
             raise DataError(
@@ -81,7 +82,11 @@ class FeatureTable:
 
     def vectors(self) -> np.ndarray:
         """(N, D), all of them: memory of the file system where they are many."""
-        return kept_on_disk(np.concatenate(list(self.blocks())))
+        found, first = np.empty((self.rows, self.width), np.float32), 0
+        for block in self.blocks():
+            found[first : first + len(block)] = block
+            first += len(block)
+        return kept_on_disk(found)
 
     def _numbers(self, column: Any) -> np.ndarray:
         if column.null_count:

@@ -50,6 +50,35 @@ def in_a_file(array: np.ndarray, folder: Path | None = None) -> np.ndarray:
     return array
 
 
+class Gathered:
+    """Blocks of bytes that become one array, as `in_a_file`; only a few of them are in memory at a time."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._parts: list[np.ndarray] = []  # large, in files
+        self._few: list[np.ndarray] = []
+
+    def add(self, block: np.ndarray) -> None:
+        self._few.append(block.view(np.uint8))
+        if sum(each.nbytes for each in self._few) >= _WORTH_A_FILE:
+            self._settle()
+
+    def _settle(self) -> None:
+        if self._few:
+            self._parts.append(in_a_file(np.concatenate(self._few), self._folder))
+            self._few = []
+
+    def array(self) -> np.ndarray:
+        self._settle()
+        if len(self._parts) < 2:
+            return self._parts[0] if self._parts else np.empty(0, np.uint8)
+        with suppress(OSError), tempfile.TemporaryFile(dir=self._folder) as file:
+            size = sum(part.nbytes for part in self._parts)
+            reserve(file.fileno(), size)
+            return np.asarray(np.concatenate(self._parts, out=np.memmap(file, np.uint8, "r+", shape=(size,))))
+        return np.concatenate(self._parts)
+
+
 def reserve(descriptor: int, size: int) -> None:
     """Make the file this long with every byte on the disk; OSError where there is no room."""
     if hasattr(os, "posix_fallocate"):

@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from echoless.config.addresses import is_remote
+from echoless.config.file_systems import require_file_system
 from echoless.config.options import PretrainOptions
 from echoless.config.options.fields import AnyPath
 from echoless.errors import ConfigError, DataError, RunError
 from echoless.storage.atomic import can_write
 
-_PATTERN = frozenset("*?[]{}:")  # of shards, of a remote address, of `shapes:100`
+_PATTERN = frozenset("*?[]{}:")  # of shards, of an address, of `shapes:100`
 
 
 def alone() -> bool:
@@ -25,6 +27,8 @@ def require_data(*paths: AnyPath | None) -> None:
     """Refuse a data set that is plainly not there, or plainly empty."""
     for path in map(str, (path for path in paths if path is not None)):
         named = path.startswith("shapes") or _PATTERN & set(path)
+        if alone() and is_remote(path):
+            require_file_system(path)
         if alone() and not named and not Path(path).exists():
             raise DataError(
                 f"data {path!r} does not exist; allowed: a folder of images, .parquet, .tar, .npz, or "
