@@ -6,13 +6,14 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
 
 from echoless.runs import load_checkpoint
 
-TIMEOUT = 600  # seconds; a machine may be busy
+TIMEOUT = 1800  # seconds; a machine may be busy
 
 SCRIPT = """
 import sys
@@ -34,6 +35,40 @@ except EcholessError as error:
     sys.exit(error.exit_code)
 print("COMPLETE" if complete else "STOPPED", flush=True)
 """
+
+
+# The same for several runs, one after the other: most of the time of a tiny run is the start of its processes.
+SEVERAL = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+sys.path.insert(0, {folder!r})
+import torch
+import echoless.training.loop as loop
+from tiny import tiny_family, tiny_images, tiny_run
+torch.set_num_threads(1)
+images, step = tiny_images(), loop.take_step
+for plan in {plans!r}:
+    config = replace(tiny_family(images, plan["family"], steps=20), batch_size=16)
+    config = replace(config, optim=replace(config.optim, base_lr=5e-3))
+    config = eval("replace(config, " + plan["change"] + ")")
+    def until(trainee, batch, stop):
+        return step(trainee, batch, lambda: stop() or batch.step + 1 == plan["until"])
+    loop.take_step = until
+    tiny_run(Path(plan["out"]), images, config, resume=plan["resume"], checkpoint_every=10, **plan["runtime"])
+"""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run of twenty steps. change: arguments of `replace`, for its config. until: a signal comes in this step."""
+
+    out: Path
+    family: str = "masked"
+    change: str = ""
+    resume: bool = False
+    until: int | None = None
+    runtime: dict[str, bool] = field(default_factory=dict)
 
 
 def script(
@@ -58,8 +93,11 @@ def environment(out: Path) -> dict[str, str]:
 
 def start(out: Path, world: int, *arguments, **options) -> list[subprocess.Popen]:
     """The processes, running; arguments: those of `script`."""
-    code, port = script(out, *arguments, **options), free_port()
-    processes = []
+    return start_code(script(out, *arguments, **options), world, out)
+
+
+def start_code(code: str, world: int, out: Path) -> list[subprocess.Popen]:
+    port, processes = free_port(), []
     for rank in range(world):
         env = environment(out)
         if world > 1:
@@ -73,12 +111,16 @@ def start(out: Path, world: int, *arguments, **options) -> list[subprocess.Popen
 
 def run(out: Path, world: int, *arguments, **options) -> list[subprocess.CompletedProcess]:
     """The processes, after they ended."""
-    processes = start(out, world, *arguments, **options)
+    return ended(start(out, world, *arguments, **options))
+
+
+def ended(processes: list[subprocess.Popen], timeout: float = TIMEOUT) -> list[subprocess.CompletedProcess]:
     try:
-        outputs = [process.communicate(timeout=TIMEOUT) for process in processes]
+        outputs = [process.communicate(timeout=timeout) for process in processes]
     finally:
         for process in processes:
             process.kill()
+            process.wait()
     return [
         subprocess.CompletedProcess(p.args, p.returncode, out.decode(), err.decode())
         for p, (out, err) in zip(processes, outputs)
@@ -97,6 +139,14 @@ def torchrun(out: Path, *arguments, max_restarts: int = 0, **options) -> subproc
 def complete(out: Path, world: int, *arguments, **options) -> None:
     """`run`, which must succeed."""
     for done in run(out, world, *arguments, **options):
+        assert done.returncode == 0, done.stderr
+
+
+def complete_each(world: int, plans: list[Plan]) -> None:
+    """These runs, one after the other, by the same processes; all must succeed."""
+    given = [asdict(plan) | {"out": str(plan.out)} for plan in plans]
+    code = SEVERAL.format(folder=str(Path(__file__).parent), plans=given)
+    for done in ended(start_code(code, world, plans[0].out), timeout=2 * TIMEOUT):
         assert done.returncode == 0, done.stderr
 
 

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from echoless.errors import DataError, RunError
 from echoless.runtime import Share, Team, meeting
-from echoless.runtime.meeting import Meeting, SignsOfLife
+from echoless.runtime.meeting import Meeting, SignsOfLife, new_name
 
 
 @pytest.fixture
@@ -50,6 +50,29 @@ def pair(store, quick):
     yield both
     for each in both:
         each.leave()
+
+
+def test_processes_that_are_started_again_agree_on_a_name_that_no_earlier_start_had(store):
+    """At the same store, as torchrun --max-restarts keeps it, and whoever comes first."""
+    names = []
+    for late in (0, 1, 2, 0):
+
+        def join(rank, late=late):
+            time.sleep(0.2 * (rank == late))
+            return new_name(store.clone(), rank, 3)
+
+        found = together(*(lambda rank=rank: join(rank) for rank in range(3)))
+        assert len(set(found)) == 1
+        names += found[:1]
+    assert len(set(names)) == 4
+
+
+def test_processes_that_never_start_are_named(store, monkeypatch):
+    monkeypatch.setattr(meeting, "JOINING", 0.3)
+    with pytest.raises(RunError, match=r"process 1 of 2 has not started within 0\.005 minutes"):
+        new_name(store, 0, 2)
+    with pytest.raises(RunError, match="process 0 of 2 has not started"):
+        new_name(store, 1, 2)
 
 
 def test_everybody_hears_everybody_again_and_again(pair):

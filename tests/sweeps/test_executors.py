@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import csv
 import importlib.util
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -378,3 +380,64 @@ def test_tasks_of_ray_run_on_two_nodes_and_a_stop_lets_them_save(tmp_path, monke
 def stop_once_begun(stop, trial, out):
     if Ledger(out, trial).begun:
         stop.requested = "SIGINT"
+
+
+# --- a scheduler asks a job to end: SIGTERM, and a deadline ---
+
+ONE_TRIAL = "alpha_min-0.6_seed-0"
+ONE = ["--alpha-min", "0.6", "--seeds", "1", "--recipe", "demo", "--batch-size", "8", "--max-steps", "100"]
+ONE += ["--over", "patch_size=16", "--metrics", "rank"]
+
+
+def start_one(out, *words, **environment):
+    command = [sys.executable, "-m", "echoless", "sweep", "shapes:64", "--out", str(out), *ONE, *words]
+    with out.with_suffix(".txt").open("w") as said:
+        return subprocess.Popen(
+            command, stdout=said, stderr=said, env={**os.environ, "OMP_NUM_THREADS": "1"} | environment
+        )
+
+
+def job_of(out):
+    """The process of the trial itself, which the executor has started."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            if "trial" in words and str(out) in words:
+                return int(folder.name)
+    return None
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    out = tmp_path_factory.mktemp("undisturbed") / "sweep"
+    assert start_one(out).wait(1800) == 0, out.with_suffix(".txt").read_text()
+    return out
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.filterwarnings("ignore")  # of Ray, which is not ours
+@pytest.mark.parametrize(
+    "on", [pytest.param("slurm", marks=needs("submitit")), pytest.param("ray", marks=needs("ray"))]
+)
+def test_a_job_that_is_asked_to_end_saves_is_queued_again_and_loses_no_step(on, undisturbed, tmp_path):
+    """As Slurm asks before the time limit. It goes on after the very step at which the signal came."""
+    out = tmp_path / "sweep"
+    with two_ray_nodes() if on == "ray" else contextlib.nullcontext() as address:
+        how = ["--on", "ray"] if on == "ray" else ["--on", "slurm", "--slurm-options", "cluster=local"]
+        sweep = start_one(out, *how, **({"RAY_ADDRESS": address} if on == "ray" else {}))
+        metrics = out / ONE_TRIAL / "metrics.jsonl"
+        wait_for(lambda: metrics.is_file() and len(metrics.read_bytes().splitlines()) > 5)
+        os.kill(wait_for(lambda: job_of(out)), signal.SIGTERM)
+        assert sweep.wait(1800) == 0, out.with_suffix(".txt").read_text()
+    assert f"{ONE_TRIAL} was lost (stopped by SIGTERM) and is started again" in out.with_suffix(".txt").read_text()
+    log = (out / "logs" / f"{ONE_TRIAL}.txt").read_text()
+    saved = re.search(r"stopped by SIGTERM after step (\d+); everything is saved", log)
+    assert saved and f"resuming after step {saved[1]} of 100" in log
+    assert numbers(out) == numbers(undisturbed)
+    losses = [
+        [json.loads(line)["loss"] for line in (each / ONE_TRIAL / "metrics.jsonl").open()]
+        for each in (out, undisturbed)
+    ]
+    assert losses[0] == losses[1]
+    print(f"{on}: SIGTERM after step {saved[1]} of 100, queued again, continued there: every loss and number equal")

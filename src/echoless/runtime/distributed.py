@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from echoless.errors import ConfigError, EcholessError, RunError
 from echoless.runtime import choose_device
 from echoless.runtime.devices import UNTESTED
-from echoless.runtime.meeting import Meeting
+from echoless.runtime.meeting import Meeting, new_name
 
 # How long a process waits for the others inside an exchange of tensors: as long as they live, which `Meeting` watches.
 LONGEST_EXCHANGE = timedelta(days=1)
@@ -167,15 +166,13 @@ def join_team(device: str) -> Team:
     return Team(dist.get_rank(), dist.get_world_size(), chosen, meeting, node)
 
 
-_numbers = itertools.count()
 _meeting: Meeting | None = None  # the one that goes on in this process
 
 
 def _meet(backend: str) -> Meeting:
     global _meeting
     store, rank, world = next(dist.rendezvous("env://"))
-    # The launcher's store outlives a run: a second one in the same processes must not find what the first left.
-    ours = dist.PrefixStore(f"echoless{next(_numbers)}", store)
+    ours = dist.PrefixStore(new_name(store, rank, world), store)
     dist.init_process_group(backend, store=ours, rank=rank, world_size=world, timeout=LONGEST_EXCHANGE)
     _meeting = Meeting(ours, rank, world)
     return _meeting

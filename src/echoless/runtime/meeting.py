@@ -14,12 +14,16 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from echoless.errors import RunError
 
 if TYPE_CHECKING:
     from torch.distributed import Store
 
 BEAT = 5.0  # seconds
 SILENCE = 120.0  # seconds
+JOINING = 1800.0  # seconds until all processes must have started
 GONE = 1  # exit code of a process that another one has left alone
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5  # seconds between two looks into the store
 _TOLD_EVERY = 60.0  # seconds between two lines about a long wait
@@ -64,6 +68,37 @@ class Meeting:
                 told = time.monotonic()
                 print(f"waiting for process {other} of {self._world}", file=sys.stderr, flush=True)
         return self._store.get(key).decode()
+
+
+def new_name(store: Store, rank: int, world: int) -> str:
+    """A name for this start of the run, the same in all processes, under which the store holds nothing yet.
+
+    The store of a launcher may outlive its processes, and a process that was started again would take the addresses of
+    those before for those of the others. So nobody trusts what is there: every process says hello under a name of its
+    own, and process 0 answers to that.
+    """
+    own, deadline = uuid4().hex, time.monotonic() + JOINING
+    if rank == 0:
+        missing = set(range(1, world))
+        while missing:
+            for other in missing:
+                if store.check([f"hello/{other}"]):
+                    store.set(f"welcome/{store.get(f'hello/{other}').decode()}", own)
+            missing = {other for other in missing if not store.check([f"joined/{own}/{other}"])}
+            _wait_until(deadline, f"process {min(missing, default=0)} of {world} has not started")
+        return own
+    store.set(f"hello/{rank}", own)
+    while not store.check([f"welcome/{own}"]):
+        _wait_until(deadline, f"process 0 of {world} has not started")
+    name = store.get(f"welcome/{own}").decode()
+    store.set(f"joined/{name}/{rank}", "")
+    return name
+
+
+def _wait_until(deadline: float, otherwise: str) -> None:
+    if time.monotonic() > deadline:
+        raise RunError(f"{otherwise} within {JOINING / 60:g} minutes")
+    time.sleep(_FIRST_PAUSE)
 
 
 class SignsOfLife(threading.Thread):
