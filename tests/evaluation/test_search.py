@@ -86,6 +86,17 @@ def test_planted_copies_are_found_and_told_from_others(features):
     assert len(Path("copies.csv").read_text().splitlines()) == 1 + len(found.duplicates)
 
 
+def test_images_at_an_address_are_compared_and_shown(run, photos):
+    """The table names the address; the images are read from there again."""
+    fsspec = pytest.importorskip("fsspec")
+    images = [{"bytes": file.read_bytes(), "path": file.name} for file in sorted((photos / "disc").iterdir())]
+    pq.write_table(pa.table({"image": images}), "near.parquet")
+    fsspec.filesystem("memory").pipe("/search/far.parquet", Path("near.parquet").read_bytes())
+    echoless.embed(run, "memory://search/far.parquet", out="features.parquet")
+    found = echoless.search("features.parquet", duplicates=True)
+    assert len(found.duplicates) >= 2 * 5 and "data:image/jpeg" in Path("search.html").read_text()
+
+
 def test_duplicates_by_features_alone_need_a_threshold_and_no_images(features, tmp_path):
     with pytest.raises(ConfigError, match="by is 'features', which needs --threshold"):
         echoless.search(features, duplicates=True, by="features")

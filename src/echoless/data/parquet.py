@@ -73,9 +73,9 @@ class ParquetSource:
             file, number = self._groups[group]
             table = self._whole(file).read_row_group(number, columns=[f"{self._image}.bytes"])
             self._kept[group] = table.column(0).combine_chunks().field("bytes")
+            while len(self._kept) > 2 and sum(rows.nbytes for rows in self._kept.values()) > _KEPT_BYTES:
+                self._kept.popitem(last=False)
         self._kept.move_to_end(group)
-        while len(self._kept) > 2 and sum(rows.nbytes for rows in self._kept.values()) > _KEPT_BYTES:
-            self._kept.popitem(last=False)
         return self._kept[group]
 
     def _table(self, number: int) -> Any:
