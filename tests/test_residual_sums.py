@@ -85,7 +85,9 @@ class ResidualSums(ast.NodeVisitor):
                 operands = given[0].elts
             case _:
                 return
-        for left, right in itertools.combinations(operands, 2):
+        pairs = list(itertools.combinations(operands, 2))
+        factors = name.startswith("addcmul") and len(pairs) == 3  # a + b * c: b and c are not added to each other
+        for left, right in pairs[:2] if factors else pairs:
             self._check(node, left, right)
 
     def _check(self, node: ast.AST, left: ast.expr, right: ast.expr) -> None:
@@ -229,6 +231,7 @@ def test_a_planted_residual_sum_is_found(body):
     "y = self.norm(x); x = x * 2; z = x + y",
     "loss = loss + self.weight",
     "found = [f(x)]; found += more(found)",
+    "y = torch.addcmul(self.bias, x, self.scale(x))",  # a gate, or a normalisation: x is multiplied
     "name = prefix + suffix",
 ])  # fmt: skip
 def test_other_sums_pass(body):
