@@ -25,14 +25,18 @@ CODE = ("echoless.measures", "echoless.evaluation")
 
 
 def cached_outcome(
-    sets: Sequence[FeatureSet], settings: object, shape: tuple[int, ...], measure: Callable[[], np.ndarray]
+    sets: Sequence[FeatureSet],
+    settings: object,
+    shape: tuple[int, ...],
+    measure: Callable[[], np.ndarray],
+    dtype: torch.dtype = torch.bool,
 ) -> np.ndarray:
-    """What `measure` returns, or returned when it was called for the same sets and settings before: truth values.
+    """What `measure` returns, or returned when it was called for the same sets and settings before, as `dtype`.
 
     Of several processes the first measures. Features that are not in a cache are measured every time. A file that is
     damaged, or has another shape, is replaced.
     """
-    return from_process(0, lambda: torch.from_numpy(_outcome(sets, settings, shape, measure)), torch.bool).numpy()
+    return from_process(0, lambda: torch.from_numpy(_outcome(sets, settings, shape, measure)), dtype).numpy()
 
 
 def _outcome(

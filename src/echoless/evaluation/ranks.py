@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
 from echoless.config.metrics import Metric
 from echoless.evaluation.context import FeatureSource
@@ -24,7 +25,7 @@ def ranks(tokens: FeatureSet, pooled: FeatureSet, **protocol: Any) -> list[Metri
     def measure() -> np.ndarray:
         return np.array([rank_paper(tokens.features_ND), rank_centered(pooled.features_ND), rankme(pooled.features_ND)])
 
-    values = cached_outcome([tokens, pooled], "ranks", (3,), measure)
+    values = cached_outcome([tokens, pooled], "ranks", (3,), measure, torch.float64)
 
     def metric(name: str, value: float, features: FeatureSet) -> Metric:
         view = {"layer": pooled.view.layer, "pooling": features.view.pooling}
