@@ -23,6 +23,7 @@ from far_away import CLASSES, as_parquet, as_tar, in_memory, on_disk, pictures, 
 
 from echoless.cli.main import main
 from echoless.config.addresses import has_secrets, is_remote, without_secrets
+from echoless.config.file_systems import require_file_system
 from echoless.data import open_images, patience, remote
 from echoless.data.provenance import short_name
 from echoless.errors import ConfigError, DataError
@@ -197,10 +198,18 @@ def test_no_word_of_a_password_is_kept_or_said(tmp_path, monkeypatch):
         ("s3://KEY:SE/CR+ET@bucket/a.tar", "s3://bucket/a.tar"),
         ("https:/u:p@host/a.tar?t=1", "https:/host/a.tar"),
         ("simplecache::https://u:p@host/a.tar", "simplecache::https://host/a.tar"),
+        ("zip://*.tar::https://host/a.zip?TOKEN", "zip://*.tar::https://host/a.zip"),
     ],
 )
 def test_what_is_shown_of_an_address(address, shown):
     assert without_secrets(address) == shown and has_secrets(address) is (address != shown)
+
+
+@pytest.mark.parametrize("address", ["https://host/my data.tar?sig=SECRET", "s3://key:sec'ret@bucket/x.tar"])
+def test_an_address_whose_secret_could_not_be_told_from_the_text_around_it_is_refused(address):
+    with pytest.raises(DataError, match="write %20, %27") as refused:
+        require_file_system(address)
+    assert "SECRET" not in str(refused.value) and "sec'ret" not in str(refused.value)
 
 
 @pytest.mark.parametrize("path", ["photos", "shapes:100@test", "C:\\photos", "a.parquet", "photos/*.jpg"])

@@ -243,6 +243,8 @@ def test_maps_that_cannot_be_are_refused_before_any_work(run, tmp_path):
         embed(encoder, open_images("shapes:20001", cache="off"), tmp_path / "f.parquet", chart="tsne")
     with pytest.raises(ConfigError, match="map is 'pca', which is of one vector for each image"):
         embed(encoder, open_images("shapes:10"), tmp_path / "f.parquet", chart="pca", views=[PATCH])
+    with pytest.raises(ConfigError, match=r"map is 'pca', but .* has no columns; give .parquet or .csv"):
+        embed(encoder, open_images("shapes:10"), tmp_path / "f.npy", chart="pca")
 
 
 def test_npy_and_half_precision(run, tmp_path):

@@ -226,6 +226,15 @@ def test_faiss_finds_nearly_all_of_the_true_neighbours_and_says_how_many():
     assert found.recall >= 0.99 and share > 0.97
 
 
+def test_faiss_finds_all_neighbours_among_few_rows():
+    """So few that the first try looks into every cell of the index."""
+    pytest.importorskip("faiss", reason="NOT RUN: faiss is not installed")
+    vectors = np.random.default_rng(0).standard_normal((100, 16)).astype(np.float32)
+    found = approximate_neighbours(lambda: iter([vectors]), 100, lambda: iter([vectors[:10]]), 5)
+    true = nearest_in_blocks(iter([vectors]), vectors[:10], 5)[1]
+    assert found.recall == 1 and found.rows_MK.tolist() == true.tolist()
+
+
 def test_faiss_by_name_and_without_it(features, monkeypatch):
     pytest.importorskip("faiss", reason="NOT RUN: faiss is not installed")
     found = echoless.search(features, outliers=True, engine="faiss", k=3)

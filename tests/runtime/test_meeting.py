@@ -109,6 +109,41 @@ def test_a_team_refuses_in_one_voice_however_long_the_others_worked(pair):
     assert isinstance(other, RunError) and "another process of this run refused to start" in str(other)
 
 
+def test_processes_with_other_images_refuse_in_one_voice(pair):
+    """One has no room for a cache, does not know that image 3 is bad, and would draw other batches."""
+    teams = [Team(rank, 2, torch.device("cpu"), each) for rank, each in enumerate(pair)]
+    same = together(*(lambda team=team: team.require_same("images", "abc without []") for team in teams))
+    assert same == [None, None]
+    said = together(
+        lambda: teams[0].require_same("images", "abc without [3]"),
+        lambda: teams[1].require_same("images", "abc without []"),
+    )
+    assert [str(each)[:48] for each in said] == ["process 1 has other images than process 0: its f"] * 2
+
+
+def test_nobody_waits_for_a_process_that_has_left(pair):
+    """It ended with an error of its own, outside of what processes do together."""
+    pair[1].leave()
+    (said,) = together(lambda: pair[0].exchange())
+    assert isinstance(said, RunError) and str(said) == "process 1 has ended; its message says why"
+
+
+def test_the_store_may_be_away_twice_for_a_moment(store, quick):
+    life = SignsOfLife(store.clone(), 0, 1, pytest.fail)
+    looks = iter([RuntimeError, *[None] * 15, RuntimeError, None])
+
+    def look(now):
+        error = next(looks, None)
+        if error is not None:
+            raise error("away")
+
+    life._look = look
+    life.start()
+    time.sleep(1.8)
+    life.stop()
+    assert next(looks, "all looked") == "all looked"
+
+
 def test_a_process_that_is_silent_ends_the_others_within_the_stated_time(store, quick):
     ended: list[str] = []
     watching = SignsOfLife(store.clone(), 0, 2, ended.append)

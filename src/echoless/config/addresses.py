@@ -52,6 +52,9 @@ def without_secrets(text: str) -> str:
 
 def _reduced(scheme: str, rest: str) -> str:
     """Before the host of a web address stands a user; elsewhere it may be a part of the name (CONTAINER@ACCOUNT)."""
+    outer, chained, inner = rest.partition("::")
+    if chained:
+        return f"{_reduced(scheme, outer)}::{without_secrets(inner)}"
     web = _WEB.match(scheme) is not None
     secret = (_USER if web else _PASSWORD).match(rest) or _ODD_PASSWORD.match(rest)
     shown = rest[secret.end() :] if secret else rest

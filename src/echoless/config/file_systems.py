@@ -28,7 +28,9 @@ def protocols_of(address: str) -> list[str]:
 
 
 def require_file_system(address: str) -> None:
-    """Refuses an address whose library is missing, or whose protocol nobody knows."""
+    """Refuses an address whose library is missing, whose protocol is unknown, or whose secrets could not be hidden."""
+    if re.search(r"[\s'\"<>]", address) and re.search(r"[?#@]", address):
+        raise DataError("data is an address with a space or a quote beside a user or a query; write %20, %27, ...")
     shown = without_secrets(address)
     try:
         import fsspec

@@ -106,6 +106,11 @@ class Images:
         return own if self.file_shape is None or self.corners_N2 is not None else self.file_shape
 
     @property
+    def identity(self) -> str:
+        """Equal for two sets whose usable images are the same, in the same order."""
+        return f"{self.fingerprint} without {sorted(self.excluded)}"
+
+    @property
     def usable(self) -> int:
         """How many images an epoch has."""
         return len(self) - len(self.excluded)

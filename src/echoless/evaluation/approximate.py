@@ -38,9 +38,9 @@ def approximate_neighbours(blocks: Blocks, rows: int, queries: Blocks, k: int) -
     index = _index(faiss, blocks, rows)
     tried_ND = _spread(blocks, rows, TRIED_ON)
     true_values, _ = nearest_in_blocks(blocks(), tried_ND, k)
-    recall, index.nprobe = 0.0, 4
+    recall, index.nprobe = 0.0, 0
     while recall < WANTED and index.nprobe < index.nlist:
-        index.nprobe = min(2 * index.nprobe, index.nlist)
+        index.nprobe = min(max(8, 2 * index.nprobe), index.nlist)
         # By similarity, not by row: of equal vectors, either is a true neighbour.
         found = torch.from_numpy(index.search(_unit(tried_ND), k)[0])
         recall = float((found >= true_values[:, -1:] - 1e-5).float().mean())

@@ -69,6 +69,8 @@ def check_target(target: TableTarget, columns: Columns) -> None:
         raise ConfigError(f"out is {str(out)!r}, which holds one layer; give .parquet for {len(columns.views)} layers")
     if columns.dense and out.suffix == ".csv":
         raise ConfigError(f"out is {str(out)!r}, which holds one vector for each image; give .parquet or .npy")
+    if columns.chart is not None and out.suffix == ".npy":
+        raise ConfigError(f"map is {columns.chart!r}, but {str(out)!r} has no columns; give .parquet or .csv")
     with explained(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(out.parent, os.W_OK):
@@ -112,6 +114,8 @@ class Pieces:
             rows = pq.ParquetFile(self.file(number)).metadata.num_rows
         except Exception:
             return False
+        if self.plan_file.exists():  # it has counted the rows as they are
+            return True
         return bool(rows == min(self.images_each, self.images - number * self.images_each))
 
     def tables(self, numbers: Sequence[int] | None = None) -> Iterator[pa.Table]:

@@ -111,6 +111,16 @@ class Team:
         if self._any_refuses(False):
             raise RunError(_REFUSED)
 
+    def require_same(self, what: str, value: str) -> None:
+        """Refuse, in all processes, where one of them has something else."""
+        said = None if self.meeting is None else self.meeting.exchange(value)
+        if said is not None and len(set(said)) > 1:
+            other = next(rank for rank, each in enumerate(said) if each != said[0])
+            raise RunError(
+                f"process {other} has other {what} than process 0: its files differ, or it has no room for a cache and "
+                "does not know which images are bad; give --cache off everywhere, or the same files and room"
+            )
+
     def leader_first(self, work: Callable[[], Result]) -> Result:
         """Everybody does it, rank 0 before the others: what it leaves in a cache is made once."""
         done: list[Result] = []

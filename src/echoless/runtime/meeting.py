@@ -27,6 +27,7 @@ JOINING = 1800.0  # seconds until all processes must have started
 GONE = 1  # exit code of a process that another one has left alone
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5  # seconds between two looks into the store
 _TOLD_EVERY = 60.0  # seconds between two lines about a long wait
+_STORE = -1  # in the place of a rank: the store itself
 _REFUSED, _READY = "refused", "ready:"
 
 
@@ -62,12 +63,18 @@ class Meeting:
     def _answer(self, key: str, other: int) -> str:
         pause, told = _FIRST_PAUSE, time.monotonic()
         while not self._store.check([key]):
+            if self._has_left(other) and not self._store.check([key]):
+                raise RunError(f"process {other} has ended; its message says why")
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
             if self._rank == 0 and time.monotonic() - told > _TOLD_EVERY:
                 told = time.monotonic()
                 print(f"waiting for process {other} of {self._world}", file=sys.stderr, flush=True)
         return self._store.get(key).decode()
+
+    def _has_left(self, other: int) -> bool:
+        life = f"life/{other}"
+        return self._store.check([life]) and self._store.get(life) == b"left"
 
 
 def new_name(store: Store, rank: int, world: int) -> str:
@@ -124,6 +131,7 @@ class SignsOfLife(threading.Thread):
             looked = now
             try:
                 silent = self._look(now)
+                self._seen.pop(_STORE, None)
             except RuntimeError:  # the store is gone, and with it the process or the launcher that held it
                 silent = None if self._over.is_set() else self._without_store(now)
             if silent is not None:
@@ -154,10 +162,10 @@ class SignsOfLife(threading.Thread):
         return None
 
     def _without_store(self, now: float) -> str | None:
-        _, since = self._seen.setdefault(-1, (b"", now))
+        _, since = self._seen.setdefault(_STORE, (b"", now))
         return "the process that others meet at" if now - since > SILENCE else None
 
 
 def _end_process(reason: str) -> None:
-    print(reason, file=sys.stderr, flush=True)
+    print(reason, file=sys.__stderr__, flush=True)  # what a verb does with sys.stderr must not hide it
     os._exit(GONE)

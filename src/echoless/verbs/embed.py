@@ -44,6 +44,7 @@ def embed(options: EmbedOptions) -> int:
             columns = _columns(options, encoder)
             check_target(target, columns)
         images = team.leader_first(lambda: _read(options, encoder, leads=team.leads))
+        team.require_same("images", images.identity)
         with team.together():
             columns.check(encoder, images)
         with _Stages() as stages:

@@ -50,6 +50,7 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
         with place.team.together():
             images = _read(options, options.train, options.labels, channels, "--train", crops, share)
             test = _read(options, options.test, options.test_labels, channels, "--test", whole, share)
+        place.team.require_same("images", images.identity + test.identity)
         require_labels(images, test)
         config = configure(options, source, images, recorded)
         require_memory_settings(config, runtime)

@@ -74,6 +74,7 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
         share = common_share(place.team)
         with place.team.together():
             images = _read(options, place, recorded, start, share)
+        place.team.require_same("images", images.identity)
         with place.team.together():
             space = open_space(options, images, place.team)
         config, plan = _planned(options, images, place, recorded, space, start, started)
