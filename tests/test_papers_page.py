@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "papers.md").read_text()
 ROWS = re.findall(r"^\| (.+?) \| (.+?) \| (.*?) ?\| (.+?) \|$", PAGE.split("\n## Every table")[1], re.M)
 # The three commands: everything after `echoless sweep`, without the comment.
-COMMANDS = re.findall(r"^    echoless sweep (.*?--paper X [^#\n]*)", PAGE, re.M)
+COMMANDS = re.findall(r"^echoless sweep (.*?--paper X [^#\n]*)", PAGE, re.M)
 
 
 def experiments() -> list[tuple[str, str]]:

@@ -23,6 +23,8 @@ from echoless.evaluation.embed import embed
 from echoless.evaluation.extract import View, extract
 from echoless.evaluation.frozen import load
 from echoless.evaluation.reference import reference_moments
+from echoless.evaluation.table_columns import Columns
+from echoless.evaluation.table_files import TableTarget
 
 VIEW = View("block05/+mlp")
 COUNT = 130  # two chunks and a part of one
@@ -85,7 +87,7 @@ def test_a_killed_embedding_is_not_continued_with_other_images(run, photos, tmp_
     if not cached:
         no_room(monkeypatch)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(embedding, "_join", mock.Mock(side_effect=KeyboardInterrupt))
+        patch.setattr(embedding, "make_table", mock.Mock(side_effect=KeyboardInterrupt))
         echoless.embed(run, photos, out=tmp_path / "f.parquet")
     fill(photos, seed=1)
     assert echoless.embed(run, photos, out=tmp_path / "f.parquet") == COUNT
@@ -107,7 +109,7 @@ def test_a_folder_that_is_replaced_during_the_work_gives_no_vector_of_another_im
     unchanged = kept.read_bytes()
     fill(photos, seed=1)
     kept.write_bytes(unchanged)
-    rows = embed(encoder, images, tmp_path / "f.parquet", view=VIEW)
+    rows = embed(encoder, images, TableTarget(tmp_path / "f.parquet"), Columns((VIEW,)))
     table = pq.read_table(tmp_path / "f.parquet")
     assert rows == (COUNT if cached else 1)
     for path, vector in zip(table["path"].to_pylist(), vectors(tmp_path / "f.parquet")):
@@ -153,6 +155,6 @@ def test_a_part_of_an_embedding_that_lacks_an_image_is_computed_again(run, photo
     no_room(monkeypatch)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         failing(patch, "class1/003.bmp")
-        patch.setattr(embedding, "_join", mock.Mock(side_effect=KeyboardInterrupt))
+        patch.setattr(embedding, "make_table", mock.Mock(side_effect=KeyboardInterrupt))
         echoless.embed(run, photos, out=tmp_path / "f.parquet")
     assert echoless.embed(run, photos, out=tmp_path / "f.parquet") == COUNT

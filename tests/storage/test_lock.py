@@ -15,16 +15,14 @@ from echoless.errors import RunError
 from echoless.storage import lock
 from echoless.storage.lock import FileLock, hold_shared, is_locked, lock_exclusively
 
-# Takes the lock, forks a child that lives on (as a data worker does for a while), says both ids and sleeps.
+# Takes the lock, forks a child that lives on (as a data worker does for a while) and says its id.
 HOLDER = """
 import os, signal, sys
 from pathlib import Path
 from echoless.storage.lock import FileLock
 lock = FileLock(Path(sys.argv[1]))
-child = os.fork()
-if child == 0:
-    signal.pause()
-print(child, flush=True)
+if os.fork() == 0:
+    print(os.getpid(), flush=True)
 signal.pause()
 """
 
