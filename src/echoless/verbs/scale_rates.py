@@ -161,7 +161,7 @@ def photograph() -> bytes:
     generator = np.random.default_rng(0)
     coarse = Image.fromarray(generator.integers(0, 256, (12, 16, 3), np.uint8))
     smooth = np.asarray(coarse.resize(IMAGE_SIZE[::-1], Image.Resampling.BICUBIC), dtype=np.int16)
-    grain = generator.normal(0, 14, smooth.shape).astype(np.int16)
+    grain = (14 * generator.standard_normal(smooth.shape)).astype(np.int16)
     file = io.BytesIO()
     Image.fromarray(np.clip(smooth + grain, 0, 255).astype(np.uint8)).save(file, "JPEG", quality=94)
     return file.getvalue()
