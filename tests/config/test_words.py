@@ -93,6 +93,17 @@ def test_an_accuracy_that_naming_the_largest_class_reaches_too_is_called_so():
     assert "largest class" not in words.verdict and words.tone == "good"
 
 
+def test_the_next_step_is_not_what_was_just_done():
+    measured = [linear(0.5), linear(0.3, "raw pixels")]
+    assert in_words(measured).next.endswith("Another layer may be better: the same command with --layers all.")
+    assert "--layers all" not in in_words([*measured, linear(0.4, scan="layers")]).next
+
+
+def test_a_run_that_is_not_finished_has_not_collapsed():
+    words = in_words([rankme(1.2, checkpoint=15)])
+    assert words.verdict.startswith("RankMe is 1.2 at step 15") and "--resume" in words.next and words.tone == "neutral"
+
+
 def test_nothing_is_said_where_nothing_was_measured_and_scans_do_not_count():
     assert in_words([]) is None
     assert in_words([linear(0.9, scan="layers")]) is None

@@ -38,6 +38,11 @@ def in_words(metrics: Sequence[Metric], run: str = "RUN") -> Words | None:
     trained = {metric.metric: metric for metric in plain if metric.protocol.get("features", "trained") == "trained"}
     main = next((trained[name] for name in _MAIN if name in trained), None)
     rank = _rank(plain, main)
+    if rank is not None and rank.value < LOWEST_RANK and "checkpoint" in rank.protocol:
+        verdict = (
+            f"RankMe is {rank.value:.3g} at step {rank.protocol['checkpoint']}: nearly all images still look the same."
+        )
+        return Words(verdict, "That is usual early in training: continue the run with --resume, then evaluate again.")
     if rank is not None and rank.value < LOWEST_RANK:
         verdict = f"The features collapsed: RankMe is {rank.value:.3g}, so that nearly all images look the same to it."
         return Words(
@@ -49,7 +54,11 @@ def in_words(metrics: Sequence[Metric], run: str = "RUN") -> Words | None:
         verdict = f"{number(main)} is not a test: {shared} test images are also training images."
         return Words(verdict, "Give --test images that are not in --train.", "warning")
     others = {name: _of(plain, main, name) for name in BASELINES}
-    return _against(main, {name: other for name, other in others.items() if other is not None}, rank, run)
+    compared = {name: other for name, other in others.items() if other is not None}
+    # A protocol names no place of this machine, so the command cannot be spelt out.
+    scanned = any("scan" in metric.protocol for metric in metrics)
+    layers = "" if scanned else " Another layer may be better: the same command with --layers all."
+    return _against(main, compared, rank, run, layers)
 
 
 def _rank(metrics: Sequence[Metric], main: Metric | None) -> Metric | None:
@@ -61,7 +70,8 @@ def _rank(metrics: Sequence[Metric], main: Metric | None) -> Metric | None:
 _WITHOUT_LABELS = "Without labels no accuracy can be measured; a few hundred in --labels FILE.csv are enough."
 
 
-def _against(main: Metric, others: dict[str, Metric], rank: Metric | None, run: str) -> Words:
+def _against(main: Metric, others: dict[str, Metric], rank: Metric | None, run: str, layers: str) -> Words:
+    """layers: advice to measure all of them; empty where that was done."""
     said = [f"{_compared(main, other)} {name} ({number(other)})" for name, other in others.items()]
     chance = main.protocol.get("chance")
     if guessed := chance is not None and (main.interval or (main.value,))[0] <= chance:
@@ -74,20 +84,15 @@ def _against(main: Metric, others: dict[str, Metric], rank: Metric | None, run: 
     healthy = f" {_healthy(rank)}" if rank is not None else ""
     order = [_order(main, other) for other in others.values()]
     if order and min(order) < 0:
-        more = (
-            f"Train longer (--time, or --resume with more --max-steps), and try echoless evaluate {run} --layers all."
-        )
+        more = f"Train longer (--time, or --resume with more --max-steps).{layers}"
         return Words(verdict + healthy, more, "warning")
     if guessed or (order and min(order) == 0):
-        more = f"Train longer or label more images; other layers may be better: echoless evaluate {run} --layers all."
+        more = f"Train longer or label more images.{layers}"
         return Words(verdict + healthy, more, "neutral")
     if not order:
         more = f"Compare them with raw pixels: echoless evaluate {run} --baselines."
         return Words(verdict + healthy, more, "neutral")
-    more = (
-        f"Use them: echoless embed {run} DATA --out features.parquet. A middle layer may be better: "
-        f"echoless evaluate {run} --layers all."
-    )
+    more = f"Use them: echoless embed {run} DATA --out features.parquet.{layers}"
     return Words(verdict + healthy, more, "good")
 
 
