@@ -51,7 +51,8 @@ def inspect_trained(path: Path) -> TrainedReport:
         FadedShortcut(f"blocks.{i // len(kinds)}", "alpha * x + f(x)", "x", kinds[i % len(kinds)], alpha)
         for i, alpha in enumerate(record["alphas"])
     )
-    rule = "As it was trained. A vector is read from one of the layers by --layer NAME: the output of a block, or norm."
+    read = body.config.feature_layers
+    rule = f"As it was trained; --layer takes the outputs of blocks, {read[0]} to {read[-1]}."
     layers = tuple(_layers(body, record["alphas"]))
     return TrainedReport(f"{path.name} ({record['variant']})", shortcuts, (), rule, layers=layers)
 
