@@ -84,7 +84,8 @@ def key_layer(encoder: Encoder, layer: str) -> str:
 def measure_segprobe(source: FeatureSource) -> list[Metric]:
     encoder, layer = _patches(source)
     options, train, test = source.evaluation.options, source.evaluation.train, source.evaluation.test
-    how = {"layer": layer, "count": options.images, "seed": options.seed, "stored": source.evaluation.stored}
+    how: dict[str, Any] = {"layer": layer, "count": options.images, "seed": options.seed}
+    how["stored"] = source.evaluation.stored
     return [segprobe(encoder, train, test, **how, **source.dense_protocol)]
 
 

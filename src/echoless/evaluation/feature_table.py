@@ -97,11 +97,11 @@ class FeatureTable:
         firsts = np.cumsum([0, *(file.metadata.row_group(group).num_rows for file, group in groups)])
         group_of = np.searchsorted(firsts, rows, side="right") - 1
         found: dict[int, np.ndarray] = {}
-        for number in np.unique(group_of):
+        for number in np.unique(group_of).tolist():
             file, group = groups[number]
             block = self._numbers(file.read_row_group(group, columns=[self.column])[self.column].combine_chunks())
-            for place in np.flatnonzero(group_of == number):
-                found[int(place)] = block[rows[place] - firsts[number]].copy()
+            for place in np.flatnonzero(group_of == number).tolist():
+                found[place] = block[rows[place] - firsts[number]].copy()
         return np.stack([found[place] for place in range(len(rows))])
 
     def vectors(self) -> np.ndarray:

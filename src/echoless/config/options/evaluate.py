@@ -120,7 +120,7 @@ class EvaluateOptions:
         if self.workers is not None:
             require_whole("workers", self.workers, 0)
         require_measurements(self.metrics)
-        reads_patches = {"spectral", "tokencut", "segprobe"} & set(self.metrics)
+        reads_patches = bool({"spectral", "tokencut", "segprobe"} & set(self.metrics))
         require(
             not self.patches or reads_patches,
             "patches",
