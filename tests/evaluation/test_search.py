@@ -280,9 +280,8 @@ def test_a_sample_of_a_table_is_from_all_over_it():
 def said(about: dict[str, str], **columns) -> Path:
     """A table whose metadata somebody else wrote."""
     table = pa.table({"path": ["a.png", "b.png"], "feature": pa.array([[1.0, 0.0], [0.0, 1.0]]), **columns})
-    pq.write_table(
-        table.replace_schema_metadata({f"echoless.{key}": value for key, value in about.items()}), "t.parquet"
-    )
+    metadata = {f"echoless.{key}": value for key, value in about.items()}
+    pq.write_table(table.replace_schema_metadata(metadata), "t.parquet")
     return Path("t.parquet")
 
 
@@ -307,13 +306,8 @@ def test_odd_places_in_metadata_are_places_without_images():
     """A zero byte, a device without an end, a pipe, a tile beyond its image: no image, and no traceback."""
     os.mkfifo("a.png")
     Path("b.png").symlink_to("/dev/zero")
-    for about in (
-        {"root": "."},
-        {"root": "/nowhere\0else"},
-        {"root": "/dev/zero", "paths": "absolute"},
-        {"root": "x:y"},
-    ):
-        echoless.search(said(about), outliers=True)
+    for root in (".", "/nowhere\0else", "/dev/zero", "x:y"):
+        echoless.search(said({"root": root}), outliers=True)
         assert "data:image/jpeg" not in Path("search.html").read_text()
     Image.new("RGB", (16, 16), (200, 0, 0)).save("c.png")
     corners = {"path": ["c.png", "c.png"], "x": [0, 10**12], "y": [0, -5]}
