@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]  # a dozen commands each, on a busy machine
+
 DRAWN = ("shapes:200", "--test", "shapes:100@test")
 # Columns with a number in every row, and what a row leaves in its folder besides: one experiment of the masked half
 # that fine-tunes, one that segments, and one of the generative half.
@@ -84,7 +86,6 @@ def assert_whole(name: str, out: Path, text: str, images: int) -> None:
     assert "Changed on request: max_steps 2." in text and "one seed: no interval over seeds" in text
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", COLUMNS)
 def test_an_experiment_ends_in_its_table_and_its_page(name, tmp_path):
     text = swept(name, DRAWN, tmp_path / name)
@@ -96,7 +97,6 @@ def test_an_experiment_ends_in_its_table_and_its_page(name, tmp_path):
     assert {file: file.read_bytes() for file in ledgers} == ledgers, "nothing was run"
 
 
-@pytest.mark.slow
 def test_photographs_go_the_same_way(shared_data, tmp_path):
     """Every thirtieth photograph of Imagenette, of ten classes, in the file format in which it is distributed."""
     import pyarrow.parquet as pq
