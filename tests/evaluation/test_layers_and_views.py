@@ -25,7 +25,7 @@ from echoless.evaluation import augmented
 from echoless.evaluation.context import Evaluation, FeatureSource
 from echoless.evaluation.encoder import from_body
 from echoless.evaluation.extract import View
-from echoless.evaluation.segment import patch_tokens
+from echoless.evaluation.segment import patch_tokens, pictures_of
 from echoless.models import ViT
 from echoless.runs.open import TrainedBody
 
@@ -196,7 +196,7 @@ def test_patch_tokens_leave_out_all_that_come_before(tmp_path):
     """Registers are no patches: with one of them counted, every patch would be at its neighbour's place."""
     foreign_folder("Dinov2WithRegisters", CROPPED, tmp_path / "model")
     encoder, images = echoless.load(tmp_path / "model"), open_images("shapes:4", cache="off")
-    pictures, (tokens_IPD,) = patch_tokens(encoder, images, [0, 1], ["norm"])
+    pictures, (tokens_IPD,) = pictures_of(encoder, images, [0, 1]), patch_tokens(encoder, images, [0, 1], ["norm"])
     assert encoder.prefix_tokens == 5
     torch.testing.assert_close(tokens_IPD, encoder.tokens(pictures, ["norm"])["norm"][:, 5:])
 

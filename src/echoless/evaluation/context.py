@@ -14,6 +14,7 @@ from echoless.data import Images
 from echoless.data.resizing import LARGE, Framing
 from echoless.evaluation.encoder import Encoder
 from echoless.evaluation.extract import WORKERS, FeatureSet, View, extract
+from echoless.evaluation.stored_patches import Stored
 from echoless.runtime import Progress
 from echoless.storage.atomic import can_write
 
@@ -36,6 +37,7 @@ class Evaluation:
     label_protocol: dict[str, Any] = field(default_factory=dict)  # by which labels: of numbers that depend on them
     originals: Callable[[], Images] | None = None  # --train at full size, for probes that learn from random crops
     noise_protocol: dict[str, Any] = field(default_factory=dict)  # how the noise level of a diffusion model was chosen
+    stored: Stored = ()  # patch features of --train and --test that are known already
 
     @property
     def test_or_train(self) -> Images:
@@ -112,8 +114,12 @@ class FeatureSource:
 
     @property
     def dense_protocol(self) -> dict[str, Any]:
-        """The same for measurements of whole images."""
-        return self.protocol | self.evaluation.view_of(self.encoder.dense_framing)
+        """The same for measurements of whole images, which may read stored patches."""
+        protocol = self.protocol | self.evaluation.view_of(self.encoder.dense_framing)
+        for file in self.evaluation.stored:
+            if file.about.get("encoder") == self.encoder.fingerprint:
+                protocol |= file.protocol
+        return protocol
 
     @property
     def view(self) -> View:

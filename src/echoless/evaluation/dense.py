@@ -19,6 +19,7 @@ from echoless.evaluation.context import Evaluation, FeatureSource
 from echoless.evaluation.encoder import Encoder, from_function
 from echoless.evaluation.extract import check_channels
 from echoless.evaluation.segment import class_count, class_maps, masks_protocol, patch_tokens
+from echoless.evaluation.stored_patches import Stored, stored_for
 from echoless.measures import (
     accuracy_interval,
     bootstrap_interval,
@@ -41,14 +42,18 @@ FOUND = 0.5  # box overlap from which on an object counts as found (CorLoc)
 
 
 def check_segprobe(evaluation: Evaluation) -> None:
+    layer = FeatureSource(evaluation, "trained", evaluation.encoder).view.layer
     for images in (evaluation.train, evaluation.test_or_train):
         check_class_maps(evaluation.encoder, images)
+        stored_for(evaluation.stored, evaluation.encoder, images, [layer])
 
 
 def check_tokencut(evaluation: Evaluation) -> None:
     check_masks(evaluation.encoder, evaluation.test_or_train)
     if evaluation.options.tokencut == "keys" and not evaluation.encoder.has_keys:
         raise ConfigError(f"{evaluation.encoder.name} gives no keys of its attention; give --tokencut outputs")
+    layer = _tokencut_layer(FeatureSource(evaluation, "trained", evaluation.encoder))
+    stored_for(evaluation.stored, evaluation.encoder, evaluation.test_or_train, [layer])
 
 
 def measure_tokencut(source: FeatureSource) -> list[Metric]:
@@ -56,9 +61,16 @@ def measure_tokencut(source: FeatureSource) -> list[Metric]:
     options, images = source.evaluation.options, source.evaluation.test_or_train
     protocol = {**source.dense_protocol, "tokens": "pixels"}
     if source.name != "raw pixels":
-        layer = key_layer(encoder, layer) if options.tokencut == "keys" else layer
-        protocol["tokens"] = options.tokencut
-    return list(tokencut(encoder, images, layer=layer, count=options.images, seed=options.seed, **protocol))
+        layer, protocol["tokens"] = _tokencut_layer(source), options.tokencut
+    stored = source.evaluation.stored
+    return list(
+        tokencut(encoder, images, layer=layer, count=options.images, seed=options.seed, stored=stored, **protocol)
+    )
+
+
+def _tokencut_layer(source: FeatureSource) -> str:
+    layer = source.view.layer
+    return key_layer(source.encoder, layer) if source.evaluation.options.tokencut == "keys" else layer
 
 
 def key_layer(encoder: Encoder, layer: str) -> str:
@@ -72,9 +84,9 @@ def key_layer(encoder: Encoder, layer: str) -> str:
 def measure_segprobe(source: FeatureSource) -> list[Metric]:
     encoder, layer = _patches(source)
     options, train, test = source.evaluation.options, source.evaluation.train, source.evaluation.test
-    return [
-        segprobe(encoder, train, test, layer=layer, count=options.images, seed=options.seed, **source.dense_protocol)
-    ]
+    how: dict[str, Any] = {"layer": layer, "count": options.images, "seed": options.seed}
+    how["stored"] = source.evaluation.stored
+    return [segprobe(encoder, train, test, **how, **source.dense_protocol)]
 
 
 def _patches(source: FeatureSource) -> tuple[Encoder, str]:
@@ -86,14 +98,14 @@ def _patches(source: FeatureSource) -> tuple[Encoder, str]:
 
 
 def tokencut(
-    encoder: Encoder, images: Images, *, layer: str, count: int, seed: int, **protocol: Any
+    encoder: Encoder, images: Images, *, layer: str, count: int, seed: int, stored: Stored = (), **protocol: Any
 ) -> tuple[Metric, Metric]:
     """CorLoc (share of objects whose box is found) and the mean overlap of masks, on `count` images drawn by `seed`."""
     check_masks(encoder, images)
     ids = _drawn(images, count, seed, at_least=1)
     truth_IHW = _masks(images, ids)
     assert encoder.grid is not None
-    _, (tokens_IPD,) = patch_tokens(encoder, images, ids, [layer])
+    (tokens_IPD,) = patch_tokens(encoder, images, ids, [layer], stored)
     objects_Ihw = discover_objects(tokens_IPD, encoder.grid, component="seed")
     found_IHW = upsample_labels(objects_Ihw, *truth_IHW.shape[1:]).bool()
     right_I = box_iou(bounding_boxes(found_IHW), bounding_boxes(truth_IHW)) >= FOUND
@@ -117,7 +129,15 @@ def tokencut(
 
 
 def segprobe(
-    encoder: Encoder, train: Images, test: Images | None, *, layer: str, count: int, seed: int, **protocol: Any
+    encoder: Encoder,
+    train: Images,
+    test: Images | None,
+    *,
+    layer: str,
+    count: int,
+    seed: int,
+    stored: Stored = (),
+    **protocol: Any,
 ) -> Metric:
     """mIoU over background and classes on held-out pixels, from `count` images of each set, drawn by `seed`."""
     check_class_maps(encoder, train)
@@ -126,7 +146,7 @@ def segprobe(
     parts = ((train, fitted), (held_out, predicted))
     truths = [_classes(images, ids, encoder) for images, ids in parts]
     classes = max(class_count(images, truth) for (images, _), truth in zip(parts, truths))
-    tokens = [patch_tokens(encoder, images, ids, [layer])[1][0] for images, ids in parts]
+    tokens = [patch_tokens(encoder, images, ids, [layer], stored)[0] for images, ids in parts]
     generator = generator_for(seed, "probe", 1)
     probe = fit_segmentation_probe(tokens[0], truths[0], encoder.grid, classes, generator=generator)
     height, width = truths[1].shape[1:]

@@ -91,7 +91,7 @@ def chunks(
         workers=workers,
         framing=encoder.dense_framing if dense else encoder.framing,
     )
-    offset = _noise_offset(images)
+    offset = noise_offset(images)
     for batch in batches:
         found = _features(encoder, batch, views, layers, offset) if len(batch.ids_B) else {}
         _require_finite(found, batch.ids_B, images)
@@ -128,7 +128,7 @@ def _require_finite(features: dict[View, Tensor], ids_B: Tensor, images: Images)
             )
 
 
-def _noise_offset(images: Images) -> int:
+def noise_offset(images: Images) -> int:
     """Where the noise of a set begins: image i of one set must not share its noise with image i of another.
 
     Two sets in the same order of classes would otherwise be matched by their noise, and a test set told by it.

@@ -6,7 +6,7 @@ Any parquet with a column `path` of text and a column `feature` of lists of numb
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -50,9 +50,7 @@ class FeatureTable:
     @cached_property
     def about(self) -> dict[str, str]:
         """What `embed` says of the encoder and the images: run, encoder, layer, pooling, root, ..."""
-        found = self._files[0].schema_arrow.metadata or {}
-        known = {key.decode(errors="replace"): value.decode(errors="replace") for key, value in found.items()}
-        return {key.removeprefix(PREFIX): value for key, value in known.items() if key.startswith(PREFIX)}
+        return _said_by(self._files[0])
 
     @cached_property
     def width(self) -> int:
@@ -80,6 +78,19 @@ class FeatureTable:
                     raise DataError(f"{self.path} has vectors of {width} and of {block.shape[1]} numbers")
                 yield block
 
+    def at(self, rows: Sequence[int]) -> np.ndarray:
+        """(I, ...) of these rows, in this order; of the files, the groups of rows that hold them are read."""
+        groups = [(file, group) for file in self._files for group in range(file.metadata.num_row_groups)]
+        firsts = np.cumsum([0, *(file.metadata.row_group(group).num_rows for file, group in groups)])
+        group_of = np.searchsorted(firsts, rows, side="right") - 1
+        found: dict[int, np.ndarray] = {}
+        for number in np.unique(group_of).tolist():
+            file, group = groups[number]
+            block = self._numbers(file.read_row_group(group, columns=[self.column])[self.column].combine_chunks())
+            for place in np.flatnonzero(group_of == number).tolist():
+                found[place] = block[rows[place] - firsts[number]].copy()
+        return np.stack([found[place] for place in range(len(rows))])
+
     def vectors(self) -> np.ndarray:
         """(N, D), all of them: memory of the file system where they are many."""
         found, first = np.empty((self.rows, self.width), np.float32), 0
@@ -99,6 +110,17 @@ class FeatureTable:
                 )
             column = pa.FixedSizeListArray.from_arrays(column.flatten(), int(sizes[0]))
         return numbers_of(column).astype(np.float32, copy=False)
+
+
+def metadata_of(path: str | Path) -> dict[str, str]:
+    """What `embed` says in a table of its own, whichever columns it has; nothing where another tool wrote it."""
+    return _said_by(_opened(_files_of(Path(path))[0]))
+
+
+def _said_by(file: Any) -> dict[str, str]:
+    found = file.schema_arrow.metadata or {}
+    known = {key.decode(errors="replace"): value.decode(errors="replace") for key, value in found.items()}
+    return {key.removeprefix(PREFIX): value for key, value in known.items() if key.startswith(PREFIX)}
 
 
 def _is_list(kind: pa.DataType) -> bool:

@@ -7,14 +7,20 @@ import torch
 from echoless.config.metrics import Metric
 from echoless.data import plain_images
 from echoless.data.subset import draw_rows
-from echoless.evaluation.context import FeatureSource
+from echoless.evaluation.context import Evaluation, FeatureSource
 from echoless.evaluation.reconstruct import reconstruct
 from echoless.evaluation.segment import spectral_maps
+from echoless.evaluation.stored_patches import stored_for
 from echoless.reports import pictures
 from echoless.reports.maps import save_map
 
 SHOWN = 12  # images in a picture
 MAPPED = 2000  # images on a map
+
+
+def check_spectral(evaluation: Evaluation) -> None:
+    layer = FeatureSource(evaluation, "trained", evaluation.encoder).view.layer
+    stored_for(evaluation.stored, evaluation.encoder, evaluation.test_or_train, [layer])
 
 
 def measure_spectral(source: FeatureSource) -> list[Metric]:
@@ -28,7 +34,8 @@ def measure_spectral(source: FeatureSource) -> list[Metric]:
         layers=[source.view.layer],
         count=evaluation.options.images,
         seed=evaluation.options.seed,
-        **source.protocol,
+        stored=evaluation.stored,
+        **source.dense_protocol,
     )
     title = f"top three eigenvectors as RGB, {source.name}"
     shown = {"images": maps.images_ICHW[:SHOWN], title: maps.rgb_I3hw[:SHOWN]}

@@ -14,7 +14,7 @@ MEASUREMENTS: dict[str, Measurement] = {
         measure=classify.measure_linear, check=classify.check_linear, needs_labels=True, snapshots=True
     ),
     "rank": Measurement(measure=ranks.measure_ranks, snapshots=True),
-    "spectral": Measurement(measure=pictures.measure_spectral),
+    "spectral": Measurement(measure=pictures.measure_spectral, check=pictures.check_spectral),
     "tokencut": Measurement(measure=dense.measure_tokencut, check=dense.check_tokencut, snapshots=True),
     "segprobe": Measurement(measure=dense.measure_segprobe, check=dense.check_segprobe, snapshots=True),
     "tsne": Measurement(measure=pictures.draw_tsne, baselines=False),

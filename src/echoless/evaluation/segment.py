@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from echoless.config.metrics import Metric
-from echoless.data import Images, evaluation_batches
+from echoless.data import Batch, Images, evaluation_batches
 from echoless.data.subset import draw_images, draw_protocol
 from echoless.errors import ConfigError
 from echoless.evaluation.encoder import Encoder
-from echoless.evaluation.extract import CHUNK, check_channels
+from echoless.evaluation.extract import CHUNK, check_channels, noise_offset
+from echoless.evaluation.stored_patches import Stored, stored_for
 from echoless.measures import (
     Segmentation,
     affinity_graph,
@@ -50,7 +51,14 @@ class SpectralMaps:
 
 
 def spectral_maps(
-    encoder: Encoder, images: Images, *, layers: list[str], count: int, seed: int, **protocol: Any
+    encoder: Encoder,
+    images: Images,
+    *,
+    layers: list[str],
+    count: int,
+    seed: int,
+    stored: Stored = (),
+    **protocol: Any,
 ) -> SpectralMaps:
     """On `count` images, drawn by `seed`.
 
@@ -64,11 +72,11 @@ def spectral_maps(
         raise ConfigError(f"{encoder.name} has no grid of patch tokens; the spectral embedding needs one")
     ids = draw_images(images, count, seed=seed)
     truth = class_maps(images, ids, encoder)
-    pictures, tokens = patch_tokens(encoder, images, ids, layers)
+    tokens = patch_tokens(encoder, images, ids, layers, stored)
     vectors_TK, solver = _embed(tokens, dims=_dims(images, truth), seed=seed)
     rgb = to_rgb(vectors_TK, len(ids), *encoder.grid)
     mean, std = (torch.tensor(values)[:, None, None] for values in (encoder.mean, encoder.std))
-    shown = (pictures * std + mean).clamp(0, 1)
+    shown = (pictures_of(encoder, images, ids) * std + mean).clamp(0, 1)
     if truth is None:
         return SpectralMaps(shown, rgb)
     classes = class_count(images, truth)
@@ -108,11 +116,27 @@ def _score(
     return segments_IHW, Metric(metric=name, value=miou, n=len(truth_IHW), interval=(low, high), protocol=protocol)
 
 
-def patch_tokens(encoder: Encoder, images: Images, ids: list[int], layers: list[str]) -> tuple[Tensor, list[Tensor]]:
-    """The images as the encoder sees them, and the patch tokens (I, P, D) of each layer."""
-    pictures: list[Tensor] = []
+def pictures_of(encoder: Encoder, images: Images, ids: list[int]) -> Tensor:
+    """images_ICHW as the encoder sees them."""
+    return torch.cat([batch.images_BCHW for batch in _batches(encoder, images, ids)])
+
+
+def patch_tokens(
+    encoder: Encoder, images: Images, ids: list[int], layers: list[str], stored: Stored = ()
+) -> list[Tensor]:
+    """The patch tokens (I, P, D) of each layer: from a file, where they are stored, else computed."""
+    if (file := stored_for(stored, encoder, images, layers)) is not None:
+        return [file.tokens(encoder, images, ids, layer) for layer in layers]
     tokens: dict[str, list[Tensor]] = {layer: [] for layer in layers}
-    batches = evaluation_batches(
+    offset = noise_offset(images)
+    for batch in _batches(encoder, images, ids):
+        for layer, values in encoder.tokens_of(batch.images_BCHW, layers, batch.ids_B + offset).items():
+            tokens[layer].append(encoder.patches_of(values).float().cpu())
+    return [torch.cat(tokens[layer]) for layer in layers]
+
+
+def _batches(encoder: Encoder, images: Images, ids: list[int]) -> Iterator[Batch]:
+    return evaluation_batches(
         images,
         size=encoder.image_size,
         batch_size=CHUNK,
@@ -121,11 +145,6 @@ def patch_tokens(encoder: Encoder, images: Images, ids: list[int], layers: list[
         ids=ids,
         framing=encoder.dense_framing,
     )
-    for batch in batches:
-        pictures.append(batch.images_BCHW)
-        for layer, values in encoder.tokens(batch.images_BCHW, layers).items():
-            tokens[layer].append(encoder.patches_of(values).float().cpu())
-    return torch.cat(pictures), [torch.cat(tokens[layer]) for layer in layers]
 
 
 def _dims(images: Images, truth_IHW: Tensor | None) -> int:

@@ -39,6 +39,7 @@ from echoless.evaluation.layer_scan import wanted as scan_wanted
 from echoless.evaluation.rank_against_accuracy import correlate_runs, open_others
 from echoless.evaluation.registry import MEASUREMENTS
 from echoless.evaluation.snapshots import check_snapshots, measure_snapshots
+from echoless.evaluation.stored_patches import open_stored
 from echoless.reports.datasheet import show_data
 from echoless.runs import RunFolder
 from echoless.runtime import Team, choose_device, join_team, leave_team
@@ -138,7 +139,8 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
         images.leave_out(train.excluded)
         return images
 
-    evaluation = Evaluation(encoder, train, test, options, run, None, say, sets, named, originals)
+    stored = open_stored(options.patches, encoder, [train] if test is None else [train, test])
+    evaluation = Evaluation(encoder, train, test, options, run, None, say, sets, named, originals, stored=stored)
     if run is not None and evaluation.home is None:
         say(f"{run} is read-only: the numbers are printed, and not kept in it")
     cache = (evaluation.home or default_cache_dir()) / "features"

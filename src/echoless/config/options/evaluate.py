@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
-from echoless.config.checks import require_whole
+from echoless.config.checks import require, require_whole
 from echoless.config.metrics import require_measurements
 from echoless.config.options.fields import AnyPath, group
 
@@ -80,6 +80,9 @@ class EvaluateOptions:
     """What TokenCut compares: the keys of the block's attention (its authors), or the tokens that the block gives."""
     images: int = 200
     """Number of images for spectral and tokencut, and of each set for segprobe."""
+    patches: tuple[AnyPath, ...] = ()
+    """Patch features of --train or --test that `embed --tokens` wrote with the same encoder: spectral, tokencut and
+    segprobe read them instead of computing them. tokencut reads a layer such as block11/key."""
 
     group("generated images")
     samples: AnyPath | None = None
@@ -117,3 +120,10 @@ class EvaluateOptions:
         if self.workers is not None:
             require_whole("workers", self.workers, 0)
         require_measurements(self.metrics)
+        reads_patches = bool({"spectral", "tokencut", "segprobe"} & set(self.metrics))
+        require(
+            not self.patches or reads_patches,
+            "patches",
+            ", ".join(map(str, self.patches)),
+            "with spectral, tokencut or segprobe in --metrics, which read them",
+        )
