@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from echoless.config.metrics import Metric, table
-from echoless.config.words import best_of, in_words
+from echoless.config.words import best_of, collapsed, in_words
 
 
 def linear(value: float, features: str = "trained", **protocol) -> Metric:
@@ -116,3 +116,8 @@ def test_the_best_value_is_marked_only_beyond_the_intervals_and_a_rank_never():
     text = table(metrics, best_of(metrics))
     assert "50.00 % [48.00, 52.00]*" in text and text.count("*") == 1
     assert max(map(len, text.splitlines())) <= 100
+
+
+def test_the_rank_of_a_handful_of_images_says_nothing_of_the_encoder():
+    few = Metric(metric="rankme", value=1.2, n=5, protocol={"features": "trained"})
+    assert collapsed(few) is None and collapsed(rankme(1.2)) is not None and collapsed(rankme(2.5)) is None

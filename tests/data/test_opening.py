@@ -123,6 +123,12 @@ def test_sub_folders_are_labels_unless_they_are_switched_off(
     )
     plain = open_images(tmp_path, labels=Path("none"))
     assert plain.labels is None and describe_classes(plain) == []
+    (tmp_path / "4.png").write_bytes(encoded(picture(4)))
+    assert describe_classes(open_images(tmp_path)) == [
+        "labels: none; the 2 sub-folders (cats, dogs) are not used as classes, because 1 of 5 images lie beside them; "
+        "move those into a sub-folder, or away, or give --labels FILE.csv"
+    ]
+    assert describe_classes(open_images(tmp_path, labels=Path("none"))) == []
 
 
 def test_a_table_of_labels_may_be_parquet(tmp_path: Path, picture: Picture, encoded: Encoded) -> None:

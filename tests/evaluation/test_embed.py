@@ -24,6 +24,7 @@ from echoless.evaluation.extract import PATCHES, View, extract
 from echoless.evaluation.frozen import load
 from echoless.evaluation.table_columns import Columns
 from echoless.evaluation.table_files import TableTarget, numbers_of
+from echoless.runs import load_weights, save_weights
 
 VIEW = View("block05/+mlp")
 PATCH = View("block05/+mlp", PATCHES)
@@ -358,3 +359,23 @@ def test_a_folder_whose_name_is_not_utf8_is_embedded(run, tmp_path, name):
         table = pq.read_table(tmp_path / name)
         assert table["path"].to_pylist()[0].endswith("/caf\\xe9/0.png")
         assert table.schema.metadata[b"echoless.root"].endswith(b"/caf\\xe9")
+
+
+def test_collapsed_features_are_written_with_a_warning(run, tmp_path, small_pieces, capsys):
+    """The same encoder, blind: without its patch embedding every image looks the same."""
+    seeing = load_weights(run / "encoder")
+    (name,) = (name for name in seeing.tensors if name.endswith("patch_embed.weight"))
+    blind = seeing.tensors | {name: 0 * seeing.tensors[name]}
+    save_weights(tmp_path / "blind", blind, seeing.config, seeing.shortcuts)
+    assert echoless.embed(tmp_path / "blind", "shapes:200", out=tmp_path / "f.parquet") == 200
+    assert "warning: The features collapsed: RankMe is 1, so that nearly all" in capsys.readouterr().err
+    echoless.embed(tmp_path / "blind", "shapes:200", out=tmp_path / "patches.parquet", tokens=True)
+    assert "collapsed" not in capsys.readouterr().err, "of patches nothing is said"
+
+
+def test_the_labels_that_were_joined_are_counted(run, tmp_path, capsys):
+    for index in range(4):
+        Image.new("RGB", (32, 32), (60 * index, 0, 0)).save(tmp_path / f"{index}.png")
+    (tmp_path / "labels.csv").write_text("path,label\n0.png,cat\n1.png,dog\n2.png,cat\nother.png,cow\n")
+    echoless.embed(run, tmp_path, out=tmp_path / "f.csv", labels=tmp_path / "labels.csv")
+    assert "labels: 2 classes from a labels file, on 3 of 4 images (cat, dog)" in capsys.readouterr().err

@@ -229,3 +229,16 @@ def test_bad_input_is_refused_in_one_sentence(run, tmp_path, capsys):
     assert main(["evaluate", str(run), "--train", str(tmp_path / "nowhere")]) == 2
     assert main(["evaluate", str(tmp_path / "nothing")]) == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_more_neighbours_than_images_of_a_class_are_said(run, capsys):
+    """In five folds, a fifth of each class is predicted and the others are there to vote."""
+    folds = {"train": "shapes:60", "metrics": ("knn",), "baselines": False, "cache": False}
+    (metric, _) = evaluate(run, **folds, k=(20, 3))
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("knn: "))
+    typical = int(open_images("shapes:60").labels.bincount().median())
+    left = typical - -(-typical // 5)
+    assert line.startswith(f"knn: k is 20, but a typical class has {left} training images in each of 5 folds")
+    assert metric.protocol["k"] == 20, "what was asked for is measured"
+    evaluate(run, **folds | {"train": "shapes:400"}, test="shapes:50@test", k=(20,))
+    assert "knn: " not in capsys.readouterr().out

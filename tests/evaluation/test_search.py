@@ -242,3 +242,25 @@ def test_faiss_by_name_and_without_it(features, monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(ConfigError, match=r"need faiss; install the extra: pip install 'echoless\[search\]'"):
         echoless.search(features, outliers=True, engine="faiss")
+
+
+@pytest.mark.parametrize("spread", [1e-6, 1.0])
+def test_a_table_of_collapsed_features_is_searched_with_a_warning(spread):
+    """By the rule of `evaluate`: RankMe below two."""
+    noise = np.random.default_rng(0).normal(size=(300, 16)).astype(np.float32)
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array((1 + spread * noise).ravel()), 16)
+    pq.write_table(pa.table({"path": [f"{i}.png" for i in range(300)], "feature": vectors}), "f.parquet")
+    found = echoless.search("f.parquet", query="7.png", k=2)
+    warned = [note for note in found.notes if note.startswith("warning: The features collapsed: RankMe is 1")]
+    assert len(warned) == (spread < 1) and all(note in str(found) for note in warned)
+
+
+def test_a_sample_of_a_table_is_from_all_over_it():
+    vectors = np.arange(5000, dtype=np.float32).repeat(2).reshape(5000, 2)
+    rows = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), 2)
+    table = pa.table({"path": [str(i) for i in range(5000)], "feature": rows})
+    for group_size in (5000, 100):
+        pq.write_table(table, "f.parquet", row_group_size=group_size)
+        sample = FeatureTable("f.parquet").sample(250)[:, 0]
+        assert 250 <= len(sample) <= 500 and sample[0] == 0 and sample[-1] > 4500
+        assert np.diff(sample).min() > 0

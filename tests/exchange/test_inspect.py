@@ -11,10 +11,10 @@ import torch
 import transformers
 
 from echoless.cli.main import main
-from echoless.config import ShortcutConfig, ViTConfig, to_dict
+from echoless.config import ResNetConfig, ShortcutConfig, ViTConfig, to_dict
 from echoless.errors import ConfigError
 from echoless.exchange import inspect_model
-from echoless.models import ViT
+from echoless.models import ResNet, ViT
 from echoless.runs import save_weights
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
@@ -92,7 +92,28 @@ def test_a_run_shows_the_alphas_it_was_trained_with(tmp_path):
     )
     vit = ViT(config, torch.Generator().manual_seed(0))
     save_weights(tmp_path / "encoder", vit.state_dict(), {"model": to_dict(config)}, vit.shortcut_record)
-    assert inspect_model(tmp_path).alphas == pytest.approx([1.0, 0.8, 0.6, 0.4])
+    report = inspect_model(tmp_path)
+    assert report.alphas == pytest.approx([1.0, 0.8, 0.6, 0.4])
+    lines = [line.split() for line in str(report).splitlines()[4:]]
+    assert lines == [
+        ["block00/+attn", "5", "x", "16", "1.0000", "1"],
+        ["block00/+mlp", "5", "x", "16", "0.8000", "0.8"],
+        ["block01/+attn", "5", "x", "16", "0.6000", "0.48"],
+        ["block01/+mlp", "5", "x", "16", "0.4000", "0.192"],
+    ], "four patches and the class token"
+
+
+def test_the_layers_of_a_convolutional_network_have_the_sizes_of_its_features(tmp_path):
+    config = ResNetConfig(image_size=(32, 32), width=4, stem="cifar")
+    net = ResNet(config, torch.Generator().manual_seed(0))
+    save_weights(
+        tmp_path / "encoder", net.state_dict(), {"kind": "resnet", "model": to_dict(config)}, net.shortcut_record
+    )
+    with torch.no_grad():
+        seen = net.eval().features(torch.zeros(1, 3, 32, 32))
+    layers = inspect_model(tmp_path).layers
+    assert [(layer.tokens, layer.width) for layer in layers] == [tuple(seen[layer.name].shape[1:]) for layer in layers]
+    assert [(layer.tokens, layer.width) for layer in layers[::2]] == [(1024, 4), (256, 8), (64, 16), (16, 32)]
 
 
 def test_the_verb_prints_the_table_and_limits_it(tmp_path, capsys):

@@ -24,6 +24,7 @@ from echoless.recipes.budget import (
     candidates_for,
     choose,
     images_in,
+    unfitted,
 )
 from echoless.recipes.resolve import resolve
 from echoless.recipes.table import RECIPES
@@ -189,3 +190,12 @@ def test_speed_is_measured_on_the_images_without_a_trace(tmp_path):
     assert echoless.pretrain("shapes:16", out=tmp_path / "again", max_steps=steps, **small)
     weights = "encoder/model.safetensors"
     assert (run / weights).read_bytes() == (tmp_path / "again" / weights).read_bytes()
+
+
+def test_a_given_length_says_that_the_encoder_is_not_fitted_to_the_machine():
+    told = "plan: --{} is given, so that the size was not fitted to this machine; --time 1h fits size and length to it"
+    assert unfitted(wanted(max_steps=5), accelerated=False) == told.format("max-steps")
+    assert unfitted(wanted(recipe="auto", epochs=2), accelerated=False) == told.format("epochs")
+    for settings in ({}, {"time": "1h"}, {"recipe": "demo", "max_steps": 5}, {"init": "RUN", "epochs": 1}):
+        assert unfitted(wanted(**settings), accelerated=False) == ""
+    assert unfitted(wanted(max_steps=5), accelerated=True) == "", "with a GPU, nothing is fitted"

@@ -138,3 +138,10 @@ def test_the_sheet_shows_every_class_of_a_folder_sorted_by_class(tmp_path, monke
 def size_of_sheet(folder: Path) -> tuple[int, int]:
     with Image.open(folder / "run" / "figures" / "data.png") as sheet:
         return sheet.size
+
+
+def test_alpha_one_is_called_plain():
+    facts = {"variant": "faded", "first_alpha": 1.0, "last_alpha": 1.0, "effective_alpha": 1.0}
+    assert sentences({"shortcuts": facts})["shortcuts"] == "plain, alpha 1 everywhere: a standard residual network"
+    faded = facts | {"last_alpha": 0.4, "effective_alpha": 8.7e-3}
+    assert sentences({"shortcuts": faded})["shortcuts"] == "faded, alpha from 1 to 0.4, effective 8.7e-03"

@@ -16,6 +16,7 @@ from echoless.config.metrics import NAMES_OF_SETS, Metric, number, on_same_image
 BASELINES = ("raw pixels", "untrained")
 _MAIN = ("linear", "knn")  # the accuracy that is spoken of: the first that was measured
 LOWEST_RANK = 2.0  # RankMe below which features are one or two directions: collapsed
+_FEWEST = 10  # images: the rank of so few is low whatever the encoder
 # Entries in which baselines may differ: they have no checkpoint.
 _OF_THE_FEATURES = ("features", "checkpoint", "layer", "layers", "pooling", *NAMES_OF_SETS)
 Tone = Literal["good", "neutral", "warning"]
@@ -38,16 +39,8 @@ def in_words(metrics: Sequence[Metric], run: str = "RUN") -> Words | None:
     trained = {metric.metric: metric for metric in plain if metric.protocol.get("features", "trained") == "trained"}
     main = next((trained[name] for name in _MAIN if name in trained), None)
     rank = _rank(plain, main)
-    if rank is not None and rank.value < LOWEST_RANK and "checkpoint" in rank.protocol:
-        verdict = (
-            f"RankMe is {rank.value:.3g} at step {rank.protocol['checkpoint']}: nearly all images still look the same."
-        )
-        return Words(verdict, "That is usual early in training: continue the run with --resume, then evaluate again.")
-    if rank is not None and rank.value < LOWEST_RANK:
-        verdict = f"The features collapsed: RankMe is {rank.value:.3g}, so that nearly all images look the same to it."
-        return Words(
-            verdict, "Try a larger --alpha-min (1 is a standard residual network) or a lower --base-lr.", "warning"
-        )
+    if rank is not None and (words := collapsed(rank)) is not None:
+        return words
     if main is None:
         return None if rank is None else Words(_healthy(rank, "The trained features"), _WITHOUT_LABELS, "neutral")
     if shared := main.protocol.get("overlap"):
@@ -59,6 +52,19 @@ def in_words(metrics: Sequence[Metric], run: str = "RUN") -> Words | None:
     scanned = any("scan" in metric.protocol for metric in metrics)
     layers = "" if scanned else " Another layer may be better: the same command with --layers all."
     return _against(main, compared, rank, run, layers)
+
+
+def collapsed(rank: Metric) -> Words | None:
+    """Where RankMe says that nearly all images look the same; None otherwise, and of too few images to tell."""
+    if rank.value >= LOWEST_RANK or rank.n < _FEWEST:
+        return None
+    if "checkpoint" in rank.protocol:
+        step = rank.protocol["checkpoint"]
+        verdict = f"RankMe is {rank.value:.3g} at step {step}: nearly all images still look the same."
+        return Words(verdict, "That is usual early in training: continue the run with --resume, then evaluate again.")
+    verdict = f"The features collapsed: RankMe is {rank.value:.3g}, so that nearly all images look the same to it."
+    again = "Try a larger --alpha-min (1 is a standard residual network) or a lower --base-lr."
+    return Words(verdict, again, "warning")
 
 
 def _rank(metrics: Sequence[Metric], main: Metric | None) -> Metric | None:

@@ -93,3 +93,8 @@ def label_source(source: ImageSource) -> str:
     """Where its labels come from, for the protocol of a number."""
     whole = source.whole if isinstance(source, SelectedSource) else source
     return "sub-folders" if isinstance(whole, FolderSource) else "the data set"
+
+
+def label_note(source: ImageSource) -> str:
+    """Why the sub-folders of a folder are not its classes, where they might have been."""
+    return source.label_note if isinstance(source, FolderSource) else ""

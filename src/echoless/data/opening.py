@@ -38,6 +38,7 @@ from echoless.errors import ConfigError, DataError
 from echoless.runtime import ALONE, Share
 
 NO_LABELS = "none"  # as a labels file: the labels of the data, such as sub-folders, are not used
+LABELS_FILE = "a labels file"  # where labels come from that were joined by path
 _THREADS = 4
 _CHUNK = 64
 _SMALLEST_TILE = 8
@@ -93,9 +94,9 @@ def open_images(
     if given is not None and names is None:
         images.labels, images.class_names = encode_labels(read_label_file(given, images.paths), None)
     if labels is not None and given is None:
-        images.labels, images.class_names, images.label_source = None, None, ""
+        images.labels, images.class_names, images.label_source, images.label_note = None, None, "", ""
     elif given is not None:
-        images.label_source = "a labels file"
+        images.label_source = LABELS_FILE
     return images
 
 

@@ -12,7 +12,7 @@ from echoless.config.training import Interpolation
 from echoless.data import Images, open_images
 from echoless.data.encoded import Reduction
 from echoless.data.masks import LabelMaps, MaskClasses
-from echoless.data.opening import holds_files
+from echoless.data.opening import LABELS_FILE, holds_files
 from echoless.data.resizing import LARGE, Fit
 from echoless.errors import DataError
 from echoless.runtime import ALONE, Progress, Share
@@ -107,16 +107,17 @@ def describe_bad(images: Images, *, late: bool = False) -> list[str]:
 
 
 def describe_classes(images: Images) -> list[str]:
-    """Where the labels come from, how many there are and what guessing scores; nothing where there are none."""
+    """Where the labels come from, how many there are and what guessing scores; or why there are none, if known."""
     if images.labels is None or images.class_names is None:
-        return []
+        return [f"labels: none; {images.label_note}"] if images.label_note else []
     known = images.labels[images.labels >= 0]
     if not len(known):
         return []
     counts = known.bincount()
     present = [images.class_names[label] for label in counts.nonzero()[:, 0].tolist()]
     names = ", ".join(present[:5]) + (", ..." if len(present) > 5 else "")
-    of = "" if len(known) == len(images.labels) else f", on {len(known)} of {len(images.labels)} images"
+    joined = len(known) < len(images.labels) or images.label_source == LABELS_FILE
+    of = f", on {len(known)} of {len(images.labels)} images" if joined else ""
     chance = 100 * float(counts.max()) / len(known)
     return [
         f"labels: {len(present)} classes from {images.label_source}{of} ({names}); always naming the largest is right "

@@ -95,6 +95,7 @@ class FolderSource:
         self.paths = found.in_order(order_N)
         self.stamps = Stamps.of(root, self.paths, numbers, order_N)
         self.labels = _labels_from_folders(self.paths)
+        self.label_note = "" if self.labels else _images_beside_folders(self.paths)
         self.class_names: list[str] | None = None
 
     def _found(self, numbers: array[int]) -> Iterator[str]:
@@ -169,3 +170,22 @@ def _labels_from_folders(paths: Sequence[str]) -> list[str] | None:
             return None
         folders.append(sys.intern(folder))  # one string for all images of a class
     return folders if len(set(folders)) > 1 else None
+
+
+def _images_beside_folders(paths: Sequence[str]) -> str:
+    """Why sub-folders are not the classes: images lie beside them. Nothing where there are not two of them."""
+    folders: dict[str, None] = {}
+    beside = 0
+    for path in paths:
+        folder, inside, _ = path.partition("/")
+        if inside:
+            folders[folder] = None
+        else:
+            beside += 1
+    if len(folders) < 2:
+        return ""
+    names = ", ".join(list(folders)[:5]) + (", ..." if len(folders) > 5 else "")
+    return (
+        f"the {len(folders)} sub-folders ({names}) are not used as classes, because {beside} of {len(paths)} images "
+        "lie beside them; move those into a sub-folder, or away, or give --labels FILE.csv"
+    )

@@ -46,6 +46,27 @@ class Split:
 def check_knn(evaluation: Evaluation) -> None:
     for k in evaluation.options.k:
         require_whole("k", k, 1)
+    if sentence := _too_many_neighbours(evaluation):
+        evaluation.say(sentence)
+
+
+def _too_many_neighbours(evaluation: Evaluation) -> str:
+    """A warning where k neighbours cannot all be of one class: the vote then counts other classes in any case."""
+    train = evaluation.train
+    assert train.labels is not None
+    labels_N = train.labels[train.usable_ids()]
+    folds = fold_count(labels_N) if evaluation.test is None else None
+    typical = int(labels_N.unique(return_counts=True)[1].median())
+    learned = typical if folds is None else typical - -(-typical // folds)
+    too_many = [k for k in evaluation.options.k if k >= learned]
+    if not too_many:
+        return ""
+    where = "" if folds is None else f" in each of {folds} folds"
+    return (
+        f"knn: k is {', '.join(map(str, too_many))}, but a typical class has {learned} training images{where}: other "
+        f"classes vote in any case, though with less weight the less similar they are; --k {max(1, learned // 2)} asks "
+        "fewer"
+    )
 
 
 def measure_knn(source: FeatureSource) -> list[Metric]:

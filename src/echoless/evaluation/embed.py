@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
@@ -24,14 +25,16 @@ from echoless.data import Images
 from echoless.errors import DataError
 from echoless.evaluation.encoder import MOST_AT_ONCE, Encoder
 from echoless.evaluation.extract import CHUNK, WORKERS, check_channels, chunks, count_chunks
+from echoless.evaluation.ranks import LOOKED_AT, collapse_in_words
 from echoless.evaluation.table_columns import Columns
-from echoless.evaluation.table_files import PARQUET, Pieces, TableTarget, check_target, make_table
+from echoless.evaluation.table_files import PARQUET, Pieces, TableTarget, check_target, make_table, numbers_of
 from echoless.runtime.sharing import rank_and_world, wait
 from echoless.storage import clear_leftovers, write_bytes
 from echoless.storage.atomic import explained
 from echoless.storage.lock import FileLock
 
 CHUNKS_PER_PIECE = 16
+LOOKED_AT_PIECES = 16
 
 Report = Callable[[str, int, int], None]  # (what is being done, how many are done, of how many)
 
@@ -45,10 +48,11 @@ def embed(
     workers: int = WORKERS,
     report: Report | None = None,
     about: Mapping[str, str] | None = None,
+    warn: Callable[[str], None] | None = None,
 ) -> int:
     """Write the table; all processes of a team take part. Returns the number of images in it, in the first of them.
 
-    about: what the metadata of a parquet file says.
+    about: what the metadata of a parquet file says. warn: gets a sentence where the features have collapsed.
     """
     check_target(target, columns)
     columns.check(encoder, images)
@@ -62,6 +66,8 @@ def embed(
         pieces = Pieces(work, images.usable, CHUNK * _per_piece(columns))
         _compute(encoder, images, columns, pieces, workers, say)
         wait()
+        if rank == 0 and warn is not None and (warning := _collapse(encoder, columns, pieces)):
+            warn(warning)
         rows = make_table(pieces, target, columns, dict(about or {}), say)
         wait()
     return rows
@@ -89,6 +95,17 @@ def _compute(encoder: Encoder, images: Images, columns: Columns, pieces: Pieces,
     for number, numbers in of_piece.items():
         _write_piece(pieces.file(number), columns.table(images, [next(found) for _ in numbers]))
         report("embedding", min(images.usable, (number + 1) * each * CHUNK), images.usable)
+
+
+def _collapse(encoder: Encoder, columns: Columns, pieces: Pieces) -> str:
+    """A warning where nearly all images look the same at the last of the layers, by a few pieces from all over."""
+    present = [number for number in range(pieces.count) if pieces.file(number).is_file()]
+    if columns.dense or not present:
+        return ""
+    tables = pieces.tables(present[:: -(-len(present) // LOOKED_AT_PIECES)])
+    vectors = [numbers_of(table[columns.names[-1]]) for table in tables]
+    rows_ND = np.concatenate(vectors or [np.empty((0, 1), np.float32)])
+    return collapse_in_words(rows_ND[:: -(-len(rows_ND) // LOOKED_AT) or 1], encoder.checkpoint)
 
 
 def _write_piece(file: Path, table: pa.Table) -> None:

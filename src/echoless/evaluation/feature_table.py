@@ -20,6 +20,7 @@ from echoless.errors import DataError
 from echoless.evaluation.table_files import numbers_of
 
 BLOCK = 131_072  # rows in memory at a time
+SAMPLED_GROUPS = 16
 PREFIX = "echoless."
 
 
@@ -77,6 +78,18 @@ class FeatureTable:
                 if block.shape[1] != width:
                     raise DataError(f"{self.path} has vectors of {width} and of {block.shape[1]} numbers")
                 yield block
+
+    def sample(self, count: int) -> np.ndarray:
+        """About so many vectors from all over the table, of which a few row groups are read."""
+        groups = [(file, number) for file in self._files for number in range(file.num_row_groups)]
+        chosen = groups[:: -(-len(groups) // SAMPLED_GROUPS)]
+        rows = sum(file.metadata.row_group(number).num_rows for file, number in chosen)
+        step, first, found = max(1, rows // count), 0, []
+        for file, number in chosen:
+            for batch in file.iter_batches(batch_size=1024, row_groups=[number], columns=[self.column]):
+                found.append(self._numbers(batch.column(0))[-first % step :: step])
+                first += len(batch)
+        return np.concatenate(found)
 
     def at(self, rows: Sequence[int]) -> np.ndarray:
         """(I, ...) of these rows, in this order; of the files, the groups of rows that hold them are read."""

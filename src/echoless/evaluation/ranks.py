@@ -8,10 +8,13 @@ import numpy as np
 import torch
 
 from echoless.config.metrics import Metric
+from echoless.config.words import collapsed
 from echoless.evaluation.context import FeatureSource
 from echoless.evaluation.extract import FeatureSet
 from echoless.evaluation.outcome_cache import cached_outcome
 from echoless.measures import rank_centered, rank_paper, rankme
+
+LOOKED_AT = 4096  # rows that tell whether features have collapsed
 
 
 def measure_ranks(source: FeatureSource) -> list[Metric]:
@@ -36,3 +39,15 @@ def ranks(tokens: FeatureSet, pooled: FeatureSet, **protocol: Any) -> list[Metri
         metric("rank_centered", values[1], pooled),
         metric("rankme", values[2], pooled),
     ]
+
+
+def collapse_in_words(features_ND: np.ndarray, checkpoint: int | None = None) -> str:
+    """A warning in the words of `evaluate` where nearly all images look the same; else nothing.
+
+    checkpoint: the step of a run that has not ended.
+    """
+    if not len(features_ND):
+        return ""
+    protocol = {} if checkpoint is None else {"checkpoint": checkpoint}
+    words = collapsed(Metric(metric="rankme", value=rankme(features_ND), n=len(features_ND), protocol=protocol))
+    return "" if words is None else f"warning: {words.verdict} Their neighbours mean little."

@@ -18,8 +18,9 @@ from echoless.exchange.examples import (
     image_examples,
     transformers_examples,
 )
-from echoless.runs.open import is_trained, load_body
-from echoless.shortcuts import FadedShortcut, FadeReport, fade
+from echoless.exchange.trained_layers import inspect_trained
+from echoless.runs.open import is_trained
+from echoless.shortcuts import FadeReport, fade
 from echoless.storage import read_json_object
 
 MOST_PARAMETERS = 2_000_000_000  # 8 GB in float32
@@ -33,8 +34,8 @@ def inspect_model(model: str | Path, **options: Any) -> FadeReport:
 
 def inspect_with(options: InspectOptions) -> FadeReport:
     name = str(options.model)
-    if (faded := _of_ours(Path(name))) is not None:
-        return faded
+    if is_trained(name):
+        return inspect_trained(Path(name))
     model, example = _open(name)
     try:
         return fade(
@@ -145,17 +146,3 @@ def _built(library: str, name: str | Path, build: Callable[[], nn.Module]) -> nn
     except Exception as error:  # whatever another library says about a name or a config
         reason = " ".join(str(error).split())[:300]
         raise ConfigError(f"{library} cannot build {name}: {reason or type(error).__name__}") from None
-
-
-def _of_ours(path: Path) -> FadeReport | None:
-    """What we trained already has alphas: show those."""
-    if not is_trained(path):
-        return None
-    body = load_body(path)
-    record = body.model.shortcut_record
-    kinds = ("attention", "mlp") if body.config.branches > body.config.blocks else ("convolutions",)
-    shortcuts = tuple(
-        FadedShortcut(f"blocks.{i // len(kinds)}", "alpha * x + f(x)", "x", kinds[i % len(kinds)], alpha)
-        for i, alpha in enumerate(record["alphas"])
-    )
-    return FadeReport(f"{path.name} ({record['variant']})", shortcuts, (), "As it was trained.")

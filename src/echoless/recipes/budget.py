@@ -59,6 +59,18 @@ def budget_of(options: PretrainOptions, *, accelerated: bool, record: RunConfig 
     return CPU_SECONDS if given is None and planned and not accelerated else given
 
 
+def unfitted(options: PretrainOptions, *, accelerated: bool, record: RunConfig | None = None) -> str:
+    """A sentence where the length is given, so that `auto` does not fit the encoder to the machine; else nothing."""
+    given = next((name for name in ("max_steps", "epochs") if getattr(options, name) is not None), None)
+    decided = accelerated or record is not None or options.init is not None or options.recipe not in (None, "auto")
+    if given is None or decided:
+        return ""
+    flag = f"--{given.replace('_', '-')}"
+    return (
+        f"plan: {flag} is given, so that the size was not fitted to this machine; --time 1h fits size and length to it"
+    )
+
+
 def _refuse_other_time(options: PretrainOptions, given: float | None, record: RunConfig) -> None:
     """The length of a run is fixed when it starts. A scheduler repeats the same command, with the same time."""
     recorded = None if record.budget is None else record.budget.seconds

@@ -61,6 +61,8 @@ def _shortcuts(shortcuts: Facts) -> str:
     if shortcuts.get("effective_alpha") is None:
         return f"{shortcuts['variant']}, one learned alpha each"
     first, last, effective = (shortcuts[f"{name}_alpha"] for name in ("first", "last", "effective"))
+    if first == last == effective == 1:
+        return "plain, alpha 1 everywhere: a standard residual network"
     said = f"{shortcuts['variant']}, alpha from {first:.3g} to {last:.4g}, effective {effective:.1e}"
     ramp = shortcuts.get("fade_in_steps")
     return said if ramp is None else f"{said}; every alpha moves there from 1 in the first {ramp} steps"

@@ -100,11 +100,11 @@ class FadeReport:
         parts = [
             f"{self.model}: {len(self.shortcuts)} shortcuts faded, {sum(o.count for o in self.left_alone)} additions "
             f"left alone. {self.rule}",
-            _table(("where", "addition", "identity", "branch", "alpha", "product"), rows),
+            table(("where", "addition", "identity", "branch", "alpha", "product"), rows),
         ]
         if self.left_alone:
             left = [(o.where or "(the model)", _short(o.add), str(o.count), o.reason) for o in self.left_alone]
-            parts.append("Left alone:\n" + _table(("first in", "addition", "times", "because"), left))
+            parts.append("Left alone:\n" + table(("first in", "addition", "times", "because"), left))
         if self.zeroed:
             parts.append("Zero-initialised: " + ", ".join(self.zeroed))
         if self.not_zeroed:
@@ -173,7 +173,8 @@ def _short(text: str, width: int = 52) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as their longest cell, under a line."""
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in (header, *rows)]
     return "\n".join([lines[0], "-" * (sum(widths) + 2 * len(widths) - 2), *lines[1:]])

@@ -56,6 +56,7 @@ def embed(options: EmbedOptions) -> int:
                 workers=options.workers,
                 report=stages.show,
                 about=_about(options, encoder, images, columns),
+                warn=stages.say,
             )
         for line in describe_bad(images, late=True):
             print(line, file=sys.stderr)
@@ -129,6 +130,10 @@ class _Stages:
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
+    def say(self, text: str) -> None:
+        if self._line is not None:
+            self._line.say(text)
+
     def show(self, stage: str, done: int, total: int) -> None:
         from echoless.runtime import Progress
 
@@ -146,7 +151,7 @@ class _Stages:
 def _read(options: EmbedOptions, encoder: Encoder, *, leads: bool) -> Images:
     """The first process says how far it is."""
     from echoless.data import open_images
-    from echoless.data.reading import describe_bad, describe_tiles, settled_tiles
+    from echoless.data.reading import describe_bad, describe_classes, describe_tiles, settled_tiles
     from echoless.runtime import Progress
 
     with Progress("reading images", 1, "images") as reading:
@@ -169,6 +174,6 @@ def _read(options: EmbedOptions, encoder: Encoder, *, leads: bool) -> Images:
             say=reading.say if leads else None,
             max_bad_fraction=1.0,
         )
-        for line in describe_bad(images) if leads else ():
+        for line in (*describe_bad(images), *describe_classes(images)) if leads else ():
             reading.say(line)
         return images

@@ -27,7 +27,7 @@ from echoless.data.reading import natural_filter, read_images, require_channels,
 from echoless.data.resizing import BY_SIZE, Fit
 from echoless.data.survey import Survey
 from echoless.errors import INTERRUPTED, REQUEUE, ConfigError, EcholessError
-from echoless.recipes.budget import budget_of, measuring_limit
+from echoless.recipes.budget import budget_of, measuring_limit, unfitted
 from echoless.recipes.resolve import resolve
 from echoless.reports.datasheet import show_data
 from echoless.runs import RunFolder
@@ -125,7 +125,8 @@ def _planned(
     team = place.team
     seconds = budget_of(options, accelerated=team.accelerated, record=record)
     if seconds is None or space is not None:
-        return configure(options, images, team, record, space, start), ()
+        note = unfitted(options, accelerated=team.accelerated, record=record)
+        return configure(options, images, team, record, space, start), (note,) if note else ()
     if team.leads:
         print("measuring the speed of a few steps ...", file=sys.stderr, flush=True)
     workers = RuntimeConfig(**given(options, "workers")).workers

@@ -17,6 +17,7 @@ from echoless.data.resizing import Fit
 from echoless.evaluation.duplicates import Duplicates
 from echoless.evaluation.feature_table import FeatureTable
 from echoless.evaluation.originals import Originals
+from echoless.evaluation.ranks import LOOKED_AT, collapse_in_words
 from echoless.evaluation.search import Neighbours, Outliers, Searcher
 from echoless.reports.page import Page
 from echoless.reports.search_page import SIDE, Section, Tile, TileRow, write_search_page
@@ -87,7 +88,8 @@ def run_search(options: SearchOptions) -> SearchResult:
     searcher = Searcher(FeatureTable(options.features), options.engine)
     tables: dict[str, pa.Table] = {}
     sections: list[Section] = []
-    notes: list[str] = []
+    warning = collapse_in_words(searcher.table.sample(LOOKED_AT))
+    notes = [warning] if warning else []
     if options.query is not None:
         encoder = None if options.encoder is None else str(options.encoder)
         near = searcher.neighbours(str(options.query), options.k, encoder, options.device)

@@ -13,16 +13,19 @@ from echoless.config.options.fields import AnyPath
 class InspectOptions:
     """List the shortcuts of a model of any library, and the alpha that `fade` would give each.
 
-    The model is built from its config with random weights and run once on an example; no weights are read.
+    The model is built from its config with random weights and run once on an example; no weights are read. Of a run or
+    an encoder folder: its layers by name, tokens x width, and the alphas it was trained with.
     """
 
     EXAMPLES = (
+        "echoless inspect RUN",
         "echoless inspect timm:vit_small_patch16_224",
         "echoless inspect FOLDER --alpha-min 0.7 --fade mlp",
     )
 
     model: AnyPath
-    """A transformers or diffusers folder (or its config.json), timm:NAME, torchvision:NAME, or a timm name."""
+    """A transformers or diffusers folder (or its config.json), timm:NAME, torchvision:NAME, or a timm name; or a
+    run or encoder folder of ours."""
     _: KW_ONLY
 
     alpha_min: float | Literal["auto"] = "auto"
