@@ -7,8 +7,9 @@ at 32 x 32, bilinear, or of 375 x 500 JPEG files at 224 x 224, bicubic. The plai
 memory, gets its crop boxes for nothing, and its workers are started before the clock is. It uses torchvision where that
 can be imported, else the same calls of Pillow and torch. Ours is timed three times: the first epoch, with the cache
 still to be built, later ones, and without a cache. Rounds are interleaved, so that a busy machine is busy for all;
-printed is the median of the rounds' ratios, with its quartiles. With cifar10 also measured: the augmentation alone, the
-drawing of `shapes`, and the share of a 20 ms training step that is spent waiting for data.
+printed is the median of the rounds' ratios, with its quartiles: on the clock, and per core, which is per second of CPU
+time of all threads and workers. With cifar10 also measured: the augmentation alone, the drawing of `shapes`, and the
+share of a 20 ms training step that is spent waiting for data.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import io
+import multiprocessing
+import os
 import statistics
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +41,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 CIFAR = REPOSITORY.parent / "shared" / "data" / "cifar10" / "train.parquet"
 MEAN, STD = [0.49, 0.48, 0.45], [0.24, 0.24, 0.26]
 BATCH = 250
-KINDS = {"cifar10": AugmentConfig(), "photos": AugmentConfig(interpolation="bicubic")}
+KINDS: dict[str, dict[str, Any]] = {"cifar10": {}, "photos": {"interpolation": "bicubic"}}  # of AugmentConfig
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
 
@@ -45,6 +49,13 @@ class Setting(NamedTuple):
     size: int
     workers: int
     config: AugmentConfig
+
+
+class Speed(NamedTuple):
+    """Images per second: on the clock, and of CPU time."""
+
+    clock: float
+    core: float
 
 
 def torchvision_functions() -> Any:
@@ -134,23 +145,41 @@ def loader(images: Images, setting: Setting) -> Loader:
     return Loader(images, size=size, batch_size=BATCH, **shared)
 
 
-def first_epoch(path: Path, setting: Setting) -> tuple[float, Images]:
-    with tempfile.TemporaryDirectory() as cache:
-        start = time.perf_counter()
-        images = open_images(path, cache_dir=Path(cache))
-        count = sum(len(batch.ids_B) for batch in loader(images, setting).batches(0, len(images) // BATCH))
-        return count / (time.perf_counter() - start), images  # the mapped file outlives its name
+def cpu_seconds() -> float:
+    """Of this process with its threads, and of the workers of the DataLoader (Linux)."""
+    ticks = 0
+    for worker in multiprocessing.active_children():
+        fields = Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])  # user and system time
+    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
 
-def later_epoch(images: Images, setting: Setting, epoch: int) -> float:
+def speed_of(run: Callable[[], int]) -> Speed:
+    """`run` returns the number of images that it has made."""
+    clock, cpu = time.perf_counter(), cpu_seconds()
+    count = run()
+    return Speed(count / (time.perf_counter() - clock), count / (cpu_seconds() - cpu))
+
+
+def epochs(images: Images, setting: Setting, first: int, count: int) -> int:
     steps = len(images) // BATCH
-    start = time.perf_counter()
-    count = sum(len(b.ids_B) for b in loader(images, setting).batches(epoch * steps, (epoch + 1) * steps))
-    return count / (time.perf_counter() - start)
+    batches = loader(images, setting).batches(first * steps, (first + count) * steps)
+    return sum(len(batch.ids_B) for batch in batches)
 
 
-def plain_epochs(blobs: list[bytes], setting: Setting) -> Iterator[float]:
-    """Images per second, one per epoch, on workers that stay."""
+def first_epoch(path: Path, setting: Setting) -> tuple[Speed, Images]:
+    opened: list[Images] = []
+    with tempfile.TemporaryDirectory() as cache:
+
+        def run() -> int:
+            opened.append(open_images(path, cache_dir=Path(cache)))
+            return epochs(opened[0], setting, 0, 1)
+
+        return speed_of(run), opened[0]  # the mapped file outlives its name
+
+
+def plain_epochs(blobs: list[bytes], setting: Setting) -> Iterator[Speed]:
+    """One after the other, on workers that stay."""
     shapes = np.array([Image.open(io.BytesIO(blob)).size[::-1] for blob in blobs])
     order = batch_indices(0, 0, len(blobs), len(blobs)).tolist()
     dataset = PlainDataset(blobs, shapes, setting)
@@ -160,9 +189,7 @@ def plain_epochs(blobs: list[bytes], setting: Setting) -> Iterator[float]:
     for _ in plain:  # workers start and warm up outside the clock
         pass
     while True:
-        start = time.perf_counter()
-        count = sum(len(batch) for batch in plain)
-        yield count / (time.perf_counter() - start)
+        yield speed_of(lambda: sum(len(batch) for batch in plain))
 
 
 def augmentation_alone(threads: int) -> float:
@@ -173,7 +200,7 @@ def augmentation_alone(threads: int) -> float:
     uniform = draw(BATCH, generator_for(0, "augment", 0))
 
     def run(_: int) -> None:
-        augment(pixels, uniform, size=(32, 32), config=KINDS["cifar10"], mean=MEAN, std=STD)
+        augment(pixels, uniform, size=(32, 32), config=AugmentConfig(), mean=MEAN, std=STD)
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(run, range(8)))
@@ -203,6 +230,53 @@ def waiting_share(images: Images, setting: Setting) -> float:
     return waited / (time.perf_counter() - start)
 
 
+def measure(arguments: argparse.Namespace) -> tuple[dict[str, list[Speed]], dict[str, list[float]]]:
+    """The speed of each way through the images, and with cifar10 of the parts; a value for every round."""
+    speeds: dict[str, list[Speed]] = defaultdict(list)
+    parts: dict[str, list[float]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as folder:
+        path, blobs, size = make_data(arguments.kind, arguments.images, Path(folder))
+        setting = Setting(size, arguments.workers, AugmentConfig(**KINDS[arguments.kind]))
+        plain = plain_epochs(blobs, setting)
+        uncached = open_images(path, cache="off")
+        for number in range(arguments.rounds):
+            speeds["plain"].append(next(plain))
+            first, images = first_epoch(path, setting)
+            speeds["first"].append(first)
+            speeds["later"].append(speed_of(partial(epochs, images, setting, 1 + 3 * number, 3)))
+            speeds["uncached"].append(speed_of(partial(epochs, uncached, setting, number, 1)))
+            if arguments.kind == "cifar10":
+                parts["augment"].append(augmentation_alone(arguments.workers))
+                parts["shapes"].append(drawing_alone(arguments.workers))
+                parts["waiting"].append(waiting_share(images, setting))
+            now = {name: f"{values[-1].clock:,.0f}, {values[-1].core:,.0f} per core" for name, values in speeds.items()}
+            now |= {name: f"{values[-1]:,.3g}" for name, values in parts.items()}
+            print(f"round {number + 1}: " + "; ".join(f"{name} {text}" for name, text in now.items()), flush=True)
+    return speeds, parts
+
+
+def report(arguments: argparse.Namespace, speeds: dict[str, list[Speed]], parts: dict[str, list[float]]) -> None:
+    goals = {"first": 2, "later": 10 if arguments.kind == "cifar10" else 2, "uncached": None}
+    against = "Pillow and torchvision" if TORCHVISION is not None else "Pillow and torch"
+    record: dict[str, Any] = {**vars(arguments), "against": against, "all_rounds": dict(speeds), "parts": dict(parts)}
+    for clock, of in (("clock", f"{arguments.workers} worker(s)"), ("core", "a core")):
+        seconds = {name: [1 / getattr(speed, clock) for speed in values] for name, values in speeds.items()}
+        rate = {name: 1 / statistics.median(values) for name, values in seconds.items()}
+        print(f"{against}: {rate['plain']:,.0f} images/s of {of}")
+        ratios = {name: ratio(seconds, name, "plain") for name in goals}
+        for name, values in ratios.items():
+            goal = "" if goals[name] is None else f" (goal {goals[name]})"
+            print("{} epoch: {:.2f} ({:.2f} .. {:.2f}) x that{}: {:,.0f}".format(name, *values, goal, rate[name]))
+        record[clock] = {"median": rate, "ratios": ratios}
+    if arguments.kind == "cifar10":
+        middle = {name: statistics.median(values) for name, values in parts.items()}
+        print(
+            f"augmentation {middle['augment']:,.0f} images/s (goal 20,000); shapes {middle['shapes']:,.0f} (goal 5,000)"
+        )
+        print(f"waiting for data {100 * middle['waiting']:.1f} % of a 20 ms step (goal under 3 %)")
+    write("loader" if arguments.kind == "cifar10" else f"loader-{arguments.kind}", record)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=10_000)
@@ -211,43 +285,7 @@ def main() -> None:
     parser.add_argument("--kind", choices=list(KINDS), default="cifar10")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    rates: dict[str, list[float]] = defaultdict(list)
-    with tempfile.TemporaryDirectory() as folder:
-        path, blobs, size = make_data(arguments.kind, arguments.images, Path(folder))
-        setting = Setting(size, arguments.workers, KINDS[arguments.kind])
-        plain = plain_epochs(blobs, setting)
-        uncached = open_images(path, cache="off")
-        for number in range(arguments.rounds):
-            rates["plain"].append(next(plain))
-            first, images = first_epoch(path, setting)
-            rates["first"].append(first)
-            rates["later"].append(statistics.mean(later_epoch(images, setting, 1 + 3 * number + i) for i in range(3)))
-            rates["uncached"].append(later_epoch(uncached, setting, number))
-            if arguments.kind == "cifar10":
-                rates["augment"].append(augmentation_alone(arguments.workers))
-                rates["shapes"].append(drawing_alone(arguments.workers))
-                rates["waiting"].append(waiting_share(images, setting))
-            print(f"round {number + 1}: " + "  ".join(f"{name} {values[-1]:,.3g}" for name, values in rates.items()))
-    report(arguments, rates)
-
-
-def report(arguments: argparse.Namespace, rates: dict[str, list[float]]) -> None:
-    middle = {name: statistics.median(values) for name, values in rates.items()}
-    seconds = {name: [1 / rate for rate in rates[name]] for name in ("plain", "first", "later", "uncached")}
-    ratios = {name: ratio(seconds, name, "plain") for name in ("first", "later", "uncached")}
-    goals = {"first": 2, "later": 10 if arguments.kind == "cifar10" else 2, "uncached": None}
-    against = "Pillow and torchvision" if TORCHVISION is not None else "Pillow and torch"
-    for name, values in ratios.items():
-        goal = "" if goals[name] is None else f" (goal {goals[name]})"
-        speed = f"{middle[name]:,.0f} images/s on {arguments.workers} worker(s)"
-        print("{} epoch: {:.2f} ({:.2f} .. {:.2f}) x {}{}: {}".format(name, *values, against, goal, speed))
-    if arguments.kind == "cifar10":
-        print(
-            f"augmentation {middle['augment']:,.0f} images/s (goal 20,000); shapes {middle['shapes']:,.0f} (goal 5,000)"
-        )
-        print(f"waiting for data {100 * middle['waiting']:.1f} % of a 20 ms step (goal under 3 %)")
-    record = {**vars(arguments), "against": against, "median": middle, "ratios": ratios, "all_rounds": dict(rates)}
-    write("loader" if arguments.kind == "cifar10" else f"loader-{arguments.kind}", record)
+    report(arguments, *measure(arguments))
 
 
 if __name__ == "__main__":

@@ -43,6 +43,14 @@ def test_length_and_batch_size_reach_every_training_of_every_experiment(name):
     assert trainings(steered(name, max_steps=7), "max_steps") == {("7",)}
 
 
+def test_a_few_steps_are_a_few_of_fine_tuning_too_and_many_do_not_prolong_it():
+    """Otherwise `--max-steps 2` of Table 1 takes as long as its fine-tunings: 400 steps of a whole encoder, each."""
+    for scale, given, steps in (("tiny", 2, "2"), ("tiny", 9000, "400"), ("tiny", None, "400"), ("paper", 2, None)):
+        experiment = steered("table1", scale=scale, max_steps=given)
+        tunings = {option_of(words, "max_steps") for trial in experiment.trials for words in trial.commands[2:]}
+        assert tunings == {steps and (steps,)}, "at scale paper its length is in epochs"
+
+
 def test_over_fixes_one_value_and_varies_several():
     fixed = steered("table1", over=("depth=4",))
     assert trainings(fixed, "depth") == {("4",)} and len(fixed.trials) == 3

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from echoless.config.checks import require_one_of
 from echoless.config.options import SweepOptions
 from echoless.sweeps.commands import Inputs
@@ -9,7 +11,7 @@ from echoless.sweeps.experiment import Experiment
 from echoless.sweeps.papers.diffusion import diffusion
 from echoless.sweeps.papers.generation import GENERATION
 from echoless.sweeps.papers.masked import MASKED
-from echoless.sweeps.papers.scale import SCALES, Build
+from echoless.sweeps.papers.scale import SCALES, Build, note_on_alphas
 from echoless.sweeps.papers.scaling import SCALING
 from echoless.sweeps.papers.selfsupervised import SELF_SUPERVISED
 from echoless.sweeps.papers.stability import STABILITY
@@ -26,4 +28,8 @@ def paper(name: str, data: str, options: SweepOptions) -> Experiment:
     """The experiment of that name, at the given scale, changed where the user gave a value."""
     require_one_of("paper", name, tuple(PAPERS))
     require_one_of("scale", options.scale, tuple(SCALES))
-    return steered(PAPERS[name](Inputs.of(data, options), SCALES[options.scale]), options)
+    scale = SCALES[options.scale]
+    experiment = PAPERS[name](Inputs.of(data, options), scale)
+    if name in MASKED | STABILITY:
+        experiment = replace(experiment, notes=(*experiment.notes, *note_on_alphas(scale, experiment.trials)))
+    return steered(experiment, options)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from echoless.config.training import IMAGENET_MEAN, IMAGENET_STD
 from echoless.shortcuts import alpha_min_for, alphas, effective_alpha
-from echoless.sweeps.commands import RUN, Inputs, Words, command
+from echoless.sweeps.commands import RUN, Inputs, Words, command, option_of
 from echoless.sweeps.experiment import Experiment, Quantity, Trial, trial_name
 
 
@@ -97,6 +97,17 @@ def same_reach(alpha_min: float, depth: int, here: int) -> float:
     if depth == here:
         return alpha_min
     return round(alpha_min_for(here, effective_alpha(alphas(depth, alpha_min=alpha_min))), 3)
+
+
+def note_on_alphas(scale: Scale, trials: Sequence[Trial]) -> tuple[str, ...]:
+    """For tables whose rows name the paper's alpha_min where the networks have another."""
+    here, given = scale.depths[12], {option_of(trial.commands[0], "alpha_min") for trial in trials}
+    if here == 12 or given <= {None, ("1.0",)}:
+        return ()
+    return (
+        f"Rows are named by the paper's alpha_min. With {here} blocks instead of 12, {same_reach(0.6, 12, here)} "
+        "stands for 0.6: both have the same effective alpha.",
+    )
 
 
 def pretraining_trials(

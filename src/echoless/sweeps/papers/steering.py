@@ -1,7 +1,7 @@
 """Which settings of a published experiment may the user change? Each is applied to its commands, or refused by name.
 
 Length, batch size, --latent and --over apply to the training of every row, --metrics and --extractor to what measures
-it.
+it. No fine-tuning has more steps than --max-steps, so that a few steps try the whole of an experiment.
 """
 
 from __future__ import annotations
@@ -63,7 +63,16 @@ def _changed(trial: Trial, fixed: Mapping[str, Any], chosen: Mapping[str, Any], 
     train = with_options(train, **{**length, **fixed, **chosen})
     varied = {name: value for name, value in chosen.items() if len(choices[name]) > 1}
     name = "_".join(filter(None, (trial_name(varied), trial.name)))
+    rest = [_no_longer(words, fixed.get("max_steps")) for words in rest]
     return replace(trial, name=name, settings={**varied, **trial.settings}, commands=(train, *rest))
+
+
+def _no_longer(words: Words, max_steps: int | None) -> Words:
+    """A fine-tuning of at most `max_steps`; one whose length is in epochs keeps it."""
+    own = option_of(words, "max_steps") if words[0] == "finetune" else None
+    if max_steps is None or own is None:
+        return words
+    return with_options(words, max_steps=min(max_steps, int(own[0])))
 
 
 def _compared(trial: Trial, extractor: str) -> Trial:
