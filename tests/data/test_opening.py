@@ -116,6 +116,7 @@ def test_sub_folders_are_labels_unless_they_are_switched_off(
     for i, name in enumerate(("cats/0.png", "dogs/1.png", "dogs/2.png", "dogs/3.png")):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(encoded(picture(i)))
+    assert open_images(tmp_path).folder == tmp_path
     (line,) = describe_classes(open_images(tmp_path))
     assert line == (
         "labels: 2 classes from sub-folders (cats, dogs); always naming the largest is right in 75.0 %; --labels none "

@@ -6,8 +6,10 @@ Run alone: pytest tests/evaluation/test_search.py
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ import echoless
 from echoless.cli.main import main
 from echoless.data import open_images
 from echoless.errors import ConfigError, DataError, RunError
+from echoless.evaluation import originals
 from echoless.evaluation.approximate import approximate_neighbours
 from echoless.evaluation.duplicates import ALTERATIONS
 from echoless.evaluation.feature_table import FeatureTable
@@ -86,14 +89,19 @@ def test_planted_copies_are_found_and_told_from_others(features):
     assert len(Path("copies.csv").read_text().splitlines()) == 1 + len(found.duplicates)
 
 
-def test_images_at_an_address_are_compared_and_shown(run, photos):
-    """The table names the address; the images are read from there again."""
+def test_images_at_an_address_are_compared_and_shown(run, photos, capsys):
+    """Where the user names the address: an address that only the table names is not opened."""
     fsspec = pytest.importorskip("fsspec")
     images = [{"bytes": file.read_bytes(), "path": file.name} for file in sorted((photos / "disc").iterdir())]
     pq.write_table(pa.table({"image": images}), "near.parquet")
     fsspec.filesystem("memory").pipe("/search/far.parquet", Path("near.parquet").read_bytes())
     echoless.embed(run, "memory://search/far.parquet", out="features.parquet")
-    found = echoless.search("features.parquet", duplicates=True)
+    with pytest.raises(DataError, match=r"images are at memory://search/far.parquet, which is not opened unasked"):
+        echoless.search("features.parquet", duplicates=True)
+    echoless.search("features.parquet", query="040.png", k=3)
+    assert "data:image/jpeg" not in Path("search.html").read_text()
+    assert "images: none are shown; the table says that its images are at memory://" in capsys.readouterr().err
+    found = echoless.search("features.parquet", duplicates=True, root="memory://search/far.parquet")
     assert len(found.duplicates) >= 2 * 5 and "data:image/jpeg" in Path("search.html").read_text()
 
 
@@ -152,8 +160,9 @@ def test_images_that_are_gone_leave_the_lists_and_refuse_the_rest(run, photos, t
     shutil.rmtree("gone")
     assert len(echoless.search("f.parquet", query="040.png", k=3).neighbours) == 3
     assert Path("search.html").read_text().count("no image") == 4
-    with pytest.raises(DataError, match="any more, so that no pair can be confirmed; give --by features"):
+    with pytest.raises(DataError, match="any more, so that no pair can be confirmed; give --root PLACE, or --by"):
         echoless.search("f.parquet", duplicates=True)
+    assert len(echoless.search("f.parquet", duplicates=True, root=photos / "disc").duplicates) >= 10, "found again"
 
 
 def test_any_table_with_paths_and_vectors_can_be_searched_by_path():
@@ -173,6 +182,8 @@ def test_any_table_with_paths_and_vectors_can_be_searched_by_path():
         ({"path": ["a", "b"], "feature": [[1.0], [1.0, 2.0]]}, "has vectors of 1 to 2 numbers; they must be equal"),
         ({"path": ["a", "b"], "feature": [[1.0], None]}, "has rows without a feature"),
         ({"path": ["a", "b"], "feature": [[1.0], [float("nan")]]}, "not finite in row 1"),
+        ({"path": ["a"], "feature": [[[1.0], [2.0, 3.0]]]}, "feature is list<.*; allowed: lists of numbers"),
+        ({"path": ["a", "b"], "feature": [[1.0], [1.0]], "label": [["x"], ["y"]]}, "label is list.*; allowed: text or"),
         ({"path": pa.array([], pa.string()), "feature": pa.array([], pa.list_(pa.float32()))}, "holds no rows"),
     ],
 )
@@ -264,3 +275,99 @@ def test_a_sample_of_a_table_is_from_all_over_it():
         sample = FeatureTable("f.parquet").sample(250)[:, 0]
         assert 250 <= len(sample) <= 500 and sample[0] == 0 and sample[-1] > 4500
         assert np.diff(sample).min() > 0
+
+
+def said(about: dict[str, str], **columns) -> Path:
+    """A table whose metadata somebody else wrote."""
+    table = pa.table({"path": ["a.png", "b.png"], "feature": pa.array([[1.0, 0.0], [0.0, 1.0]]), **columns})
+    metadata = {f"echoless.{key}": value for key, value in about.items()}
+    pq.write_table(table.replace_schema_metadata(metadata), "t.parquet")
+    return Path("t.parquet")
+
+
+@pytest.mark.parametrize(
+    ("about", "columns", "sentence"),
+    [
+        ({"tiles": "many"}, {}, "says in its metadata that tiles is 'many'; allowed: a whole number, 1 or more"),
+        ({"tiles": "-3"}, {}, "tiles is '-3'"),
+        ({"tiles": "9" * 5000}, {}, "tiles is '9999"),
+        ({"noise": "nan"}, {}, "noise is 'nan'; allowed: a number from 0 to 1"),
+        ({"noise": "1e3"}, {}, "noise is '1e3'"),
+        ({"tiles": "8"}, {"x": ["1", "2"], "y": ["1", "2"]}, "the column x is string; allowed: whole numbers"),
+        ({"tiles": "8"}, {"x": [1, None], "y": [1, 2]}, "the column x is int64; allowed: whole numbers, one in each"),
+    ],
+)
+def test_metadata_that_is_malformed_is_refused_in_one_sentence(about, columns, sentence):
+    with pytest.raises(DataError, match=sentence):
+        echoless.search(said(about, **columns), outliers=True)
+
+
+def test_odd_places_in_metadata_are_places_without_images():
+    """A zero byte, a device without an end, a pipe, a tile beyond its image: no image, and no traceback."""
+    os.mkfifo("a.png")
+    Path("b.png").symlink_to("/dev/zero")
+    for root in (".", "/nowhere\0else", "/dev/zero", "x:y"):
+        echoless.search(said({"root": root}), outliers=True)
+        assert "data:image/jpeg" not in Path("search.html").read_text()
+    Image.new("RGB", (16, 16), (200, 0, 0)).save("c.png")
+    corners = {"path": ["c.png", "c.png"], "x": [0, 10**12], "y": [0, -5]}
+    echoless.search(said({"root": ".", "tiles": "8"}, **corners), outliers=True)
+    assert Path("search.html").read_text().count("data:image/jpeg") == 1
+
+
+@pytest.mark.parametrize("place", ["s3://bucket/run", "timm:hf-hub:somebody/model", "local-dir:/tmp"])
+def test_an_encoder_that_may_come_from_the_network_must_be_named(place):
+    Image.new("RGB", (8, 8)).save("query.png")
+    with pytest.raises(ConfigError, match=f"says that '{place}' made it, which may come from the network"):
+        echoless.search(said({"run": place}), query="query.png")
+
+
+def test_what_the_table_opens_is_said_before_it_is_opened(features, photos, run, capsys):
+    echoless.search(features, query=photos / "disc" / "040.png", k=1)
+    lines = capsys.readouterr().err.splitlines()
+    assert f"encoder: {run}, as {features} says; --encoder names another" in lines
+    assert f"images: {photos}, as {features} says; --root names another place" in lines
+    echoless.search(features, query=photos / "disc" / "040.png", k=1, encoder=run, root=photos)
+    assert " says; " not in capsys.readouterr().err, "what the user named is known"
+
+
+def test_an_archive_of_originals_is_opened_once(run, photos, monkeypatch):
+    """However many groups the page shows, and every file is decoded once for all of its tiles."""
+    with tarfile.open("photos.tar", "w") as archive:
+        for file in sorted((photos / "disc").iterdir()):
+            archive.add(file, file.name)
+    echoless.embed(run, "photos.tar", out="f.parquet", tiles=48)
+    opened, decoded = [], []
+    find, decode = originals.find_source, originals.decode
+    monkeypatch.setattr(originals, "find_source", lambda *given: opened.append(given) or find(*given))
+    monkeypatch.setattr(originals, "decode", lambda *given: decoded.append(given) or decode(*given))
+    found = echoless.search("f.parquet", duplicates=True, threshold=0.9)
+    assert len(found.duplicates) > 4 and len(opened) == 1
+    files, shown = len(list((photos / "disc").iterdir())), len(found.duplicates)
+    assert files <= len(decoded) <= files + shown
+
+
+def test_many_vectors_are_read_without_holding_them(tmp_path, monkeypatch):
+    """200 MB of vectors: the memory of the process grows by a few blocks; what is mapped belongs to the system."""
+    width, rows = 512, 100_000
+    writer = None
+    for start in range(0, rows, 10_000):
+        block = np.random.default_rng(start).standard_normal((10_000, width)).astype(np.float32)
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(block.ravel()), width)
+        table = pa.table({"path": [str(start + i) for i in range(10_000)], "feature": lists})
+        writer = writer or pq.ParquetWriter("big.parquet", table.schema, compression="none")
+        writer.write_table(table)
+    writer.close()
+    before = own_memory()
+    vectors = FeatureTable("big.parquet").vectors()
+    grown = own_memory() - before
+    print(f"vectors of {vectors.nbytes / 1e6:.0f} MB: the process grew by {grown / 1e6:.0f} MB")
+    assert vectors.shape == (rows, width) and grown < vectors.nbytes / 2
+    assert (vectors[start:] == block).all(), "in their order"
+
+
+def own_memory() -> int:
+    """Bytes that belong to this process alone."""
+    pytest.importorskip("resource", reason="NOT RUN: /proc is of Linux")
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
+    return 1024 * int(line.split()[1])

@@ -17,10 +17,12 @@ from echoless.measures import (
     nearest_in_blocks,
     nearest_neighbours,
     nearest_others,
+    neighbourhood,
     outlier_scores,
     principal_plane,
     separating_threshold,
 )
+from echoless.measures.knn import QUERY_TILE
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +59,14 @@ def test_nearest_others_are_those_of_scikit_learn(vectors):
     np.testing.assert_allclose(outlier_scores(values), distances[:, 1:].mean(axis=1), atol=1e-5)
     with pytest.raises(DataError, match=r"features has 1 row\(s\); allowed: 2 or more"):
         nearest_others(vectors[:1], 3)
+
+
+def test_rows_that_are_asked_in_blocks_have_the_same_neighbours(monkeypatch):
+    """Bit for bit, and the last block is a short one."""
+    rows = np.random.default_rng(0).standard_normal((2500, 8)).astype(np.float32)
+    whole = nearest_others(rows, 4)
+    monkeypatch.setattr(neighbourhood, "ASKED_AT_ONCE", QUERY_TILE)
+    assert all(torch.equal(one, other) for one, other in zip(whole, nearest_others(rows, 4)))
 
 
 def test_a_row_is_not_its_own_neighbour_however_many_are_equal():

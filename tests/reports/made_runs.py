@@ -19,7 +19,15 @@ BLOCKS, NOISES, SAMPLER_STEPS = 6, (0.1, 0.3, 0.5, 0.7), (5, 10, 20, 50)
 
 
 def make_run(
-    path: Path, *, alpha_min: float = 0.6, seed: int = 0, steps: int = 120, points: int = 60, level: float = 0.4
+    path: Path,
+    *,
+    alpha_min: float = 0.6,
+    seed: int = 0,
+    steps: int = 120,
+    points: int = 60,
+    level: float = 0.4,
+    classes: int = 10,
+    root: Path | None = None,
 ) -> Path:
     """`level` is about where its accuracies lie."""
     path.mkdir(parents=True)
@@ -32,7 +40,7 @@ def make_run(
     chance = random.Random(seed)
     (path / "metrics.jsonl").write_text("".join(json.dumps(line(s, steps, chance)) + "\n" for s in range(1, steps + 1)))
     run.add_results(results(level + chance.uniform(-0.01, 0.01), seed))
-    make_figures(path, points, seed)
+    make_figures(path, points, seed, classes, root)
     return path
 
 
@@ -101,7 +109,7 @@ def results(level: float, seed: int) -> list[dict[str, Any]]:
     return found
 
 
-def make_figures(path: Path, points: int, seed: int) -> None:
+def make_figures(path: Path, points: int, seed: int, classes: int, root: Path | None) -> None:
     generator = torch.Generator().manual_seed(7)  # the images are the same in every run, the map is not
     images = torch.rand(points, 3, 8, 8, generator=generator).repeat_interleave(4, 2).repeat_interleave(4, 3)
     figures = path / "figures"
@@ -110,7 +118,7 @@ def make_figures(path: Path, points: int, seed: int) -> None:
         rows(figures / f"{name}.png", {"images": images[:6], "what was made of them": images[:6].flip(0)})
     (path / "samples").mkdir()
     save_picture(path / "samples" / "grid.png", tiles(images[:16], columns=4, side=32))
-    labels = torch.randint(10, (points,), generator=generator)
+    labels = torch.randint(classes, (points,), generator=generator)
     spread = torch.randn(points, 2, generator=torch.Generator().manual_seed(seed))
     centres = torch.stack([torch.cos(0.63 * labels), torch.sin(0.63 * labels)], dim=1)
     features = torch.cat([10 * centres + spread, torch.rand(points, 6, generator=generator)], dim=1)
@@ -120,7 +128,8 @@ def make_figures(path: Path, points: int, seed: int) -> None:
         features,
         images_NCHW=images,
         labels_N=labels,
-        class_names=[f"class {index}" for index in range(10)],
+        class_names=[f"class {index}" for index in range(classes)],
         names=[f"photos/of something/{index:06d}.png" for index in range(points)],
         about=f"{points} images, layer block05/+mlp, mean pooling, seed {seed}",
+        root=root,
     )

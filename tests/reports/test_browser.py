@@ -5,11 +5,13 @@ Screenshots of both colour schemes at both widths are kept in artifacts/report, 
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 
 import pytest
 from made_runs import make_run
+from PIL import Image
 
 from echoless.reports.page import report
 from echoless.reports.server import make_server
@@ -235,3 +237,101 @@ def test_a_live_page_follows_its_run_without_being_loaded_again(browser, tmp_pat
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def looked_at(page) -> list[str]:
+    """The names that the map lists."""
+    return page.locator(".looked pre").first.inner_text().splitlines()
+
+
+def test_the_map_finds_images_by_their_name(browser, pages):
+    with Window(browser) as window:
+        page = visit(window, pages["one"])
+        box = page.locator(".find input").first
+        box.fill("00001")
+        named = [f"photos/of something/{index:06d}.png" for index in range(60) if "00001" in f"{index:06d}"]
+        assert page.locator(".find span").first.inner_text() == f"{len(named)} of 60" and looked_at(page) == named
+        assert page.locator(".looked figure.neighbour").count() == len(named)
+        canvas = page.locator("canvas[data-map]").first
+        canvas.scroll_into_view_if_needed()
+        find_point(page, canvas)
+        assert int(canvas.get_attribute("data-chosen")) in (1, *range(10, 20)), "the others do not answer"
+        box.fill("nothing is called so")
+        assert page.locator(".find span").first.inner_text() == "0 of 60"
+        box.fill("")
+        assert page.locator(".looked pre").count() == 0 and window.said == []
+
+
+def test_a_lasso_lists_what_it_encloses(browser, pages):
+    """Around everything, then around the left half, then around nothing."""
+    with Window(browser) as window:
+        page = visit(window, pages["one"])
+        canvas = page.locator("canvas[data-map]").first
+        canvas.scroll_into_view_if_needed()
+        box = canvas.bounding_box()
+
+        def draw(left: float, top: float, right: float, bottom: float) -> None:
+            corners = [(left, top), (right, top), (right, bottom), (left, bottom), (left, top)]
+            at = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in corners]
+            page.mouse.move(*at[0])
+            page.mouse.down()
+            for place in at[1:]:
+                page.mouse.move(*place, steps=4)
+            page.mouse.up()
+
+        draw(0.005, 0.005, 0.995, 0.995)
+        everything = looked_at(page)
+        assert len(everything) == 60 and len(set(everything)) == 60
+        draw(0.005, 0.005, 0.5, 0.995)
+        left = looked_at(page)
+        draw(0.5, 0.005, 0.995, 0.995)
+        right = looked_at(page)
+        assert 0 < len(left) < 60 and not set(left) & set(right) and set(left) | set(right) == set(everything)
+        canvas.press("Escape")
+        assert page.locator(".looked pre").count() == 0 and window.said == []
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_each_of_twenty_classes_has_its_own_colour(browser, tmp_path, scheme):
+    """No two are closer than a tenth of the way from black to white, in any channel mix."""
+    run = make_run(tmp_path / "run", steps=40, points=200, classes=20)
+    with Window(browser, scheme) as window:
+        page = visit(window, report([run], tmp_path / "page.html"))
+        signs = page.locator(".classes canvas")
+        assert signs.count() == 20
+        middle = "(c) => [...c.getContext('2d').getImageData(12, 12, 1, 1).data]"
+        colours = [signs.nth(index).evaluate(middle)[:3] for index in range(20)]
+        apart = [
+            (sum((x - y) ** 2 for x, y in zip(a, b)) ** 0.5, i, j)
+            for i, a in enumerate(colours)
+            for j, b in enumerate(colours[:i])
+        ]
+        print(f"20 classes, {scheme}: the closest two are {min(apart)[0]:.0f} of 441 apart")
+        assert min(apart)[0] > 20
+
+
+def test_a_local_page_opens_the_original_and_says_nothing_where_there_is_none(browser, tmp_path):
+    photos = tmp_path / "my photos"
+    for index in range(20):
+        file = photos / f"photos/of something/{index:06d}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (3, 2), (10 * index, 0, 0)).save(file)
+    run = make_run(tmp_path / "run", steps=40, points=20, root=photos)
+    with Window(browser) as window:
+        page = visit(window, report([run], tmp_path / "pages" / "page.html"))
+        canvas = page.locator("canvas[data-map]").first
+        canvas.press("ArrowRight")
+        canvas.press("Enter")
+        links = page.locator(".looked a.original")
+        assert links.count() == 8, "of the image, of its name, and of six neighbours"
+        assert links.first.get_attribute("href").startswith("../my%20photos/photos/of%20something/0000")
+        with window.context.expect_page() as opened:
+            links.first.click()
+        opened.value.wait_for_load_state()
+        assert opened.value.url == (photos / "photos/of something/000000.png").as_uri()
+        assert opened.value.evaluate("document.images[0].naturalWidth") == 3 and window.said == []
+    shutil.rmtree(photos)
+    with Window(browser) as window:
+        page = visit(window, report([run], tmp_path / "pages" / "page.html"))
+        page.locator("canvas[data-map]").first.press("ArrowRight")
+        assert page.locator(".looked canvas").count() == 1 and page.locator(".looked a").count() == 0

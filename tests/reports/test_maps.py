@@ -33,6 +33,7 @@ def test_the_image_of_a_point_is_its_tile(tmp_path):
         class_names=("a", "b", "c"),
         names=[f"{'x' * 300}/{index}" for index in range(count)],
         about="",
+        root=tmp_path / "photos" / ".." / "photos",
     )
     record = json.loads((tmp_path / "tsne.json").read_text())
     with Image.open(tmp_path / "tsne-images.jpg") as picture:
@@ -42,6 +43,7 @@ def test_the_image_of_a_point_is_its_tile(tmp_path):
     for index in range(count):
         top, left = index // record["columns"] * height, index % record["columns"] * width
         assert abs(sheet[top : top + height, left : left + width].mean() - 255 * float(levels[index, 0, 0, 0])) < 6
+    assert record["root"] == str(tmp_path / "photos")
     assert record["y"] == points[:, 1].tolist() and max(map(len, record["names"])) <= 120
 
 

@@ -98,3 +98,9 @@ def label_source(source: ImageSource) -> str:
 def label_note(source: ImageSource) -> str:
     """Why the sub-folders of a folder are not its classes, where they might have been."""
     return source.label_note if isinstance(source, FolderSource) else ""
+
+
+def folder_of(source: ImageSource) -> Path | None:
+    """Where its files are; None for archives."""
+    whole = source.whole if isinstance(source, SelectedSource) else source
+    return whole.root if isinstance(whole, FolderSource) else None

@@ -15,7 +15,7 @@ from typing import Any
 
 from echoless.data.cache import CachedPixels, in_parallel, open_cache
 from echoless.data.cache_place import CachePlace
-from echoless.data.classes import label_note, label_source
+from echoless.data.classes import folder_of, label_note, label_source
 from echoless.data.content import Chunk, Content, Hasher, Memory, digest, digest_of, make_content
 from echoless.data.decode import DecodeSettings, Undecodable, decode, file_shape
 from echoless.data.hashing import hash_all, shared_name
@@ -104,6 +104,7 @@ def _images(
         class_names=class_names,
         label_source=label_source(source),
         label_note=label_note(source),
+        folder=folder_of(source),
         bad=list(store.bad) if isinstance(store, CachedPixels) else [],
         max_bad_fraction=max_bad_fraction,
         cache_note=note,
@@ -271,6 +272,7 @@ def open_tiles(
         class_names=class_names,
         label_source=label_source(source),
         label_note=label_note(source),
+        folder=folder_of(source),
         bad=list(store.bad) if isinstance(store, CachedPixels) else [],
         max_bad_fraction=max_bad_fraction,
         cache_note=store.note if isinstance(store, CachedPixels) else note,

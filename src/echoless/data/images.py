@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -89,6 +90,7 @@ class Images:
     corners_N2: Array | None = None  # x and y of each tile in its file; None: whole images
     files: int | None = None  # how many files the tiles are of
     mask_of: Callable[[int], Array] | None = None  # the object of an image
+    folder: Path | None = None  # of the files, where the images are files of one
     label_maps: LabelMaps | None = None  # the class of every pixel
 
     def __post_init__(self) -> None:

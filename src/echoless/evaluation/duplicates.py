@@ -13,21 +13,23 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from echoless.data.cache import in_parallel, kept_on_disk
+from echoless.data.cache import gathered_on_disk, in_parallel
 from echoless.data.resizing import Fit
 from echoless.errors import DataError
-from echoless.evaluation.originals import Corner, Originals
+from echoless.evaluation.originals import Corners, Originals
 from echoless.measures import duplicate_groups, separating_threshold
 from echoless.randomness import generator_for
 from echoless.reports.pictures import as_rgb
 
 SIDE = 16
+AT_ONCE = 64  # images in memory
 CALIBRATED_ON = 200  # images
 _KEPT = Fit("cover", (4 * SIDE, 4 * SIDE))  # what is decoded of a larger image
 
@@ -87,7 +89,7 @@ def find_duplicates(
     candidates_NK: Tensor,
     originals: Originals,
     paths: Sequence[str],
-    corners: Sequence[Corner] | None = None,
+    corners: Corners | None = None,
     *,
     threshold: float | None = None,
 ) -> Duplicates:
@@ -120,13 +122,13 @@ def agreements(signatures_NS: np.ndarray, candidates_NK: Tensor) -> Tensor:
 
 def coarse(signatures_NS: np.ndarray) -> np.ndarray:
     """(N, 96): by halves of the resolution and averaged with the mirror image, of which the left half says all."""
-    found = np.empty((len(signatures_NS), 3 * SIDE * SIDE // 8), np.float32)
-    for start in range(0, len(found), 65_536):
-        thumbnails_BCHW = signatures_NS[start : start + 65_536].astype(np.float32).reshape(-1, 3, SIDE, SIDE)
+    found = gathered_on_disk()
+    for start in range(0, len(signatures_NS), AT_ONCE):
+        thumbnails_BCHW = signatures_NS[start : start + AT_ONCE].astype(np.float32).reshape(-1, 3, SIDE, SIDE)
         halves_BCHW = thumbnails_BCHW.reshape(-1, 3, SIDE // 2, 2, SIDE // 2, 2).mean(axis=(3, 5))
         even_BCHW = halves_BCHW + halves_BCHW[..., ::-1]
-        found[start : start + 65_536] = even_BCHW[..., : SIDE // 4].reshape(len(even_BCHW), -1)
-    return kept_on_disk(found)
+        found.add(even_BCHW[..., : SIDE // 4].reshape(-1))
+    return found.array().view(np.float32).reshape(len(signatures_NS), -1)
 
 
 def mirrored(signatures_NS: Tensor) -> Tensor:
@@ -142,26 +144,27 @@ def signature(image: Image.Image) -> np.ndarray:
 
 
 def signatures_of(
-    originals: Originals, paths: Sequence[str], corners: Sequence[Corner] | None, report: Report | None = None
+    originals: Originals, paths: Sequence[str], corners: Corners | None, report: Report | None = None
 ) -> np.ndarray:
-    """(N, S) of all images; zeros for one that is gone."""
-    found = np.zeros((len(paths), 3 * SIDE * SIDE), np.float16)
-    missing = 0
+    """(N, S) of all images, mapped from a file where they are many; zeros for one that is gone."""
+    if originals.unopened:
+        raise DataError(f"{originals.unopened}, or --by features --threshold S to compare vectors alone")
+    found, missing = gathered_on_disk(), 0
     pixels = originals.pixels(paths, corners, _KEPT)
     made = in_parallel(lambda image: None if image is None else signature(as_rgb(image)), pixels, 2)
-    for row, values in enumerate(made):
-        if values is None:
-            missing += 1
-        else:
-            found[row] = values
-        if report is not None and (row % 64 == 0 or row + 1 == len(paths)):
-            report(row + 1, len(paths))
+    gone = np.zeros(3 * SIDE * SIDE, np.float16)
+    for start in range(0, len(paths), AT_ONCE):
+        values = list(islice(made, AT_ONCE))
+        missing += sum(each is None for each in values)
+        found.add(np.concatenate([gone if each is None else each for each in values]))
+        if report is not None:
+            report(start + len(values), len(paths))
     if missing == len(paths):
         raise DataError(
             f"the images are not at {originals.root or 'a place that the table names'} any more, so that no pair can "
-            "be confirmed; give --by features --threshold S to compare their vectors alone"
+            "be confirmed; give --root PLACE, or --by features --threshold S to compare their vectors alone"
         )
-    return kept_on_disk(found)
+    return found.array().view(np.float16).reshape(len(paths), -1)
 
 
 def _drawn(signatures_NS: np.ndarray) -> Tensor:
@@ -175,7 +178,7 @@ def _drawn(signatures_NS: np.ndarray) -> Tensor:
 def _copies(
     originals: Originals,
     paths: Sequence[str],
-    corners: Sequence[Corner] | None,
+    corners: Corners | None,
     drawn: Tensor,
     signatures_NS: np.ndarray,
 ) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ Any parquet with a column `path` of text and a column `feature` of lists of numb
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from echoless.data.cache import kept_on_disk
+from echoless.data.cache import gathered_on_disk
 from echoless.errors import DataError
 from echoless.evaluation.table_files import numbers_of
 
 BLOCK = 131_072  # rows in memory at a time
+GATHERED = 16_384  # rows in memory while all are gathered in a file
 SAMPLED_GROUPS = 16
 PREFIX = "echoless."
+# Entries of the metadata that are numbers: kind, smallest, largest, and how the refusal says it.
+_NUMBERS: dict[str, tuple[type[int] | type[float], float, float, str]] = {
+    "tiles": (int, 1, 2**31, "a whole number, 1 or more"),
+    "noise": (float, 0, 1, "a number from 0 to 1"),
+}
 
 
 class FeatureTable:
@@ -43,15 +50,22 @@ class FeatureTable:
                 f"{self.path} has the columns {', '.join(schema.names)}; it must have path and {self.column}, as "
                 f"`echoless embed` writes them {how}"
             )
-        if not _is_list(schema.field(self.column).type):
-            raise DataError(
-                f"{self.path}: the column {self.column} is {schema.field(self.column).type}; allowed: lists of numbers"
-            )
+        kind = schema.field(self.column).type
+        if not _is_list(kind) or (self.column == "feature" and _is_list(kind.value_type)):
+            raise DataError(f"{self.path}: the column {self.column} is {kind}; allowed: lists of numbers")
 
     @cached_property
     def about(self) -> dict[str, str]:
-        """What `embed` says of the encoder and the images: run, encoder, layer, pooling, root, ..."""
-        return _said_by(self._files[0])
+        """What `embed` says of the encoder and the images: run, encoder, layer, pooling, root, ...
+
+        Anybody may have written it: what is to be a number is one, or the table is refused.
+        """
+        about = _said_by(self._files[0])
+        for name, (kind, low, high, allowed) in _NUMBERS.items():
+            if name in about and not _is_between(about[name], kind, low, high):
+                said = about[name][:60]
+                raise DataError(f"{self.path} says in its metadata that {name} is {said!r}; allowed: {allowed}")
+        return about
 
     @cached_property
     def width(self) -> int:
@@ -66,18 +80,41 @@ class FeatureTable:
 
     def words(self, name: str) -> pa.ChunkedArray:
         """A whole column, such as path or label."""
-        return pa.chunked_array([chunk for file in self._files for chunk in file.read(columns=[name])[name].chunks])
+        with self._readable():
+            return pa.chunked_array([chunk for file in self._files for chunk in file.read(columns=[name])[name].chunks])
+
+    def whole_numbers(self, name: str) -> np.ndarray:
+        """A whole column of them, such as x and y of tiles."""
+        column = self.words(name)
+        if not pa.types.is_integer(column.type) or column.null_count:
+            raise DataError(f"{self.path}: the column {name} is {column.type}; allowed: whole numbers, one in each row")
+        return np.asarray(column.to_numpy(), np.int64)
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """A file that is damaged inside is refused when it is read."""
+        try:
+            yield
+        except (OSError, pa.ArrowException) as error:
+            raise DataError(f"{self.path} cannot be read: {str(error).splitlines()[0]}") from None
 
     def blocks(self, size: int = BLOCK) -> Iterator[np.ndarray]:
         """All vectors, in order, (up to `size`, D) at a time."""
         width = None
         for file in self._files:
-            for batch in file.iter_batches(batch_size=size, columns=[self.column]):
-                block = self._numbers(batch.column(0))
+            for batch in self._batches(file, size):
+                block = self._numbers(batch)
                 width = width or block.shape[1]
                 if block.shape[1] != width:
                     raise DataError(f"{self.path} has vectors of {width} and of {block.shape[1]} numbers")
                 yield block
+
+    def _batches(self, file: Any, size: int, row_groups: Sequence[int] | None = None) -> Iterator[pa.Array]:
+        """The lists of up to `size` rows at a time."""
+        with self._readable():
+            for batch in file.iter_batches(batch_size=size, row_groups=row_groups, columns=[self.column]):
+                if len(batch):
+                    yield batch.column(0)
 
     def sample(self, count: int) -> np.ndarray:
         """About so many vectors from all over the table, of which a few row groups are read."""
@@ -86,8 +123,8 @@ class FeatureTable:
         rows = sum(file.metadata.row_group(number).num_rows for file, number in chosen)
         step, first, found = max(1, rows // count), 0, []
         for file, number in chosen:
-            for batch in file.iter_batches(batch_size=1024, row_groups=[number], columns=[self.column]):
-                found.append(self._numbers(batch.column(0))[-first % step :: step])
+            for batch in self._batches(file, 1024, [number]):
+                found.append(self._numbers(batch)[-first % step :: step])
                 first += len(batch)
         return np.concatenate(found)
 
@@ -105,12 +142,11 @@ class FeatureTable:
         return np.stack([found[place] for place in range(len(rows))])
 
     def vectors(self) -> np.ndarray:
-        """(N, D), all of them: memory of the file system where they are many."""
-        found, first = np.empty((self.rows, self.width), np.float32), 0
-        for block in self.blocks():
-            found[first : first + len(block)] = block
-            first += len(block)
-        return kept_on_disk(found)
+        """(N, D), all of them: mapped from a file where they are many, of which a block is in memory at a time."""
+        found = gathered_on_disk()
+        for block in self.blocks(GATHERED):
+            found.add(np.ascontiguousarray(block).ravel())
+        return found.array().view(np.float32).reshape(self.rows, self.width)
 
     def _numbers(self, column: Any) -> np.ndarray:
         if column.null_count:
@@ -134,6 +170,13 @@ def _said_by(file: Any) -> dict[str, str]:
     found = file.schema_arrow.metadata or {}
     known = {key.decode(errors="replace"): value.decode(errors="replace") for key, value in found.items()}
     return {key.removeprefix(PREFIX): value for key, value in known.items() if key.startswith(PREFIX)}
+
+
+def _is_between(text: str, kind: type[int] | type[float], low: float, high: float) -> bool:
+    try:
+        return low <= kind(text) <= high
+    except ValueError:
+        return False
 
 
 def _is_list(kind: pa.DataType) -> bool:

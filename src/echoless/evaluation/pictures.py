@@ -84,6 +84,7 @@ def draw_tsne(source: FeatureSource) -> list[Metric]:
         class_names=evaluation.test_or_train.class_names,
         names=[evaluation.test_or_train.paths[index] for index in ids],
         about=f"{len(points)} images, layer {view.layer}, {view.pooling} pooling, seed {evaluation.options.seed}",
+        root=evaluation.test_or_train.folder,
     )
     evaluation.say(
         f"written: {scatter(evaluation.figures / 'tsne.png', points, labels, evaluation.test_or_train.class_names)}"

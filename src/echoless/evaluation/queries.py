@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from echoless.config.addresses import is_remote
 from echoless.data import resize_and_crop
 from echoless.data.decode import DecodeSettings, Undecodable, decode
 from echoless.data.resample import Array
@@ -21,6 +22,8 @@ from echoless.evaluation.extract import CHUNK
 from echoless.evaluation.feature_table import FeatureTable
 from echoless.evaluation.frozen import load
 
+FETCHED = ("timm:", "local-dir:")  # what timm opens: names of models that it looks for in the network
+
 
 def encoder_of(table: FeatureTable, given: str | None, device: str) -> Encoder:
     """The encoder that made the table, or a refusal: vectors of two encoders have nothing to do with each other."""
@@ -28,6 +31,11 @@ def encoder_of(table: FeatureTable, given: str | None, device: str) -> Encoder:
     source = given or about.get("run")
     if source is None:
         raise ConfigError(f"{table.path} does not say which encoder made it; give --encoder RUN")
+    if given is None and (is_remote(source) or source.startswith(FETCHED)):
+        raise ConfigError(
+            f"{table.path} says that {source!r} made it, which may come from the network and is not opened unasked; "
+            f"give --encoder {source} to open it"
+        )
     noise = float(about["noise"]) if "noise" in about else None
     try:
         encoder = load(source, device=device, noise=noise, latent=about.get("latent"))

@@ -17,7 +17,7 @@ from echoless.errors import DataError
 from echoless.evaluation.approximate import approximate_neighbours
 from echoless.evaluation.duplicates import Duplicates, coarse, find_duplicates, signatures_of
 from echoless.evaluation.feature_table import BLOCK, FeatureTable
-from echoless.evaluation.originals import Corner, Originals
+from echoless.evaluation.originals import Originals
 from echoless.evaluation.queries import encode, encoder_of, query_files, read_queries
 from echoless.measures import (
     duplicate_groups,
@@ -54,11 +54,11 @@ class Outliers:
 
 
 class Searcher:
-    """A table of features, and how it is searched. engine: auto, exact or faiss."""
+    """A table of features, and how it is searched. engine: auto, exact or faiss. root: where the images are now."""
 
-    def __init__(self, table: FeatureTable, engine: str = "auto") -> None:
+    def __init__(self, table: FeatureTable, engine: str = "auto", root: str | None = None) -> None:
         self.table, self.engine = table, engine
-        self.originals = Originals(table.about)
+        self.originals = Originals(table.about, root)
 
     @cached_property
     def paths(self) -> PathColumn:
@@ -66,14 +66,20 @@ class Searcher:
 
     @cached_property
     def labels(self) -> pa.ChunkedArray | None:
-        return self.table.words("label") if self.table.has("label") else None
+        if not self.table.has("label"):
+            return None
+        try:
+            return self.table.words("label").cast(pa.string())
+        except pa.ArrowException:
+            kind = self.table.words("label").type
+            raise DataError(f"{self.table.path}: the column label is {kind}; allowed: text or numbers") from None
 
     @cached_property
-    def corners(self) -> list[Corner] | None:
-        """Where each tile begins in its file; None for whole images."""
-        if "tiles" not in self.table.about or not self.table.has("x"):
+    def corners(self) -> np.ndarray | None:
+        """(N, 2): where each tile begins in its file; None for whole images."""
+        if "tiles" not in self.table.about or not (self.table.has("x") and self.table.has("y")):
             return None
-        return list(zip(self.table.words("x").to_pylist(), self.table.words("y").to_pylist()))
+        return np.stack([self.table.whole_numbers(axis) for axis in "xy"], axis=1)
 
     @cached_property
     def _vectors(self) -> np.ndarray:
@@ -164,7 +170,7 @@ class Searcher:
         columns["path"] = pa.array(self.paths.at(np.asarray(rows, np.int64)), pa.string())
         if self.corners is not None:
             for axis, name in enumerate("xy"):
-                columns[name] = pa.array([self.corners[row][axis] for row in rows])
+                columns[name] = pa.array(self.corners[np.asarray(rows, np.int64), axis])
         if self.labels is not None:
             columns["label"] = self.labels.take(pa.array(rows, pa.int64()))
         return pa.table(columns)

@@ -15,6 +15,7 @@ from echoless.errors import DataError
 from echoless.measures.inputs import Rows, check_count
 from echoless.measures.knn import QUERY_TILE, nearest_neighbours
 
+ASKED_AT_ONCE = 64 * QUERY_TILE  # rows whose neighbours are looked for in one pass over all of them
 FEW_QUERIES = 32  # up to which a small tile of queries is compared at a time
 
 
@@ -34,10 +35,20 @@ def nearest_in_blocks(blocks: Iterable[Rows], queries_MD: Rows, k: int) -> tuple
 
 
 def nearest_others(rows_ND: Rows, k: int) -> tuple[Tensor, Tensor]:
-    """Similarities and numbers of the k nearest other rows of every row, both (N, K)."""
-    if len(rows_ND) < 2:
-        raise DataError(f"features has {len(rows_ND)} row(s); allowed: 2 or more")
-    return without_self(*nearest_neighbours(rows_ND, rows_ND, k + 1), torch.arange(len(rows_ND)))
+    """Similarities and numbers of the k nearest other rows of every row, both (N, K).
+
+    Besides these, a block of rows is in memory at a time: the rows may be mapped from a file.
+    """
+    count = len(rows_ND)
+    if count < 2:
+        raise DataError(f"features has {count} row(s); allowed: 2 or more")
+    k = min(k, count - 1)
+    values_NK, rows_NK = torch.empty(count, k), torch.empty(count, k, dtype=torch.int64)
+    for start in range(0, count, ASKED_AT_ONCE):
+        own_B = torch.arange(start, min(start + ASKED_AT_ONCE, count))
+        found = nearest_neighbours(rows_ND, rows_ND[start : start + ASKED_AT_ONCE], k + 1)
+        values_NK[own_B], rows_NK[own_B] = without_self(*found, own_B)
+    return values_NK, rows_NK
 
 
 def without_self(values_NK: Tensor, rows_NK: Tensor, own_N: Tensor) -> tuple[Tensor, Tensor]:
@@ -70,7 +81,7 @@ def duplicate_groups(similarities_NK: Tensor, neighbours_NK: Tensor, threshold: 
 
 def outlier_scores(similarities_NK: Tensor) -> Tensor:
     """(N): the mean cosine distance of a row to its k nearest others; large where nothing similar is in the table."""
-    return 1 - similarities_NK.double().mean(dim=1).float()
+    return 1 - similarities_NK.mean(dim=1, dtype=torch.float64).float()
 
 
 def separating_threshold(copies_P: Tensor, others_Q: Tensor) -> float:

@@ -1,6 +1,7 @@
 """What does an interactive t-SNE map consist of? Points, labels, nearest neighbours, and all images in one picture.
 
-RUN/figures/tsne.json        x, y, labels, class_names, names, neighbours (flat, K to a point), tile, columns
+RUN/figures/tsne.json        x, y, labels, class_names, names, neighbours (flat, K to a point), tile, columns;
+                             root, the folder of the image files, where they are files
 RUN/figures/tsne-images.jpg  the image of point i is tile i, row by row
 """
 
@@ -20,7 +21,7 @@ from echoless.storage.jsonfile import json_bytes
 
 NEIGHBOURS = 6
 TILE = 64  # pixels, at most
-_NAME = 120  # characters of a path that are kept, its end
+LONGEST_NAME = 120  # characters of a path that are kept, its end
 
 
 def save_map(
@@ -33,8 +34,9 @@ def save_map(
     class_names: Sequence[str] | None,
     names: Sequence[str],
     about: str,
+    root: Path | None = None,
 ) -> None:
-    """The picture first, so that whoever finds the points finds their images."""
+    """The picture first, so that whoever finds the points finds their images. root: the folder of the image files."""
     side = min(TILE, max(images_NCHW.shape[2:]))
     columns = math.isqrt(len(points_N2) - 1) + 1
     sheet = tiles(images_NCHW, columns=columns, side=side)
@@ -46,11 +48,11 @@ def save_map(
         "y": [round(value, 3) for value in points_N2[:, 1].tolist()],
         "labels": None if labels_N is None else labels_N.tolist(),
         "class_names": None if class_names is None else list(class_names),
-        "names": [name[-_NAME:] for name in names],
+        "names": [name[-LONGEST_NAME:] for name in names],
         "neighbours": neighbours(features_ND, NEIGHBOURS).flatten().tolist(),
         "tile": [round(width * side / max(height, width)), round(height * side / max(height, width))],
         "columns": columns,
-    }
+    } | ({} if root is None else {"root": str(root.resolve())})
     path = figures / "tsne.json"
     write_bytes(path, json_bytes(record, path, indent=None))
 

@@ -80,18 +80,20 @@ def report(runs: Sequence[str | Path], out: str | Path, findings: Findings | Non
     with explained(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     clear_leftovers(out.parent, out.name)
-    page = render(collect_all([Path(run) for run in runs]), findings=findings)
+    page = render(collect_all([Path(run) for run in runs]), findings=findings, folder=out.parent)
     write_bytes(out, page.encode(errors="backslashreplace"))
     return Page(out)
 
 
-def render(runs: Sequence[RunData], *, live: str = "", findings: Findings | None = None) -> str:
-    """The page as HTML. `live` is the address that tells whether it has changed."""
-    values = page_values(runs) | ({} if findings is None else {"title": findings.title})
+def render(
+    runs: Sequence[RunData], *, live: str = "", findings: Findings | None = None, folder: Path | None = None
+) -> str:
+    """The page as HTML. live: the address that tells whether it has changed. folder: where the page will be."""
+    values = page_values(runs, folder) | ({} if findings is None else {"title": findings.title})
     return template("report.html").render(**values, findings=findings, live=live, **frame_values(live))
 
 
-def page_values(runs: Sequence[RunData]) -> dict[str, Any]:
+def page_values(runs: Sequence[RunData], folder: Path | None = None) -> dict[str, Any]:
     """Everything the template shows."""
     groups = groups_of(runs)
     verdicts = [judge(run) for run in runs]
@@ -107,7 +109,7 @@ def page_values(runs: Sequence[RunData]) -> dict[str, Any]:
         "training": [_with_verdicts(figure, verdicts) for figure in training_figures(runs)],
         "learned": learned_figures(runs),
         "pictures": _pictures(runs),
-        "maps": maps_of(runs),
+        "maps": maps_of(runs, folder),
         "drawn_points": DRAWN,
     }
 

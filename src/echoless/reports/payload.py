@@ -5,13 +5,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from echoless.reports.collect import MOST_ON_A_MAP, Picture, RunData
+from echoless.reports.maps import LONGEST_NAME
 
 PICTURE_BUDGET = 2_600_000  # bytes of all pictures of a page, before base64 adds a third
 SPRITE_BUDGET = 2_400_000
@@ -48,8 +52,11 @@ def shrink(picture: Picture, budget: int) -> Picture:
     return Picture(data.getvalue(), "image/jpeg")
 
 
-def maps_of(runs: Sequence[RunData]) -> dict[str, Any]:
-    """`sets`: images with names and labels, each once; `maps`: where the points of each run lie."""
+def maps_of(runs: Sequence[RunData], folder: Path | None = None) -> dict[str, Any]:
+    """`sets`: images with names and labels, each once; `maps`: where the points of each run lie.
+
+    folder: of the page, where it is a file beside which the images may be.
+    """
     mapped = [run for run in runs if run.map is not None and "tsne-images" in run.pictures]
     sets: dict[str, dict[str, Any]] = {}
     sprites: dict[str, Picture] = {}
@@ -58,7 +65,7 @@ def maps_of(runs: Sequence[RunData]) -> dict[str, Any]:
         assert run.map is not None
         key = _identity(run)
         sprites[key] = run.pictures["tsne-images"]
-        sets.setdefault(key, _set(run.map))
+        sets.setdefault(key, _set(run.map, folder))
         maps.append(_map(run, list(sets).index(key)))
     for key, picture in zip(sprites, shrink_to_budget(list(sprites.values()), SPRITE_BUDGET)):
         sets[key]["sprite"] = data_uri(picture)
@@ -72,7 +79,7 @@ def _identity(run: RunData) -> str:
     return hashlib.sha256(b"\0".join([run.pictures["tsne-images"].data, *words])).hexdigest()
 
 
-def _set(record: dict[str, Any]) -> dict[str, Any]:
+def _set(record: dict[str, Any], folder: Path | None) -> dict[str, Any]:
     names = record.get("class_names")
     labels = record["labels"]
     return {
@@ -81,7 +88,20 @@ def _set(record: dict[str, Any]) -> dict[str, Any]:
         "classes": None if labels is None else _class_names(labels, names),
         "tile": [int(side) for side in record["tile"]],
         "columns": int(record["columns"]),
+        "originals": None if folder is None else _originals(record, folder),
     }
+
+
+def _originals(record: dict[str, Any], folder: Path) -> str | None:
+    """The way from the page to the folder of the image files; None where there are none, or not any more."""
+    root, names = record.get("root"), [str(name) for name in record["names"]]
+    if not isinstance(root, str) or max(map(len, names)) >= LONGEST_NAME:
+        return None
+    try:
+        there = all((Path(root) / name).is_file() for name in (names[0], names[-1]))
+        return quote(Path(os.path.relpath(root, folder)).as_posix()) if there else None
+    except (OSError, ValueError):  # ValueError: another drive has no way to it
+        return None
 
 
 def _class_names(labels: Sequence[int], names: Sequence[str] | None) -> list[str]:
@@ -120,3 +140,4 @@ def _shorten_names(sets: list[dict[str, Any]]) -> None:
     most = max(8, NAME_BUDGET // max(1, sum(len(each["names"]) for each in sets)))
     for each in sets:
         each["names"] = [name[-most:] for name in each["names"]]
+        each["originals"] = None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +87,10 @@ def _line(row: dict[str, Any], figure: str) -> str:
 
 
 def run_search(options: SearchOptions) -> SearchResult:
-    searcher = Searcher(FeatureTable(options.features), options.engine)
+    root = None if options.root is None else str(options.root)
+    searcher = Searcher(FeatureTable(options.features), options.engine, root)
+    for line in _opened(options, searcher):
+        print(line, file=sys.stderr)
     tables: dict[str, pa.Table] = {}
     sections: list[Section] = []
     warning = collapse_in_words(searcher.table.sample(LOOKED_AT))
@@ -113,6 +118,18 @@ def run_search(options: SearchOptions) -> SearchResult:
         Path(options.out), _title(sections, searcher.table.path), sections, _facts(searcher), notes
     )
     return SearchResult(page, **tables, notes=tuple(notes))
+
+
+def _opened(options: SearchOptions, searcher: Searcher) -> Iterator[str]:
+    """What is opened because the table says so, before it is."""
+    about, name = searcher.table.about, options.features
+    if options.query is not None and Path(options.query).exists() and options.encoder is None and "run" in about:
+        latent = f", with the autoencoder {about['latent']}" if "latent" in about else ""
+        yield f"encoder: {about['run']}{latent}, as {name} says; --encoder names another"
+    if searcher.originals.unopened:
+        yield f"images: none are shown; {searcher.originals.unopened}"
+    elif options.root is None and about.get("root"):
+        yield f"images: {about['root']}, as {name} says; --root names another place"
 
 
 def _duplicates(options: SearchOptions, searcher: Searcher) -> tuple[Duplicates, str]:
@@ -158,13 +175,16 @@ class _Tiles:
     def __init__(self, searcher: Searcher, figure: str) -> None:
         self._originals, self._figure = searcher.originals, figure
 
-    def of(self, rows: Sequence[dict[str, Any]]) -> list[Tile]:
+    def of(self, lists: Sequence[pa.Table]) -> list[list[Tile]]:
+        """For each list its tiles; the images of all of them are looked for together."""
+        rows = [row for each in lists for row in each.to_pylist()]
         corners = [(row["x"], row["y"]) for row in rows] if rows and "x" in rows[0] else None
         pixels = self._originals.pixels([row["path"] for row in rows], corners, _SHOWN)
-        return [
+        tiles = (
             Tile(row["path"], f"{row[self._figure]:.4f}", row.get("label") or "", image)
             for row, image in zip(rows, pixels)
-        ]
+        )
+        return [list(islice(tiles, len(each))) for each in lists]
 
 
 def _neighbours_section(near: Neighbours, table: pa.Table, searcher: Searcher) -> Section:
@@ -172,10 +192,8 @@ def _neighbours_section(near: Neighbours, table: pa.Table, searcher: Searcher) -
     root = Originals({}) if near.files is not None else searcher.originals
     paths = [str(file.absolute()) for file in near.files] if near.files is not None else near.names
     shown = list(zip(near.names[:ON_THE_PAGE], root.pixels(paths[:ON_THE_PAGE], None, _SHOWN)))
-    rows = [
-        TileRow(tiles.of(table.slice(place * each, each).to_pylist()), "", Tile(name, "query", "", image))
-        for place, (name, image) in enumerate(shown)
-    ]
+    found = tiles.of([table.slice(place * each, each) for place in range(len(shown))])
+    rows = [TileRow(row, "", Tile(name, "query", "", image)) for row, (name, image) in zip(found, shown)]
     more = f"{len(near.names) - len(rows)} more queries are not shown." if len(near.names) > len(rows) else ""
     of = f"to {Path(near.names[0]).name}" if len(near.names) == 1 else f"to each of {len(near.names)} queries"
     note = "Nearest first, with the cosine similarity of the features to those of the query."
@@ -183,12 +201,13 @@ def _neighbours_section(near: Neighbours, table: pa.Table, searcher: Searcher) -
 
 
 def _duplicates_section(copies: Duplicates, table: pa.Table, searcher: Searcher, by: str) -> Section:
-    tiles, rows, first = _Tiles(searcher, "agreement"), [], 0
-    for number, group in enumerate(copies.groups[:ON_THE_PAGE], start=1):
+    shown = copies.groups[:ON_THE_PAGE]
+    firsts = accumulate(map(len, shown), initial=0)
+    lists = [table.slice(first, min(len(group), IN_A_ROW)) for first, group in zip(firsts, shown)]
+    rows = []
+    for number, (group, images) in enumerate(zip(shown, _Tiles(searcher, "agreement").of(lists)), start=1):
         beyond = f", {IN_A_ROW} of them shown" if len(group) > IN_A_ROW else ""
-        images = tiles.of(table.slice(first, min(len(group), IN_A_ROW)).to_pylist())
         rows.append(TileRow(images, f"Group {number}: {len(group)} images{beyond}"))
-        first += len(group)
     hidden = len(copies.groups) - len(rows)
     more = f"{hidden} more groups are not shown; --table FILE.csv writes all of them." if hidden else ""
     measure = "correlation of their thumbnails" if by == "pixels" else "cosine similarity of their features"
@@ -197,6 +216,6 @@ def _duplicates_section(copies: Duplicates, table: pa.Table, searcher: Searcher,
 
 
 def _outliers_section(odd: Outliers, table: pa.Table, searcher: Searcher, k: int) -> Section:
-    images = _Tiles(searcher, "distance").of(table.slice(0, OUTLIERS).to_pylist())
+    (images,) = _Tiles(searcher, "distance").of([table.slice(0, OUTLIERS)])
     note = f"Least similar first: the mean cosine distance to the {min(k, len(odd.rows_N) - 1)} nearest other images."
     return Section("outliers", f"The {len(images)} images least like the others", note, [TileRow(images)])

@@ -49,7 +49,10 @@ class SearchOptions:
 
     group("machine")
     encoder: AnyPath | None = None
-    """The encoder that made FEATURES, if it was moved (default: the recorded path)."""
+    """The encoder that made FEATURES, if it was moved, or if it is a name of timm (default: the recorded path)."""
+    root: AnyPath | None = None
+    """Where the images of FEATURES are, if they were moved, or if they are at an address (default: the recorded
+    path)."""
     engine: Literal["auto", "exact", "faiss"] = "auto"
     """auto (exact while that is feasible), exact, or faiss (approximate)."""
     device: str = "auto"

@@ -247,6 +247,17 @@
       return this.labels ? this.set.classes[this.labels[index]] : "";
     }
 
+    // A link to the image file where the page knows the way to it; else what it would hold.
+    original(index, content) {
+      if (!this.set.originals) return content;
+      const link = make("a", "original");
+      link.href = `${this.set.originals}/${this.set.names[index].split("/").map(encodeURIComponent).join("/")}`;
+      link.target = "_blank";
+      link.rel = "noopener";
+      link.append(content);
+      return link;
+    }
+
     thumbnail(index, name) {
       const [wide, high] = this.set.tile;
       // The sheet may have been shrunk to fit the page.
@@ -261,7 +272,7 @@
       picture.setAttribute("aria-label", this.set.names[index]);
       picture.title = this.set.names[index];
       const figure = make("figure", name);
-      figure.append(picture, make("figcaption", "", this.label(index)));
+      figure.append(this.original(index, picture), make("figcaption", "", this.label(index)));
       return figure;
     }
 
@@ -279,11 +290,10 @@
         return;
       }
       this.looked.append(this.thumbnail(this.chosen, "main"));
-      if (!this.pinned) {
-        this.looked.append(make("p", "words-of", this.set.names[this.chosen]));
-        return;
-      }
-      this.looked.append(make("p", "words-of", this.set.names[this.chosen]));
+      const named = make("p", "words-of");
+      named.append(this.original(this.chosen, make("span", "", this.set.names[this.chosen])));
+      this.looked.append(named);
+      if (!this.pinned) return;
       const others = [...this.neighbours()];
       for (const other of others) this.looked.append(this.thumbnail(other, "neighbour"));
       if (!this.labels) return;
