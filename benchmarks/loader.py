@@ -5,11 +5,11 @@
 Both sides have as many workers and make the same random resized crops, flips and normalised float batches: of CIFAR-10
 at 32 x 32, bilinear, or of 375 x 500 JPEG files at 224 x 224, bicubic. The plain side keeps the encoded bytes in
 memory, gets its crop boxes for nothing, and its workers are started before the clock is. It uses torchvision where that
-can be imported, else the same calls of Pillow and torch. Ours is timed three times: the first epoch, with the cache
-still to be built, later ones, and without a cache. Rounds are interleaved, so that a busy machine is busy for all;
-printed is the median of the rounds' ratios, with its quartiles: on the clock, and per core, which is per second of CPU
-time of all threads and workers. With cifar10 also measured: the augmentation alone, the drawing of `shapes`, and the
-share of a 20 ms training step that is spent waiting for data.
+can be imported, else the same calls of Pillow and torch. Ours keeps freed memory, as in training, and is timed three
+times: the first epoch, with the cache still to be built, later ones, and without a cache. Rounds are interleaved, so
+that a busy machine is busy for all; printed is the median of the rounds' ratios, with its quartiles: on the clock, and
+per core, which is per second of CPU time of all threads and workers. With cifar10 also measured: the augmentation
+alone, the drawing of `shapes`, and the share of a 20 ms training step that is spent waiting for data.
 """
 
 from __future__ import annotations
@@ -37,10 +37,15 @@ from echoless.data import AugmentConfig, Images, Loader, Shapes, augment, batch_
 from echoless.data.augment import draw, random_boxes
 from echoless.randomness import generator_for
 
+try:
+    from echoless.runtime import reuse_freed_memory
+except ImportError:  # an earlier tree
+    from contextlib import nullcontext as reuse_freed_memory
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 CIFAR = REPOSITORY.parent / "shared" / "data" / "cifar10" / "train.parquet"
 MEAN, STD = [0.49, 0.48, 0.45], [0.24, 0.24, 0.26]
-BATCH = 250
+BATCH, LARGE_BATCH = 250, 50  # of photographs: 29 MB, which training can keep (runtime/memory.py)
 KINDS: dict[str, dict[str, Any]] = {"cifar10": {}, "photos": {"interpolation": "bicubic"}}  # of AugmentConfig
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
@@ -49,6 +54,7 @@ class Setting(NamedTuple):
     size: int
     workers: int
     config: AugmentConfig
+    batch: int = BATCH
 
 
 class Speed(NamedTuple):
@@ -142,7 +148,7 @@ def smooth_jpeg(number: int, side: int) -> bytes:
 def loader(images: Images, setting: Setting) -> Loader:
     size = (setting.size, setting.size)
     shared = {"seed": 0, "mean": MEAN, "std": STD, "augment": setting.config, "workers": setting.workers}
-    return Loader(images, size=size, batch_size=BATCH, **shared)
+    return Loader(images, size=size, batch_size=setting.batch, **shared)
 
 
 def cpu_seconds() -> float:
@@ -162,7 +168,7 @@ def speed_of(run: Callable[[], int]) -> Speed:
 
 
 def epochs(images: Images, setting: Setting, first: int, count: int) -> int:
-    steps = len(images) // BATCH
+    steps = len(images) // setting.batch
     batches = loader(images, setting).batches(first * steps, (first + count) * steps)
     return sum(len(batch.ids_B) for batch in batches)
 
@@ -184,7 +190,7 @@ def plain_epochs(blobs: list[bytes], setting: Setting) -> Iterator[Speed]:
     order = batch_indices(0, 0, len(blobs), len(blobs)).tolist()
     dataset = PlainDataset(blobs, shapes, setting)
     plain = torch.utils.data.DataLoader(
-        dataset, BATCH, sampler=order, num_workers=setting.workers, persistent_workers=True
+        dataset, setting.batch, sampler=order, num_workers=setting.workers, persistent_workers=True
     )
     for _ in plain:  # workers start and warm up outside the clock
         pass
@@ -236,15 +242,17 @@ def measure(arguments: argparse.Namespace) -> tuple[dict[str, list[Speed]], dict
     parts: dict[str, list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
         path, blobs, size = make_data(arguments.kind, arguments.images, Path(folder))
-        setting = Setting(size, arguments.workers, AugmentConfig(**KINDS[arguments.kind]))
+        batch = LARGE_BATCH if arguments.kind == "photos" else BATCH
+        setting = Setting(size, arguments.workers, AugmentConfig(**KINDS[arguments.kind]), batch)
         plain = plain_epochs(blobs, setting)
         uncached = open_images(path, cache="off")
         for number in range(arguments.rounds):
             speeds["plain"].append(next(plain))
-            first, images = first_epoch(path, setting)
-            speeds["first"].append(first)
-            speeds["later"].append(speed_of(partial(epochs, images, setting, 1 + 3 * number, 3)))
-            speeds["uncached"].append(speed_of(partial(epochs, uncached, setting, number, 1)))
+            with reuse_freed_memory():  # as in training
+                first, images = first_epoch(path, setting)
+                speeds["first"].append(first)
+                speeds["later"].append(speed_of(partial(epochs, images, setting, 1 + 3 * number, 3)))
+                speeds["uncached"].append(speed_of(partial(epochs, uncached, setting, number, 1)))
             if arguments.kind == "cifar10":
                 parts["augment"].append(augmentation_alone(arguments.workers))
                 parts["shapes"].append(drawing_alone(arguments.workers))
