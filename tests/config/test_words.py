@@ -35,6 +35,7 @@ def rankme(value: float, **protocol) -> Metric:
         ([linear(0.2), linear(0.31, "raw pixels")], "it is worse than raw pixels (31.00 %)", "Train longer", "warning"),
         ([linear(0.9, overlap=12)], "12 test images are also training images", "Give --test images", "warning"),
         ([linear(0.5), rankme(1.2)], "The features collapsed: RankMe is 1.2", "--alpha-min", "warning"),
+        ([linear(0.5), rankme(2.6)], "about 2.6 directions (RankMe), which is close to a collapse", "", "neutral"),
         (
             [rankme(9.0)],
             "The trained features use about 9 directions (RankMe), so they have not collapsed",

@@ -92,6 +92,44 @@ def test_a_label_file_labels_a_flat_folder(header: str, tmp_path: Path, picture:
         open_images(tmp_path, labels=file)
 
 
+def test_rows_that_name_no_image_are_counted(tmp_path: Path, picture: Picture, encoded: Encoded) -> None:
+    """A path with another folder before it once dropped its label in silence, and gave a number of the few others."""
+    for i in range(3):
+        (tmp_path / f"{i}.png").write_bytes(encoded(picture(i)))
+    file = tmp_path / "labels.csv"
+    file.write_text("path,label\n0.png,cat\nphotos/1.png,dog\nphotos/2.png,dog\n")
+    lines = describe_classes(open_images(tmp_path, labels=file))
+    assert lines[0].endswith("on 1 of 3 images (cat); always naming the largest is right in 100.0 %")
+    assert lines[1:] == [
+        f"labels: 2 of the 3 rows of {file} name no image here, first 'photos/1.png'; paths begin inside the folder, as "
+        "'1.png'"
+    ]
+    file.write_text("Filename,Class\n0.png,cat\n1.png,dog\n2.png,dog\n")
+    assert len(describe_classes(open_images(tmp_path, labels=file))) == 1, "a header is no row"
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [("path,date\n0.png,2020\n", "the columns path, date"), ("path\n0.png\n", "the column path alone")],
+)
+def test_a_header_without_a_needed_column_is_refused(
+    text: str, columns: str, tmp_path: Path, picture: Picture, encoded: Encoded
+) -> None:
+    """Another column in its place would be taken for the classes."""
+    (tmp_path / "0.png").write_bytes(encoded(picture(0)))
+    (tmp_path / "labels.csv").write_text(text)
+    with pytest.raises(DataError, match=f"has {columns}; it needs path and label"):
+        open_images(tmp_path, labels=tmp_path / "labels.csv")
+
+
+def test_files_that_are_not_read_are_said(tmp_path: Path, picture: Picture, encoded: Encoded) -> None:
+    for i, name in enumerate(("0.png", "1.HEIC", "2.heic", "3.cr2", "notes")):
+        (tmp_path / name).write_bytes(encoded(picture(i)))
+    said: list[str] = []
+    assert len(open_images(tmp_path, say=said.append)) == 1
+    assert said == [f"4 other files in {tmp_path} are passed over (2 .heic, 1 .cr2, 1 notes)"]
+
+
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_a_label_file_may_come_from_a_spreadsheet(
     separator: str, tmp_path: Path, picture: Picture, encoded: Encoded

@@ -66,7 +66,7 @@ def test_the_verdicts_the_rules_and_the_command_are_there(page):
     for words in (
         "still improving",
         "Rule: still improving if",
-        "To repeat it:",
+        "Its command; to repeat the run",
         "echoless pretrain shapes",
         "A Processor",
         "4000 images of about 32 x 32, 3 channel(s), 8 bit",

@@ -128,10 +128,10 @@ METRICS: dict[str, MetricInfo] = {
         "rank",
         "number",
         0,
-        "Entropy of the singular values of the class tokens, in nats (Eq. 6, arXiv:2404.10947).",
+        "Entropy of the singular values of the covariance of the class tokens, in nats (Eq. 6, arXiv:2404.10947).",
     ),
     "rank_centered": MetricInfo(
-        "Effective rank (column-centred)", "centred rank", "number", 0, "The same of centred, pooled features."
+        "Effective rank (column-centred)", "centred rank", "number", 0, "The same of pooled features, centred."
     ),
     "rankme": MetricInfo(
         "Effective rank (RankMe)", "RankMe", "number", 0, "exp of the entropy of the singular values."

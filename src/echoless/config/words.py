@@ -16,6 +16,7 @@ from echoless.config.metrics import NAMES_OF_SETS, Metric, number, on_same_image
 BASELINES = ("raw pixels", "untrained")
 _MAIN = ("linear", "knn")  # the accuracy that is spoken of: the first that was measured
 LOWEST_RANK = 2.0  # RankMe below which features are one or two directions: collapsed
+FEW = 4.0  # RankMe below which nobody should be reassured: of centred features, one direction may be nearly all
 _FEWEST = 10  # images: the rank of so few is low whatever the encoder
 # Entries in which baselines may differ: they have no checkpoint.
 _OF_THE_FEATURES = ("features", "checkpoint", "layer", "layers", "pooling", *NAMES_OF_SETS)
@@ -96,14 +97,15 @@ def _against(main: Metric, others: dict[str, Metric], rank: Metric | None, run: 
         more = f"Train longer or label more images.{layers}"
         return Words(verdict + healthy, more, "neutral")
     if not order:
-        more = f"Compare them with raw pixels: echoless evaluate {run} --baselines."
+        more = "Compare them with raw pixels: the same command with --baselines."
         return Words(verdict + healthy, more, "neutral")
     more = f"Use them: echoless embed {run} DATA --out features.parquet.{layers}"
     return Words(verdict + healthy, more, "good")
 
 
 def _healthy(rank: Metric, which: str = "They") -> str:
-    return f"{which} use about {rank.value:.3g} directions (RankMe), so they have not collapsed."
+    few = f"which is close to a collapse (below {LOWEST_RANK:g})" if rank.value < FEW else "so they have not collapsed"
+    return f"{which} use about {rank.value:.3g} directions (RankMe), {few}."
 
 
 def _of(metrics: Sequence[Metric], main: Metric, features: str) -> Metric | None:

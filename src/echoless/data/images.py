@@ -81,7 +81,7 @@ class Images:
     labels: Tensor | None = None
     class_names: tuple[str, ...] | None = None
     label_source: str = ""  # where the labels come from: sub-folders, the data set, or a labels file
-    label_note: str = ""  # why there are none, where folders might have been taken for classes
+    label_note: str = ""  # why there are none, or which rows of a labels file name no image
     bad: list[BadSample] = field(default_factory=list)
     max_bad_fraction: float = 0.01
     cache_note: str = ""  # one sentence: what became of the cache, and why

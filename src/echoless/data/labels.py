@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 import torch
 from torch import Tensor
@@ -40,11 +40,17 @@ def encode_labels(
     return torch.tensor([number[label] for label in labels], dtype=torch.int64), tuple(str(label) for label in ordered)
 
 
-def read_label_file(file: Path, paths: Sequence[str]) -> list[int | str | None]:
-    """One label per path: from rows of (path, label), None where there is no row, and rows of other paths do not
-    matter; or from a text file with one label per line, in the order of the sorted paths."""
+class FoundLabels(NamedTuple):
+    """One label for each image, None where there is none; note: which rows of the file name no image."""
+
+    labels: list[int | str | None]
+    note: str = ""
+
+
+def read_label_file(file: Path, paths: Sequence[str]) -> FoundLabels:
+    """From rows of (path, label); or from a text file with one label per line, in the order of the sorted paths."""
     if (lines := _one_per_line(file)) is not None:
-        return _in_order(file, lines, paths)
+        return FoundLabels(_in_order(file, lines, paths))
     known: dict[str, str] = {}
     for path, label in _rows(file):
         if known.setdefault(path, label) != label:
@@ -54,10 +60,22 @@ def read_label_file(file: Path, paths: Sequence[str]) -> list[int | str | None]:
     if not given:
         theirs = f"; its first row is for {next(iter(known))!r}" if known else ""
         raise DataError(f"labels file {file} has no row for any of the {len(paths)} images, first {paths[0]!r}{theirs}")
+    note = _other_rows(file, known, set(paths))
     whole = all(label.isdecimal() and len(label) <= _LONGEST_NUMBER for label in given)
     if whole and len({*map(int, given)}) == len(given):  # 1 and 01 are two classes
-        return [None if label is None else int(label) for label in found]
-    return list(found)
+        return FoundLabels([None if label is None else int(label) for label in found], note)
+    return FoundLabels(list(found), note)
+
+
+def _other_rows(file: Path, known: Collection[str], paths: Collection[str]) -> str:
+    """Rows for images that are elsewhere are no mistake, and rows with another folder before the name are one."""
+    first = next(iter(known))
+    others = [path for path in known if path not in paths and (path != first or "." in path)]  # a header is no row
+    if not others:
+        return ""
+    shorter = next((path for path in others if path.partition("/")[2] in paths), None)
+    hint = "" if shorter is None else f"; paths begin inside the folder, as {shorter.partition('/')[2]!r}"
+    return f"{len(others)} of the {len(known)} rows of {file} name no image here, first {others[0]!r}{hint}"
 
 
 def _numbers_or_names(labels: list[str]) -> list[int | str]:
@@ -88,6 +106,8 @@ def _in_order(file: Path, lines: list[str], paths: Sequence[str]) -> list[int | 
     """One line for each image. Beside the meta.mat of the ILSVRC2012 development kit, numbers become WordNet ids."""
     if lines[0].split()[0] in set(paths):  # every line would be a class of its own
         raise DataError(f"labels file {file} has the row {lines[0][:200]!r}; separate path and label by a comma")
+    if lines[0].lower() == "path":
+        raise DataError(f"labels file {file} has the column path alone; it needs path and label")
     if len(lines) != len(paths):
         raise DataError(
             f"labels file {file} has {len(lines)} lines and the data {len(paths)} images; allowed: rows path,label, or "
@@ -130,8 +150,9 @@ def _rows(file: Path) -> Iterator[tuple[str, str]]:
             first = next((line for line in lines if line.strip()), "")
             table = csv.reader(chain([first], lines), delimiter=_separator(first) or ",")
             for number, row in enumerate(row for row in table if row):
-                if number == 0 and {"path", "label"} <= set(row):
-                    places = (row.index("path"), row.index("label"))
+                names = [name.strip().lower() for name in row]
+                if number == 0 and {"path", "label"} & set(names):
+                    places = _places(file, names)
                     continue
                 if len(row) <= max(places):
                     raise DataError(f"labels file {file} has the row {','.join(row)[:200]!r}; allowed: path,label")
@@ -139,6 +160,14 @@ def _rows(file: Path) -> Iterator[tuple[str, str]]:
                 yield path, label
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"labels file {file} cannot be read: {error}") from None
+
+
+def _places(file: Path, names: list[str]) -> tuple[int, int]:
+    """Where path and label are, by the header."""
+    for name in ("path", "label"):
+        if name not in names:
+            raise DataError(f"labels file {file} has the columns {', '.join(names)[:200]}; it needs path and label")
+    return names.index("path"), names.index("label")
 
 
 def _table_rows(file: Path) -> Iterator[tuple[str, str]]:

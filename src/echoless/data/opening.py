@@ -67,9 +67,9 @@ def open_images(
     channels: what every image is converted to (default: what most images have). max_bad_fraction: above this share of
     unusable images the set is refused. reduction: how image files that are larger are made smaller (default: they are
     kept as they are). tiles: cut image files into squares of this side, each an image of its own; they are not reduced.
-    say: gets a sentence where older caches had to go, or where there is no room for one. classes: a file with the names
-    of the classes to use, or `imagenet100`; without `require_labels` it does not concern images that have none. share:
-    with how many processes, which all call this, images that are not in the cache yet are decoded.
+    say: gets a sentence on files that are no images, and on caches that had to go or have no room. classes: a file with
+    the names of the classes to use, or `imagenet100`; without `require_labels` it does not concern images that have
+    none. share: with how many processes, which all call this, images that are not in the cache yet are decoded.
     """
     _check(cache, channels, max_bad_fraction, tiles)
     place = CachePlace(cache, cache_dir or default_cache_dir(), progress, say, share)
@@ -85,14 +85,18 @@ def open_images(
         images = _open_arrays(ArrayFile(Path(data)), place, max_bad_fraction)
     else:
         source, wanted = find_source(str(data), place), DecodeSettings(channels=channels)
+        if say is not None and isinstance(source, FolderSource) and source.passed_over:
+            say(source.passed_over)
         if names is not None and (require_labels or given is not None or source.labels is not None):
-            source = select_classes(source, names, read_label_file(given, source.paths) if given else None)
+            source = select_classes(source, names, read_label_file(given, source.paths).labels if given else None)
         if tiles is None:
             images = open_encoded(source, wanted, place, reduction=reduction, max_bad_fraction=max_bad_fraction)
         else:
             images = open_tiles(source, wanted, place, tiles, max_bad_fraction=max_bad_fraction)
     if given is not None and names is None:
-        images.labels, images.class_names = encode_labels(read_label_file(given, images.paths), None)
+        found = read_label_file(given, images.paths)
+        images.labels, images.class_names = encode_labels(found.labels, None)
+        images.label_note = found.note
     if labels is not None and given is None:
         images.labels, images.class_names, images.label_source, images.label_note = None, None, "", ""
     elif given is not None:

@@ -119,10 +119,12 @@ def describe_classes(images: Images) -> list[str]:
     joined = len(known) < len(images.labels) or images.label_source == LABELS_FILE
     of = f", on {len(known)} of {len(images.labels)} images" if joined else ""
     chance = 100 * float(counts.max()) / len(known)
-    return [
+    off = "" if images.label_source == LABELS_FILE else "; --labels none ignores them"
+    line = (
         f"labels: {len(present)} classes from {images.label_source}{of} ({names}); always naming the largest is right "
-        f"in {chance:.1f} %; --labels none ignores them"
-    ]
+        f"in {chance:.1f} %{off}"
+    )
+    return [line, f"labels: {images.label_note}"] if images.label_note else [line]
 
 
 def leave_out_unlabelled(images: Images) -> str:

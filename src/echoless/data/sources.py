@@ -11,6 +11,7 @@ import os
 import stat
 import sys
 from array import array
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -86,11 +87,11 @@ class FolderSource:
 
     def __init__(self, root: Path, only: Collection[str] | None = None) -> None:
         self.root, self._only = root, only
-        numbers, self._others = array("Q"), 0
+        numbers, self._others = array("Q"), Counter[str]()
         found = PathColumn.of(self._found(numbers))
         if not len(found):
             kinds = ", ".join(sorted(IMAGE_SUFFIXES))
-            raise DataError(f"{root} holds no image file ({self._others} other files); looked for {kinds}")
+            raise DataError(f"{root} holds no image file ({self._others.total()} other files); looked for {kinds}")
         order_N = found.order()
         self.paths = found.in_order(order_N)
         self.stamps = Stamps.of(root, self.paths, numbers, order_N)
@@ -104,8 +105,15 @@ class FolderSource:
             if is_image_name(path) and (self._only is None or path in self._only):
                 numbers.extend(Stamps.row(status))
                 yield path
-            else:
-                self._others += 1
+            elif not is_image_name(path):
+                self._others[Path(path).suffix.lower() or Path(path).name] += 1
+
+    @property
+    def passed_over(self) -> str:
+        """Which files are no images, or of formats that are not read: the most common kinds."""
+        common = sorted(self._others.items(), key=lambda item: (-item[1], item[0]))[:5]
+        kinds = ", ".join(f"{count} {kind}" for kind, count in common)
+        return f"{self._others.total()} other files in {self.root} are passed over ({kinds})" if kinds else ""
 
     def read(self, index: int) -> bytes:
         if (size := self.stamps.size(index)) > LARGEST_FILE:

@@ -48,7 +48,18 @@ def _input(source: ExportedEncoder) -> str:
     return (
         f"Images are resized (antialiased) until the input covers {share}, and cropped at the centre to "
         f"{height} x {width}, scaled to 0..1 (divided by 255, or by 65535 where they have 16 bit), and normalised per "
-        f"channel with mean ({mean}) and standard deviation ({std})."
+        f"channel with mean ({mean}) and standard deviation ({std}).\n\n{_other_images(large)}"
+    )
+
+
+def _other_images(large: bool) -> str:
+    """An image processor has one rule for all images; echoless has two, by their size."""
+    which, how = (
+        (f"up to {LARGE}", "whole, bilinear") if large else (f"above {LARGE}", f"with the central {SHARE:g}, bicubic")
+    )
+    return (
+        f"echoless itself shows images with a short side {which} pixels {how}: their features differ from those of the "
+        "image processor in this folder."
     )
 
 
