@@ -101,8 +101,8 @@ def test_rows_that_name_no_image_are_counted(tmp_path: Path, picture: Picture, e
     lines = describe_classes(open_images(tmp_path, labels=file))
     assert lines[0].endswith("on 1 of 3 images (cat); always naming the largest is right in 100.0 %")
     assert lines[1:] == [
-        f"labels: 2 of the 3 rows of {file} name no image here, first 'photos/1.png'; paths begin inside the folder, as "
-        "'1.png'"
+        f"labels: 2 of the 3 rows of {file} name no image here, first 'photos/1.png'; paths begin inside the "
+        "folder, as '1.png'"
     ]
     file.write_text("Filename,Class\n0.png,cat\n1.png,dog\n2.png,dog\n")
     assert len(describe_classes(open_images(tmp_path, labels=file))) == 1, "a header is no row"
