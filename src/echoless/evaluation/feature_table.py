@@ -112,9 +112,10 @@ class FeatureTable:
     def _batches(self, file: Any, size: int, row_groups: Sequence[int] | None = None) -> Iterator[pa.Array]:
         """The lists of up to `size` rows at a time."""
         with self._readable():
-            for batch in file.iter_batches(batch_size=size, row_groups=row_groups, columns=[self.column]):
-                if len(batch):
-                    yield batch.column(0)
+            for groups in _together(file, size) if row_groups is None else [row_groups]:
+                for batch in file.iter_batches(batch_size=size, row_groups=groups, columns=[self.column]):
+                    if len(batch):
+                        yield batch.column(0)
 
     def sample(self, count: int) -> np.ndarray:
         """About so many vectors from all over the table, of which a few row groups are read."""
@@ -170,6 +171,21 @@ def _said_by(file: Any) -> dict[str, str]:
     found = file.schema_arrow.metadata or {}
     known = {key.decode(errors="replace"): value.decode(errors="replace") for key, value in found.items()}
     return {key.removeprefix(PREFIX): value for key, value in known.items() if key.startswith(PREFIX)}
+
+
+def _together(file: Any, size: int) -> Iterator[list[int]]:
+    """Row groups of up to `size` rows together, or one that is larger: a reader of all of them would hold them all."""
+    groups: list[int] = []
+    rows = 0
+    for number in range(file.num_row_groups):
+        more = file.metadata.row_group(number).num_rows
+        if groups and rows + more > size:
+            yield groups
+            groups, rows = [], 0
+        groups.append(number)
+        rows += more
+    if groups:
+        yield groups
 
 
 def _is_between(text: str, kind: type[int] | type[float], low: float, high: float) -> bool:
