@@ -156,7 +156,7 @@ MISTAKES = {
     "epochs and steps": (("flat", "--max-steps", "2", "--epochs", "1"), ("either epochs or max_steps",)),
     "a device that is none": (("flat", "--device", "meta"), ("device is 'meta'; allowed: auto, cpu, cuda",)),
     "a warm start from nothing": (("flat", "--max-steps", "1", "--init", "texts"), ("texts",)),
-    "an --out that is not empty": (("flat", "--out", "texts"), ("texts is not empty", "--resume", "--overwrite")),
+    "an --out that is not empty": (("flat", "--out", "texts"), ("texts is not empty", "give another --out")),
     "an --out that is a file": (("flat", "--out", "texts/a.txt"), ("a.txt is not a folder",)),
 }
 

@@ -88,7 +88,10 @@ def test_without_baselines_the_next_step_is_to_measure_them():
 def test_an_accuracy_that_naming_the_largest_class_reaches_too_is_called_so():
     """0.38 with the interval [0.36, 0.40] is not above 0.37, though it beats raw pixels; it is above 0.35."""
     words = in_words([linear(0.38, chance=0.37), linear(0.2, "raw pixels", chance=0.37)])
-    assert "(20.00 %) and it is not clearly better than always naming the largest class (37.00 %)." in words.verdict
+    assert (
+        "(20.00 %) and it is not clearly better than always naming the largest class of the test images (37.00 %)."
+        in words.verdict
+    )
     assert words.tone == "neutral" and "Use them" not in words.next
     words = in_words([linear(0.38, chance=0.35), linear(0.2, "raw pixels", chance=0.35)])
     assert "largest class" not in words.verdict and words.tone == "good"

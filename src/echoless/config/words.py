@@ -82,7 +82,9 @@ def _against(main: Metric, others: dict[str, Metric], rank: Metric | None, run: 
     said = [f"{_compared(main, other)} {name} ({number(other)})" for name, other in others.items()]
     chance = main.protocol.get("chance")
     if guessed := chance is not None and (main.interval or (main.value,))[0] <= chance:
-        said.append(f"it is not clearly better than always naming the largest class ({100 * chance:.2f} %)")
+        said.append(
+            f"it is not clearly better than always naming the largest class of the test images ({100 * chance:.2f} %)"
+        )
     compared = " " + " and ".join([", ".join(said[:-1])] * (len(said) > 1) + said[-1:]) if said else ""
     at = f" at step {main.protocol['checkpoint']}" if "checkpoint" in main.protocol else ""
     verdict = (

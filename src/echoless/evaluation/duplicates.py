@@ -116,7 +116,7 @@ def agreements(signatures_NS: np.ndarray, candidates_NK: Tensor) -> Tensor:
         own_BS = torch.from_numpy(signatures_NS[start : start + 1024].astype(np.float32))
         theirs_BKS = torch.from_numpy(signatures_NS[rows_BK.numpy()].astype(np.float32))
         both = [torch.einsum("bs,bks->bk", each, theirs_BKS) for each in (own_BS, mirrored(own_BS))]
-        found.append(torch.maximum(*both))
+        found.append(torch.maximum(*both).clamp(max=1.0))  # the half precision of the values rounds above it
     return torch.cat(found)
 
 

@@ -97,7 +97,8 @@ def gradient_norm(run: RunData) -> Verdict:
     figures = f"median {middle:.3g} in the middle of the run, {last:.3g} at its end"
     if spikes:
         where = ", ".join(map(str, spikes[:5])) + (", ..." if len(spikes) > 5 else "")
-        return Verdict("gradient norm", f"{len(spikes)} spikes", f"{figures}; at steps {where}", rule, "warning")
+        found, at = (f"{len(spikes)} spikes", "at steps") if len(spikes) > 1 else ("1 spike", "at step")
+        return Verdict("gradient norm", found, f"{figures}; {at} {where}", rule, "warning")
     if last > 3 * middle:
         return Verdict("gradient norm", "growing", figures, rule, "warning")
     return Verdict("gradient norm", "steady", figures, rule, "good")

@@ -291,10 +291,8 @@ def _check_content(out: Path, resume: bool, overwrite: bool) -> None:
     if resume and not looks_like_a_run and present - set(RUN_ENTRIES):
         raise RunError(f"{out} cannot be resumed: it has neither config.json nor checkpoints; give --out a run")
     if not resume and not overwrite:
-        raise RunError(
-            f"{out} is not empty (it holds {', '.join(sorted(present)[:5])}); give --resume to continue the run in it, "
-            "--overwrite to replace it, or another --out"
-        )
+        how = "--resume to continue the run in it, --overwrite to replace it, or " if looks_like_a_run else ""
+        raise RunError(f"{out} is not empty (it holds {', '.join(sorted(present)[:5])}); give {how}another --out")
 
 
 def _is_nothing(path: Path) -> bool:

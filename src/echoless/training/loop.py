@@ -305,7 +305,7 @@ def _say_next(session: Session) -> None:
     body: Any = session.config.model.body
     commands = [
         *([f"echoless sample {run} --out SAMPLES"] if body.denoises else []),
-        f"echoless evaluate {run}                          # accuracies and ranks",
+        f"echoless evaluate {run}                          # ranks and, with labels, accuracies",
         f"echoless embed {run} {data} --out features.parquet",
         f"echoless report {run} --out report.html",
     ]
