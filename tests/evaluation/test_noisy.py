@@ -14,7 +14,7 @@ from echoless.config.options import EvaluateOptions
 from echoless.data import evaluation_batches, open_images
 from echoless.errors import ConfigError
 from echoless.evaluation.dense import raw_patches
-from echoless.evaluation.extract import View, _noise_offset, extract
+from echoless.evaluation.extract import View, extract, noise_offset
 from echoless.evaluation.frozen import load
 from echoless.models import SiT, UViT
 from echoless.randomness import generator_for
@@ -66,7 +66,7 @@ def test_the_noise_belongs_to_the_image_not_to_the_batch(uvit):
     assert np.array_equal(whole, again)
     alone = evaluation_batches(images, size=(16, 16), batch_size=1, mean=HALF, std=HALF, ids=[69])
     picture = next(iter(alone)).images_BCHW
-    key = 69 + _noise_offset(images)
+    key = 69 + noise_offset(images)
     alone = encoder.tokens_of(picture, [view.layer], torch.tensor([key]))[view.layer].mean(1)
     np.testing.assert_allclose(whole[69], alone[0], rtol=1e-4, atol=1e-4)
     other = encoder.tokens_of(picture, [view.layer], torch.tensor([key - 1]))[view.layer].mean(1)
@@ -76,7 +76,7 @@ def test_the_noise_belongs_to_the_image_not_to_the_batch(uvit):
 def test_two_sets_share_no_noise(uvit):
     """Else the test images of a set in the same order of classes would be told by their noise."""
     train, test = (open_images(name, cache="off") for name in ("shapes:40", "shapes:40@test"))
-    offsets = [_noise_offset(images) for images in (train, test)]
+    offsets = [noise_offset(images) for images in (train, test)]
     assert abs(offsets[0] - offsets[1]) > 2**27
 
 

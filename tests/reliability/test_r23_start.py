@@ -5,16 +5,17 @@ Run alone: pytest tests/reliability/test_r23_start.py
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
 import echoless
-from echoless.errors import RunError
+from echoless.errors import EcholessError, RunError
 from echoless.runs import RunFolder, load_weights
 from echoless.runs.open import load_body
-from echoless.training import loop
+from echoless.training import about, loop
 
 DATA = "shapes:48"
 TINY = {"batch_size": 16, "max_steps": 3}
@@ -80,6 +81,28 @@ def test_resume_remembers_what_it_started_from(pretrained, tmp_path, monkeypatch
     killed_before_the_first_checkpoint(lambda: pretrain(pretrained, tmp_path / "broken"), monkeypatch)
     echoless.pretrain(DATA, out=tmp_path / "broken", resume=True)
     assert equal_weights(tmp_path / "unbroken", tmp_path / "broken")
+
+
+@pytest.mark.parametrize("where", [(about, "SessionRecord"), (RunFolder, "write_config")], ids=["record", "config"])
+def test_killed_while_it_is_recorded_it_never_starts_from_random_weights(where, pretrained, tmp_path, monkeypatch):
+    """Before the record or before the config is there: repeated in full it equals an unbroken run, and in short it is
+    refused or does the same."""
+    pretrain(pretrained, tmp_path / "unbroken")
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    for name, command in (("whole", partial(pretrain, pretrained)), ("short", echoless.pretrain)):
+        with monkeypatch.context() as patch:
+            patch.setattr(*where, die)
+            with pytest.raises(Killed):
+                pretrain(pretrained, tmp_path / name)
+        try:
+            command(out=tmp_path / name, resume=True)
+        except EcholessError as error:
+            assert name == "short", error
+        else:
+            assert equal_weights(tmp_path / "unbroken", tmp_path / name), name
 
 
 def test_the_record_says_what_a_run_started_from(pretrained, tmp_path):

@@ -84,6 +84,9 @@ def begin(session: Session, *, resume: bool) -> int:
 
 def train(session: Session, done: int) -> bool:
     """Run from step `done` to the last, or until asked to stop. Returns whether the run is complete."""
+    if done == 0 and session.run is not None:
+        # After the record of what the run started from: a config alone would be resumed from random weights.
+        session.run.write_config(to_dict(session.config))
     probe = _probe(session)
     if session.runtime.track and session.run is not None:
         config = to_dict(session.config)
@@ -113,7 +116,6 @@ def train(session: Session, done: int) -> bool:
 def _start(session: Session) -> int:
     if session.run is not None:
         session.run.truncate_metrics(0)
-        session.run.write_config(to_dict(session.config))
     return 0
 
 
