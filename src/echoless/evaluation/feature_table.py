@@ -147,6 +147,8 @@ class FeatureTable:
         found = gathered_on_disk()
         for block in self.blocks(GATHERED):
             found.add(np.ascontiguousarray(block).ravel())
+            del block
+            pa.default_memory_pool().release_unused()  # it would keep what the blocks before have taken
         return found.array().view(np.float32).reshape(self.rows, self.width)
 
     def _numbers(self, column: Any) -> np.ndarray:
