@@ -1,7 +1,7 @@
 """Where do the reference pages come from? From the programme itself, at every build: they cannot go stale.
 
-mkdocs calls `on_files`; `python scripts/reference.py metrics` prints a page, without a name all of them. Where a page of
-`docs` links to one of them, a few lines of that name are kept there: they say how to see it without building the site.
+mkdocs calls `on_files`; `python scripts/reference.py metrics` prints a page, without a name all of them. Those of them
+that other pages link to also lie in `docs`, as a few lines which say how to see the page without the site.
 """
 
 from __future__ import annotations

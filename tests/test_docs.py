@@ -109,7 +109,7 @@ def test_what_stands_in_for_a_generated_page_says_how_to_see_it_and_is_not_on_th
     for name, text in stand_ins.items():
         built = name.replace(".md", ".html")
         assert f"`build/site/{built}`" in text and len(text.splitlines()) < 12
-        assert _places(ROOT / "docs" / name) <= {match for match in re.findall(r'\bid="?([\w-]+)', site[built])}
+        assert _places(ROOT / "docs" / name) <= set(re.findall(r'\bid="?([\w-]+)', site[built]))
         assert "build/site" not in site[built]
 
 
