@@ -1,6 +1,7 @@
 """Where do the reference pages come from? From the programme itself, at every build: they cannot go stale.
 
-mkdocs calls `on_files`; `python scripts/reference.py` prints the pages.
+mkdocs calls `on_files`; `python scripts/reference.py metrics` prints a page, without a name all of them. Those of them
+that other pages link to also lie in `docs`, as a few lines which say how to see the page without the site.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import inspect
 import io
 import os
 import re
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -147,10 +149,12 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Called by mkdocs: the generated pages join those that were written."""
+    """Called by mkdocs: the generated pages join those that were written, and replace those that only point to them."""
     from mkdocs.structure.files import File
 
     for name, page in PAGES.items():
+        if pointer := files.get_file_from_path(name):
+            files.remove(pointer)
         files.append(File.generated(config, name, content=_for_the_site(page())))
     return files
 
@@ -161,4 +165,5 @@ def _for_the_site(text: str) -> str:
 
 
 if __name__ == "__main__":
-    print(*(page() for page in PAGES.values()), sep="\n")
+    wanted = [f"{name}.md" for name in sys.argv[1:]] or list(PAGES)
+    print(*(PAGES[name]() for name in wanted), sep="\n")

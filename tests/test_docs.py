@@ -89,14 +89,34 @@ def test_every_link_and_image_of_the_site_leads_somewhere(site):
     assert count > 500 and not broken
 
 
-def test_every_link_and_image_of_the_front_pages_leads_somewhere():
-    """Pages at the top of the repository, read there and not on the site."""
-    for page in ROOT.glob("*.md"):
+def test_every_link_and_image_leads_somewhere_in_a_plain_checkout():
+    """Pages as files, before any site is built."""
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
         for path, place in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text()):
-            target = ROOT / path if path else page
+            target = page.parent / path if path else page
             assert target.exists(), (page.name, path)
-            headings = re.findall(r"^#+ (.+)$", target.read_text(), re.M) if place else []
-            assert not place or place in {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings}
+            assert not place or place in _places(target), (page.name, path, place)
+
+
+def _places(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_what_stands_in_for_a_generated_page_says_how_to_see_it_and_is_not_on_the_site(reference, site):
+    stand_ins = {path.name: path.read_text() for path in (ROOT / "docs").glob("*.md") if path.name in reference.PAGES}
+    assert set(stand_ins) == {"verbs.md", "recipes.md", "metrics.md", "api.md"}
+    for name, text in stand_ins.items():
+        built = name.replace(".md", ".html")
+        assert f"`build/site/{built}`" in text and len(text.splitlines()) < 12
+        assert _places(ROOT / "docs" / name) <= set(re.findall(r'\bid="?([\w-]+)', site[built]))
+        assert "build/site" not in site[built]
+
+
+def test_a_generated_page_is_printed_by_its_name():
+    command = [sys.executable, "scripts/reference.py", "metrics"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("# Metrics") and "| `knn` |" in done.stdout and "# Every verb" not in done.stdout
 
 
 def test_every_file_named_in_the_documentation_exists():

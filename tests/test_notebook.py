@@ -26,6 +26,20 @@ def test_its_cells_are_python_and_hold_no_output():
     assert sum(cell["metadata"].get("tags") == ["parameters"] for cell in _cells()) == 1
 
 
+def test_where_echoless_is_missing_the_first_cell_takes_the_wheel_beside_it_or_says_how_to_make_one(
+    tmp_path, monkeypatch
+):
+    cell = "".join(_cells()[0]["source"]).replace('%pip install -q "', 'raise RuntimeError(f"')
+    cell = cell.replace('[fast,hf]"', '[fast,hf]")')
+    monkeypatch.setitem(sys.modules, "echoless", None)  # an import of it fails
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"pip wheel --no-deps \. makes it"):
+        exec(cell, {})
+    (tmp_path / "echoless-0.2.0-py3-none-any.whl").touch()
+    with pytest.raises(RuntimeError, match=r"^echoless-0.2.0-py3-none-any.whl\[fast,hf\]$"):
+        exec(cell, {})
+
+
 @pytest.mark.slow
 def test_it_runs_from_top_to_end(tmp_path, monkeypatch):
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")

@@ -44,6 +44,19 @@ def test_without_an_address_the_index_shows_no_broken_image_or_link(pypi):
     assert pypi.addresses("") == {"Paper": "https://arxiv.org/abs/2404.10947"}
 
 
+def test_the_index_tells_its_readers_to_install_by_name_and_the_repository_by_folder(pypi):
+    readme = (ROOT / "README.md").read_text()
+    assert all(readme.count(here) == 1 for here in pypi.INSTALL)
+    shown = pypi.described(readme, "")
+    assert "pip install 'echoless[fast,hf,science]'" in shown and "folder of this file" not in shown
+
+
+def test_no_page_gives_an_address_that_does_not_exist():
+    """The repository has no public address yet: pages say what to do with a copy of it."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "docs" / "tutorial.ipynb"]
+    assert not [page.name for page in pages if re.search(r"git clone|REPOSITORY\b", page.read_text())]
+
+
 def test_with_an_address_images_and_links_are_absolute(pypi):
     readme = "![a dog](docs/dog.png)\n\n(a caption)\n\n[guide](docs/guide.md), [paper](https://arxiv.org), [here](#x)"
     assert pypi.described(readme, "https://host/echoless") == (

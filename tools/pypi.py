@@ -16,6 +16,12 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 PAPER = "https://arxiv.org/abs/2404.10947"
 IMAGE = re.compile(r"^!\[([^\]]*)\]\((?!https?:)([^)]+)\)\n(?:\n\([^\n]*\)\n)?", re.M)  # with the caption below it
+# How to install it: in the repository -> on an index, whose reader has the name and not the files.
+INSTALL = {
+    "In the folder of this file, with": "With",
+    "pip install '.[": "pip install 'echoless[",
+    "There is no release on a package index yet: use a copy of this repository, or of its source archive.\n\n": "",
+}
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|#)([^)]+)\)")
 
 
@@ -29,6 +35,8 @@ class PackageIndexMetadata(MetadataHookInterface):
 
 def described(text: str, address: str) -> str:
     """The README for an index that has no other file of the repository."""
+    for here, there in INSTALL.items():
+        text = text.replace(here, there)
     if address:
         text = re.sub(r"(!\[[^\]]*\])\((?!https?:)([^)]+)\)", rf"\1({address}/raw/main/\2)", text)
         return LINK.sub(rf"[\1]({address}/blob/main/\2)", text)
