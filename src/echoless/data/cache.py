@@ -14,7 +14,6 @@ import json
 import os
 import shutil
 import time
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -29,6 +28,7 @@ from echoless.data.images import BadSample, Fetched
 from echoless.data.resample import Array
 from echoless.errors import DataError
 from echoless.storage.atomic import sync_folder
+from echoless.storage.checksum import crc32
 from echoless.storage.lock import hold_shared, lock_exclusively
 from echoless.storage.mapped import Gathered, in_a_file
 from echoless.storage.portable import open_flags
@@ -81,7 +81,7 @@ class CachedPixels:
         self._channels: int = self.about["channels"]
         dtype = np.dtype(np.uint8 if self.about["bits"] == 8 else np.uint16)
         size = (folder / "pixels.bin").stat().st_size
-        whole = self.about["version"] == VERSION and zlib.crc32(self.index.tobytes()) == self.about["index_crc"]
+        whole = self.about["version"] == VERSION and crc32(self.index.tobytes()) == self.about["index_crc"]
         if not whole or size != self.about["bytes"] or len(self.index) != self.about["count"]:
             raise ValueError(f"{folder} is not a complete cache")
         # An empty file cannot be mapped.
@@ -98,32 +98,28 @@ class CachedPixels:
         return [(int(height), int(width)) for height, width in found]
 
     def fetch(self, ids: Array) -> Fetched:
-        for index in ids[~self._checked_N[ids]].tolist():
-            self._check(index)
+        self._check(ids[~self._checked_N[ids]])
         if self._stacked is not None and (self.index[ids, 1] > 0).all():
             return self._stacked[self.index[ids, 0] // self._stacked[0].size]
         return [self._one(int(index)) for index in ids]
 
     def _one(self, index: int) -> Array | BadSample:
-        _, height, width, _ = self.index[index]
+        offset, height, width, _ = self.index[index]
         if height == 0:
             return next(sample for sample in self.bad if sample.index == index)
-        return self._values(index).reshape(self._channels, height, width)
+        return self._pixels[offset : offset + self._channels * height * width].reshape(self._channels, height, width)
 
-    def _values(self, index: int) -> Array:
-        offset, height, width, _ = self.index[index]
-        return self._pixels[offset : offset + self._channels * height * width]
-
-    def _check(self, index: int) -> None:
+    def _check(self, ids: Array) -> None:
         """Refuse pixels that are not the ones that were written; the next opening decodes all of them again."""
-        if zlib.crc32(self._values(index).data) != self.index[index, 3]:
-            with suppress(OSError):
-                (self._folder / "about.json").unlink()
-            raise DataError(
-                f"{self._folder} is damaged: the pixels of image {index} are not the ones that were written; the same "
-                "command decodes the images again"
-            )
-        self._checked_N[index] = True
+        for index, (offset, height, width, crc) in zip(ids.tolist(), self.index[ids].tolist()):
+            if crc32(self._pixels[offset : offset + self._channels * height * width].data) != crc:
+                with suppress(OSError):
+                    (self._folder / "about.json").unlink()
+                raise DataError(
+                    f"{self._folder} is damaged: the pixels of image {index} are not the ones that were written; the "
+                    "same command decodes the images again"
+                )
+            self._checked_N[index] = True
 
     def _stack(self) -> Array | None:
         """All images as one array, if they have one size and are small; large ones are handed out where they lie."""
@@ -155,7 +151,7 @@ def build_cache(
         np.save(folder / "index.npy", index, allow_pickle=False)
         size = (folder / "pixels.bin").stat().st_size
         facts = {"version": VERSION, "count": len(index), "bytes": size, "bad": [asdict(sample) for sample in bad]}
-        facts["index_crc"] = zlib.crc32(index.tobytes())
+        facts["index_crc"] = crc32(index.tobytes())
         (folder / "about.json").write_text(json.dumps({**about, **facts}))
         _flush(folder)
         target = root / key()
@@ -204,7 +200,7 @@ def write_pixels(path: Path, produced: Iterable[list[Array | BadSample]]) -> tup
                 data = np.ascontiguousarray(image).data
                 file.write(data)
                 height, width = image.shape[1:]
-                rows.append((offset, height, width, zlib.crc32(data)))
+                rows.append((offset, height, width, crc32(data)))
                 offset += image.size
             if file.tell() - flushed > _FLUSHED_AT_ONCE and flushing.done():
                 flushing.result()  # an error of the disk is reported once

@@ -133,10 +133,13 @@ def _decode_with_pillow(data: bytes, settings: DecodeSettings) -> Array:
 
 def _decode_plain_jpeg(data: bytes, settings: DecodeSettings) -> Array | None:
     header = plain_jpeg_header(data)
-    # Where libjpeg may decode at half the size or less, opening the file properly pays.
-    if header is None or 2 * max(_draft_size(header[1], settings.reduction)) <= max(header[1]):
+    if header is None:
         return None
-    check_size(*header[1], settings.pixel_limit)
+    fit, size = settings.reduction, header[1]
+    # Where libjpeg may decode at half the size or less, opening the file properly pays.
+    if fit is not None and 2 * max(_draft_size(size, fit)) <= max(size):
+        return None
+    check_size(*size, settings.pixel_limit)
     pixels = decode_plain_jpeg(data, *header)
     return None if pixels is None else _channels_first(pixels)
 

@@ -201,7 +201,7 @@ class _Job:
 
     def produce(self, first: int, last: int) -> Iterator[list[Array | BadSample]]:
         self.hasher, self.reduced = Hasher(), False
-        decoded = in_parallel(self._decode_chunk, self._pieces(first, last), 1 if self.small else _THREADS)
+        decoded = in_parallel(self._decode_chunk, self._pieces(first, last), 0 if self.small else _THREADS)
         for images in decoded:
             self.reduced = self.reduced or any(self._may_be_reduced(image) for image in images)
             yield images

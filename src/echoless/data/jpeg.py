@@ -8,6 +8,8 @@ as Pillow for small images, lets other threads run, and gives the same pixels (b
 
 from __future__ import annotations
 
+import struct
+from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
@@ -26,12 +28,16 @@ _FRAME_MARKERS = (0xC0, 0xC1, 0xC2)  # baseline, extended and progressive: what 
 # End, scan and the block where EXIF lives; then what has no length, so that libjpeg would read on elsewhere than we.
 _STOP_MARKERS = frozenset({0xD9, 0xDA, 0xE1, 0x00, 0x01, 0xFF, *range(0xD0, 0xD9)})
 _COLOUR_SPACES = {"L": "GRAY", "RGB": "RGB"}
+_MODES = {1: "L", 3: "RGB"}  # by the number of components
+_SEGMENT = struct.Struct(">BBH")  # 0xFF, the marker, the length from here on
+_FRAME = struct.Struct(">BHHB")  # bits, height, width, components
 
 
-def decoder_versions() -> list[str]:
+@cache
+def decoder_versions() -> tuple[str, ...]:
     """What decides the pixels besides the file: another version may decode to others, or what could not be decoded."""
     optional = [f"{name} {version(name)}" for name in ("simplejpeg", "tifffile", "pydicom") if find_spec(name)]
-    return [f"Pillow {PIL.__version__}", *optional]
+    return (f"Pillow {PIL.__version__}", *optional)
 
 
 def plain_jpeg_header(data: bytes) -> tuple[str, tuple[int, int]] | None:
@@ -39,17 +45,15 @@ def plain_jpeg_header(data: bytes) -> tuple[str, tuple[int, int]] | None:
     if data[:2] != b"\xff\xd8":
         return None
     position = 2
-    while position + 10 <= len(data) and data[position] == 0xFF:
-        marker = data[position + 1]
-        if marker in _STOP_MARKERS:
+    while position + 10 <= len(data):
+        begin, marker, length = _SEGMENT.unpack_from(data, position)
+        if begin != 0xFF or marker in _STOP_MARKERS:
             return None
         if marker in _FRAME_MARKERS:
-            bits, components = data[position + 4], data[position + 9]
-            height = int.from_bytes(data[position + 5 : position + 7], "big")
-            width = int.from_bytes(data[position + 7 : position + 9], "big")
-            mode = {1: "L", 3: "RGB"}.get(components)
+            bits, height, width, components = _FRAME.unpack_from(data, position + 4)
+            mode = _MODES.get(components)
             return (mode, (width, height)) if mode and bits == 8 and width and height else None
-        position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
+        position += 2 + length
     return None
 
 

@@ -7,7 +7,6 @@ that is free joins the parts to the same file that one process would have writte
 from __future__ import annotations
 
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from echoless.data.parts import FOLDER, SharedParts, Tell, Told, remove_abandone
 from echoless.data.resample import Array
 from echoless.errors import DataError
 from echoless.runtime import Share
+from echoless.storage.checksum import crc32
 
 Produced = Iterator[list[Array | BadSample]]
 _PAUSE = 0.3  # seconds between two looks for a cache that another process joins
@@ -113,7 +113,7 @@ def _read_parts(parts: SharedParts, records: list[dict[str, Any]], about: dict[s
                 continue
             size = about["channels"] * height * width
             values = pixels[offset : offset + size]
-            if zlib.crc32(values.data) != crc:
+            if crc32(values.data) != crc:
                 parts.forget(number)
                 raise DataError(f"{file} is damaged; the same command decodes its images again")
             images.append(values.reshape(about["channels"], height, width))

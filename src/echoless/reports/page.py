@@ -51,6 +51,7 @@ _PICTURES = {
     "neighbours-untrained": ("Nearest neighbours, untrained", "The same queries, by the encoder before training."),
 }
 _NOT_SHOWN = ("data", "tsne-images")
+MOST_CARDS = 4  # of runs, at a glance; more are folded away, so that what they show together comes first
 
 
 class Page(type(Path())):  # type: ignore[misc]
@@ -63,10 +64,11 @@ class Page(type(Path())):  # type: ignore[misc]
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """What runs show together, for the top of their page: tables, each a caption and its lines, the header first."""
+    """What runs show together, for the top of their page: sentences, and tables, each a caption and its lines."""
 
     title: str
     tables: Sequence[tuple[str, Sequence[Sequence[str]]]]
+    conclusions: Sequence[str] = ()
     notes: Sequence[str] = ()
 
 
@@ -102,6 +104,7 @@ def page_values(runs: Sequence[RunData], folder: Path | None = None) -> dict[str
         "runs": [_run(run, place, verdicts[place]) for place, run in enumerate(runs)],
         "groups": groups,
         "by_block": accuracy_by_block(groups),
+        "one_by_one": len(runs) > MOST_CARDS,
         "seeds_note": _seeds_note(groups),
         "rows": _comparison(groups) if len(groups) > 1 else [],
         "differing": [(short_name(name), values) for name, values in readable_settings(runs)] if len(runs) > 1 else [],

@@ -276,10 +276,11 @@ def _compare(result: SweepResult, out: Path, say: Say) -> SweepResult:
     found = collect(result.experiment, out)
     write_csv(out / "sweep.csv", result.experiment, found)
     concluded = [line for conclude in result.experiment.conclusions for line in conclude(result.experiment, found, out)]
-    say("\n".join(["", table(result.experiment, found), *concluded]))
+    say(f"\n{table(result.experiment, found)}")
     say(f"\nall numbers: {out / 'sweep.csv'}; the plan: {out / PLAN}")
-    first = findings(result.experiment, found)
-    say(_page(result.experiment, out, replace(first, notes=(*first.notes, *concluded))))
+    say(_page(result.experiment, out, replace(findings(result.experiment, found), conclusions=concluded)))
+    if concluded:
+        say("\n".join(["", *concluded]))
     if result.failed:
         say(f"{len(result.failed)} of {len(result.experiment.trials)} runs failed; the same command tries them again")
     return replace(result, metrics=found)

@@ -6,7 +6,7 @@ What counts as a win is printed before anything is trained; the verdict is whate
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from echoless.config.metrics import METRICS, Metric
@@ -44,10 +44,8 @@ def run_demo(options: DemoOptions, say: Say) -> dict[str, list[Metric]]:
         lock.release()
     if result.stopped or result.failed:
         raise RunError(f"the demo was not finished; the same command continues it (in {out})")
-    groups = groups_of(collect_all([out / trial.name for trial in experiment.trials]))
-    found = collect(experiment, out)
-    say(f"\n{verdict(groups, found[experiment.trials[0].name])}\n\n{duration(time.monotonic() - started)} in all")
-    return found
+    say(f"\n{duration(time.monotonic() - started)} in all")
+    return collect(experiment, out)
 
 
 def plan(options: DemoOptions) -> Experiment:
@@ -61,6 +59,7 @@ def plan(options: DemoOptions) -> Experiment:
         trials=tuple(trials),
         quantities=tuple(Quantity(metric=name) for name in ("knn", "linear", "miou", "miou_object", "rankme")),
         contrast=("shortcuts", "alpha_min"),
+        conclusions=(conclude,),
     )
 
 
@@ -97,7 +96,15 @@ def criterion(seeds: int) -> str:
     )
 
 
-def verdict(groups: Sequence[Group], first: Sequence[Metric]) -> str:
+def conclude(experiment: Experiment, found: Mapping[str, Sequence[Metric]], out: Path) -> list[str]:
+    """Nothing is concluded before every run has been measured."""
+    if not all(found.get(trial.name) for trial in experiment.trials):
+        return []
+    groups = groups_of(collect_all([out / trial.name for trial in experiment.trials]))
+    return verdict(groups, found[experiment.trials[0].name])
+
+
+def verdict(groups: Sequence[Group], first: Sequence[Metric]) -> list[str]:
     """What the criterion says of plain and faded, in this order; `first` are the metrics of a run with baselines."""
     plain, faded = groups
     rows = {row.metric: row for row in compare(groups) if row.metric in JUDGED}
@@ -109,7 +116,7 @@ def verdict(groups: Sequence[Group], first: Sequence[Metric]) -> str:
     if plain.seeds == 1:
         lines.append("One seed: the next one may differ by several points. --seeds 5 measures the spread.")
     lines.append("Synthetic shapes and minutes of training; docs/results.md has photographs and longer runs.")
-    return "\n".join(lines)
+    return lines
 
 
 def _judged(row: ComparedMetric, seeds: int) -> str:

@@ -43,7 +43,7 @@ NEEDED = {
 }
 # Extra -> its distributions, and what they add.
 EXTRAS = {
-    "fast": (("simplejpeg",), "small JPEGs decode several times as fast, with the same pixels"),
+    "fast": (("simplejpeg", "isal"), "JPEGs are decoded and cached pixels checked faster, with the same result"),
     "hf": (("transformers", "diffusers"), "import and export of transformers models, diffusers models"),
     "timm": (("timm",), "import and export of timm models"),
     "science": (("tifffile", "pydicom"), "TIFF of any depth and number of channels, DICOM"),
