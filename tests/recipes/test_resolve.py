@@ -35,6 +35,14 @@ def test_mae_base_has_the_settings_of_the_paper():
     encoder = config.model.encoder
     assert (encoder.width, encoder.depth, encoder.heads, encoder.patch_size) == (768, 12, 12, 16)
     assert encoder.image_size == (224, 224) and encoder.shortcuts.alpha_min == 0.6
+    assert not encoder.final_norm, "a norm would undo what the faded shortcuts do to the scale of the last block"
+
+
+def test_each_small_recipe_fades_as_far_as_its_depth_asks_for():
+    fades = {
+        name: settled(SMALL, recipe=name).model.encoder.shortcuts.alpha_min for name in ("demo", "cifar10", "shapes")
+    }
+    assert fades == {"demo": 0.4, "cifar10": 0.6, "shapes": 0.6}
 
 
 @pytest.mark.parametrize(
