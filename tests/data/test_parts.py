@@ -158,6 +158,7 @@ def folder(tmp_path: Path, picture, encoded) -> Path:
     data.mkdir()
     for i in range(300):
         (data / f"{i:03d}.png").write_bytes(encoded(picture(i % 7, 16 + i % 3, 16)))
+    (data / "005.png").write_bytes(encoded(picture(5, 200, 150)))  # large: it lies in another order (data/layout.py)
     (data / "077.png").write_bytes(b"no image")
     old = time.time() - 60
     for file in data.iterdir():
