@@ -51,7 +51,7 @@ MISTAKES = [
     (["--coats=two"], "--coats is 'two'; allowed: a whole number; see paint --help"),
     (["--coats"], "--coats has no value; see paint --help"),
     (["--coats", "--dry"], "--coats has no value; see paint --help"),
-    (["--colour", "gren"], "--colour is 'gren'; allowed: red, green; did you mean 'green'?; see paint --help"),
+    (["--colour", "gren"], "--colour is 'gren'; allowed: red, green; did you mean 'green'?"),
     (["--share", "all"], "--share is 'all'; allowed: a number, auto; see paint --help"),
     (["--corners", "1"], "--corners is '1'; allowed: 2 values, each a number; see paint --help"),
     (["--corners", "1", "x"], "--corners is 'x'; allowed: a number; see paint --help"),

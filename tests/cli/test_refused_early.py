@@ -30,6 +30,12 @@ sys.exit(code)
         ("pretrain shapes --out new --recipe mea-tiny", "recipe is 'mea-tiny'; allowed: "),
         ("pretrain shapes --out new --epochs 1 --max-steps 2", "either epochs or max_steps, not both"),
         ("pretrain shapes --out new --alpha-min 2", "alpha_min is 2.0; allowed: a number in [0, 1]"),
+        ("pretrain shapes --out new --max-steps 0", "max_steps is 0; allowed: a whole number from 1"),
+        ("finetune run --train shapes --test shapes --out new --max-steps 0", "max_steps is 0; allowed: "),
+        (
+            "finetune run --train shapes --test shapes --out new --epochs 1 --max-steps 2",
+            "either epochs or max_steps, not both",
+        ),
         ("finetune run --train nowhere --test shapes --out new", "data 'nowhere' does not exist"),
         ("finetune run --train shapes --test shapes --out run", "run is not empty (it holds a run)"),
         ("pretrain shapes --out new --test-labels a.csv", "test_labels is 'a.csv', but --test is missing"),

@@ -37,6 +37,16 @@ def test_every_run_is_listed_with_its_state_and_numbers(folder, typed):
     assert [run.name for run in echoless.list_runs(folder)] == ["deep/faded", "plain"]
 
 
+def test_models_beside_runs_are_not_listed_and_not_removed(folder):
+    """An export, an import and a model of transformers have a config.json, as a run has."""
+    model = folder / "exported"
+    model.mkdir()
+    (model / "config.json").write_text('{"architectures": ["ViTModel"]}')
+    assert [run.name for run in echoless.list_runs(folder)] == ["deep/faded", "plain"]
+    with pytest.raises(RunError, match="exported is not a run"):
+        runs("rm", (model,), yes=True)
+
+
 def test_an_empty_folder_says_what_makes_a_run(tmp_path, typed):
     assert typed("runs", "ls", tmp_path) == (
         0,

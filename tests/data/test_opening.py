@@ -170,6 +170,16 @@ def test_sub_folders_are_labels_unless_they_are_switched_off(
     assert describe_classes(open_images(tmp_path, labels=Path("none"))) == []
 
 
+def test_a_label_as_long_as_a_page_is_cut_where_it_is_named(tmp_path: Path, picture: Picture, encoded: Encoded) -> None:
+    for number in (0, 1):
+        (tmp_path / f"{number}.png").write_bytes(encoded(picture(number)))
+    table = tmp_path / "labels.csv"
+    table.write_text(f"0.png,{'a' * 5000}\n1.png,b\n")
+    images = open_images(tmp_path, labels=table)
+    assert images.class_names == ("a" * 5000, "b"), "the name itself is kept"
+    assert f"({'a' * 60}..., b)" in describe_classes(images)[0]
+
+
 def test_a_table_of_labels_may_be_parquet(tmp_path: Path, picture: Picture, encoded: Encoded) -> None:
     for i in range(2):
         (tmp_path / f"{i}.png").write_bytes(encoded(picture(i)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from shutil import copytree
 
 import pytest
@@ -60,6 +61,16 @@ def test_every_number_carries_its_protocol_and_goes_to_results_json(run):
     assert trained.protocol | {"layer": "block05/+mlp", "pooling": "mean", "temperature": 0.07} == trained.protocol
     assert trained.n == 100 and trained.interval is not None
     assert {m.metric for m in metrics} == {*YIELDS["knn"], *YIELDS["linear"], *YIELDS["rank"]}
+
+
+def test_an_encoder_without_its_run_keeps_no_numbers_and_says_so(run, tmp_path):
+    shutil.copytree(run / "encoder", tmp_path / "encoder")
+    said: list[str] = []
+    evaluate.run(
+        EvaluateOptions(tmp_path / "encoder", train="shapes:60", metrics=("rank",), baselines=False), said.append
+    )
+    assert "is not a run that was trained here: the numbers are printed, and not kept in it" in said[0]
+    assert not (tmp_path / "encoder" / "results.json").exists()
 
 
 def test_a_second_run_gives_the_same_digits(run):

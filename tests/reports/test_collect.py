@@ -46,7 +46,7 @@ def test_one_broken_file_is_noted_and_the_rest_is_shown(two_runs, tmp_path, name
 
 
 def test_a_run_that_has_only_begun_is_shown(tmp_path):
-    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     (tmp_path / "run" / "config.json").write_text("{}")
     assert "No step has been recorded yet" in render([collect(tmp_path / "run")])
     (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 1, "loss": null, "lr": "fast", "odd": {"a": []}}\n')

@@ -13,6 +13,7 @@ from made_runs import make_run
 from echoless.errors import ConfigError
 from echoless.reports.collect import Picture, collect_all
 from echoless.reports.facts import facts
+from echoless.reports.figures import training_figures
 from echoless.reports.page import render, report
 from echoless.reports.payload import shrink, shrink_to_budget
 
@@ -75,6 +76,19 @@ def test_the_verdicts_the_rules_and_the_command_are_there(page):
     ):
         assert words in text
     assert "difference +15" in text and "best" in text
+
+
+def test_panels_of_one_quantity_have_one_scale_and_say_when_it_is_logarithmic(tmp_path):
+    small = make_run(tmp_path / "small")
+    large = make_run(tmp_path / "large")
+    lines = [json.loads(line) for line in (large / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        line["feature_norm"] = {block: 100 * norm for block, norm in line.get("feature_norm", {}).items()}
+    (large / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    figures = training_figures(collect_all([small, large]))
+    panels = [str(figure.drawing) for figure in figures if figure.title.startswith("Feature norm of every block")]
+    first, second = (re.findall(r'data-y="([^"]+)"', panel) for panel in panels)
+    assert first == second and all("logarithmic scale" in panel for panel in panels)
 
 
 def test_a_comparison_says_how_many_seeds_it_rests_on(page, tmp_path):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import builtins
 import json
+import os
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -139,6 +141,37 @@ def test_a_wandb_that_cannot_start_is_one_sentence(tmp_path, offline, monkeypatc
     monkeypatch.setattr("wandb.init", refuse)
     with pytest.raises(RunError, match=r"wandb cannot start: api_key not configured .*; WANDB_MODE=offline needs no"):
         Trackers(["wandb"], tmp_path, after=0, config={})
+
+
+WITHOUT_A_LOGIN = """
+import os
+import echoless
+from echoless.errors import ConfigError
+common = {"recipe": "demo", "max_steps": 1, "track": ("wandb",), "overwrite": True}
+try:
+    echoless.pretrain("shapes:16", out="run", **common)
+except ConfigError as error:
+    print(error)
+os.environ["WANDB_MODE"] = "offline"  # as in a notebook
+echoless.pretrain("shapes:16", out="other", **common)
+"""
+
+
+def test_a_wandb_without_a_login_is_refused_before_an_old_run_is_replaced(tmp_path):
+    """In a process of its own: wandb keeps its settings for as long as one lives."""
+    pytest.importorskip("wandb")
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "run" / "config.json").write_text("{}")
+    unknown = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")}
+    environ = unknown | {"HOME": str(tmp_path), "ECHOLESS_CACHE": str(tmp_path), "WANDB_ERROR_REPORTING": "false"}
+    command = [sys.executable, "-c", WITHOUT_A_LOGIN]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
+    )
+    sentence = "track is 'wandb', which needs `wandb login` once; WANDB_MODE=offline needs no network"
+    assert sentence in done.stdout.splitlines()
+    assert (tmp_path / "run" / "config.json").read_text() == "{}"
+    assert list((tmp_path / "other" / "wandb").glob("offline-run-*"))
 
 
 def test_one_tracker_that_fails_leaves_the_other(tmp_path):

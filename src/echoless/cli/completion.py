@@ -1,4 +1,8 @@
-"""How does a shell complete the words after `echoless`? By a script that tyro generates from the options classes."""
+"""How does a shell complete the words after `echoless`? By a script that tyro generates from the options classes.
+
+tyro's script completes verbs, options and their values. It is changed in three places, so that words which are no
+options are completed too: names of files, and `ls`, `best` and `rm` after `runs`.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +19,29 @@ from echoless.cli.mistakes import members
 from echoless.cli.output import OutputOptions
 from echoless.cli.parsing import as_typed
 from echoless.config.options import CompletionOptions
-from echoless.config.options.fields import explanations
+from echoless.config.options.fields import explanations, positional
 from echoless.verbs.signature import signature_of
 from echoless.verbs.table import VERBS
+
+FILES = "__TYRO_COMPLETE_FILES__"  # asks the shell for names of files
+_ASKED = "completions = get_completions(words, current_index, COMPLETION_SPEC)"
+# Python inside the script, within double quotes in that of fish: hence no double quote.
+_ANSWERED = """typed = ''.join(words[current_index : current_index + 1])
+    first = {first}.get(words[1], []) if current_index == 2 else []
+    completions = [each for each in first if each.startswith(typed) or (each == '{files}' and typed[0] != '-')]
+    completions = completions or get_completions(words, current_index, COMPLETION_SPEC)
+    value = words[current_index - 1].startswith('-')  # of an option that has none to offer
+    completions = completions or (['{files}'] if current_index > 1 and not value else [])"""
+# What a script has -> what it must have.
+MENDED = {
+    'COMPREPLY=($(compgen -f -- "$cur"))': (  # bash; $cur has earlier words in it
+        "local IFS=$'\\n'; compopt -o filenames 2>/dev/null\n"
+        '    COMPREPLY=($(compgen -f -- "${COMP_WORDS[COMP_CWORD]}"))'
+    ),
+    '"${words[@]}" "$CURRENT"': '"${words[@]}" "$((CURRENT - 1))"',  # zsh, which counts from 1
+    # fish, which gives the words before the cursor
+    '"$pycode" $words $current': '"$pycode" $words (commandline -ct | string collect --allow-empty) $current',
+}
 
 
 @signature_of(CompletionOptions)
@@ -29,7 +53,22 @@ def completion(options: CompletionOptions) -> str:
         tyro.extras.subcommand_cli_from_dict(
             verbs, prog="echoless", args=["--tyro-print-completion", options.shell], sort_subcommands=False
         )
-    return printed.getvalue().rstrip("\n")
+    script = printed.getvalue().rstrip("\n")
+    for old, new in {_ASKED: _ANSWERED.format(first=_first_words(), files=FILES), **MENDED}.items():
+        script = script.replace(old, new)
+    return script
+
+
+def _first_words() -> dict[str, list[str]]:
+    """What may follow a verb that is no option: the names that are allowed there, else files."""
+    found: dict[str, list[str]] = {}
+    for name, verb in VERBS.items():
+        if words := positional(verb.options):
+            kinds = members(get_type_hints(verb.options)[words[0]])
+            found[name] = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)] or [
+                FILES
+            ]
+    return found
 
 
 def _words_of(name: str, options: type[Any]) -> type[Any]:

@@ -17,7 +17,8 @@ from echoless.verbs.table import VERBS, run
 USAGE = "usage: echoless VERB [arguments]        echoless VERB --help explains a verb"
 CODES = (
     "exit codes: 0 success; 1 a run of a sweep failed, or doctor found a problem; 2 bad input; 3 a loss or a gradient\n"
-    "is not finite; 75 stopped, to be started again (sweep, --requeue); 130 stopped by a signal, training is saved"
+    "is not finite; 75 stopped, to be started again (sweep, --requeue); 130 stopped by a signal, training is saved;\n"
+    "141 whoever read the output has gone, in the middle of the work"
 )
 CUT_OFF = 141  # what a shell says of a process whose output nobody reads any more
 

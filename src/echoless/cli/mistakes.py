@@ -25,7 +25,7 @@ def explain(options: type[Any], words: Sequence[str], prog: str, other_flags: It
         return f"unknown {kind} {walk.unknown!r}; {help_page}{_meant(walk.unknown, [*walk.flags, *other_flags])}"
     for name, values in walk.given.items():
         if mistake := _mistake(walk.hints[name], walk.shown(name), values):
-            return f"{mistake}; {help_page}"
+            return mistake if mistake.endswith("?") else f"{mistake}; {help_page}"
     recorded = {"resume", "config"} & walk.given.keys()  # then a run says which images it was trained on
     required = [
         field.name

@@ -35,6 +35,15 @@ def require_one_of(field: str, value: object, allowed: Sequence[str]) -> None:
     require(value in allowed, field, value, ", ".join(allowed) + nearest(value, allowed))
 
 
+def require_length(epochs: float | None, max_steps: int | None) -> None:
+    """How long a run is asked to be: by one of the two, or by neither."""
+    require(epochs is None or max_steps is None, "epochs", epochs, "either epochs or max_steps, not both")
+    if epochs is not None:
+        require_number("epochs", epochs, 0, 1e7, ends="(]")
+    if max_steps is not None:
+        require_whole("max_steps", max_steps, 1, 99_999_999)
+
+
 def nearest(value: object, allowed: Iterable[str]) -> str:
     """`; did you mean 'linear'?`, or nothing where no allowed name is near."""
     near = difflib.get_close_matches(str(value), list(allowed), n=1)

@@ -67,8 +67,8 @@ class LatentLoader:
         places_B = torch.arange(self.batch_size)[self._slice]
         return Batch(step, drawn, ids, places_B, self.images.labels_of(ids), 0.0)
 
-    def batches(self, first_step: int, last_step: int) -> Iterator[Batch]:
-        return timed(self.batch, range(first_step, last_step), self.workers)
+    def batches(self, first_step: int, last_step: int, *, pin: bool = False) -> Iterator[Batch]:
+        return timed(self.batch, range(first_step, last_step), self.workers, pin=pin)
 
 
 def cached_latents(

@@ -44,6 +44,15 @@ class Batch:
     waited: float  # seconds that the consumer stood still for it
     views: dict[str, Tensor] = field(default_factory=dict)  # "view01" on: the same samples, cropped and changed again
 
+    def pinned(self) -> Batch:
+        """In memory from which a GPU copies by itself, while the host goes on."""
+        return replace(
+            self,
+            images_BCHW=self.images_BCHW.pin_memory(),
+            labels_B=None if self.labels_B is None else self.labels_B.pin_memory(),
+            views={name: view.pin_memory() for name, view in self.views.items()},
+        )
+
 
 class Loader:
     """Training batches: shuffled, augmented, normalised. augment=None: the transform of evaluation instead.
@@ -133,9 +142,9 @@ class Loader:
         mean_C11, std_C11 = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
         return (torch.from_numpy(changed).float() / 255 - mean_C11) / std_C11
 
-    def batches(self, first_step: int, last_step: int) -> Iterator[Batch]:
+    def batches(self, first_step: int, last_step: int, *, pin: bool = False) -> Iterator[Batch]:
         """The batches of steps first_step .. last_step - 1, prepared ahead by `workers` threads (0: when asked for)."""
-        return timed(self.batch, range(first_step, last_step), self.workers)
+        return timed(self.batch, range(first_step, last_step), self.workers, pin=pin)
 
 
 def evaluation_batches(
@@ -183,8 +192,9 @@ def _nothing(images: Images, size: tuple[int, int]) -> Tensor:
     return torch.empty(0, images.shape.channels, *size)
 
 
-def timed(make: Callable[[int], Batch], steps: Iterable[int], workers: int) -> Iterator[Batch]:
-    prepared = in_parallel(make, steps, workers)
+def timed(make: Callable[[int], Batch], steps: Iterable[int], workers: int, *, pin: bool = False) -> Iterator[Batch]:
+    """pin: by the threads too, because it copies."""
+    prepared = in_parallel((lambda step: make(step).pinned()) if pin else make, steps, workers)
     try:
         while True:
             asked = time.perf_counter()

@@ -18,6 +18,7 @@ from echoless.errors import DataError
 from echoless.runtime import ALONE, Progress, Share
 
 MOST_LISTED = 20
+LONGEST_NAME = 60  # characters of a class, in the line that names a few
 _OLD_SIDE = 256  # short side at which earlier versions kept larger images
 
 
@@ -115,7 +116,8 @@ def describe_classes(images: Images) -> list[str]:
         return []
     counts = known.bincount()
     present = [images.class_names[label] for label in counts.nonzero()[:, 0].tolist()]
-    names = ", ".join(present[:5]) + (", ..." if len(present) > 5 else "")
+    shown = [name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..." for name in present[:5]]
+    names = ", ".join(shown) + (", ..." if len(present) > 5 else "")
     joined = len(known) < len(images.labels) or images.label_source == LABELS_FILE
     of = f", on {len(known)} of {len(images.labels)} images" if joined else ""
     chance = 100 * float(counts.max()) / len(known)

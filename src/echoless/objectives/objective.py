@@ -53,4 +53,4 @@ class LossModule(nn.Module):
 
 def take(draws: Draws, samples: Tensor | slice, device: torch.device | str = "cpu") -> Draws:
     """The draws of these samples."""
-    return {name: values[samples].to(device) for name, values in draws.items()}
+    return {name: values[samples].to(device, non_blocking=True) for name, values in draws.items()}

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from echoless.config import DataConfig, RunConfig, ShortcutConfig, ViTConfig, with_body
-from echoless.config.checks import require, require_number, require_one_of
+from echoless.config.checks import require, require_length, require_one_of
 from echoless.config.facts import DataFacts, StartFacts, fitted, natural_patch, steps_for
 from echoless.config.options import PretrainOptions
 from echoless.config.options.fields import given
@@ -206,17 +206,11 @@ def _fade_in(options: PretrainOptions, record: RunConfig | None, steps: int) -> 
 
 
 def _steps(config: RunConfig, options: PretrainOptions, facts: DataFacts, batch_size: int) -> int:
-    require(
-        options.epochs is None or options.max_steps is None,
-        "epochs",
-        options.epochs,
-        "either epochs or max_steps, not both",
-    )
+    require_length(options.epochs, options.max_steps)
     require(batch_size >= 1, "batch_size", batch_size, "a whole number, 1 or more")
     if options.max_steps is not None:
         return options.max_steps
     if options.epochs is not None:
-        require_number("epochs", options.epochs, 0, 1e7, ends="(]")
         return steps_for(options.epochs, facts.count, batch_size)
     # The recipe counted its steps at its own batch size: keep the number of images seen.
     return max(1, round(config.steps * config.batch_size / batch_size))

@@ -167,6 +167,8 @@ def _frame(across: Axis, up: Axis, x: str, labels: Sequence[str] | None) -> str:
         kind = "end" if len(name) > 4 and _px(across, place) > WIDTH - RIGHT - 12 else "middle"
         parts.append(_text(min(_px(across, place), WIDTH - 2), base + 15, name, kind))
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, x, "middle quiet"))
+    if up.log:
+        parts.append(_text(WIDTH - RIGHT, HEIGHT - 4, "logarithmic scale", "end quiet"))
     return "".join(parts)
 
 

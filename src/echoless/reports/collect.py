@@ -28,7 +28,8 @@ from echoless.storage.tensorfile import read_tensors
 PICTURE_LIMIT = 16 * 2**20  # bytes; a larger file is not looked at
 MOST_ON_A_MAP = 65_535  # points, and any index among them
 _SIGNATURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
-_MARKS = ("config.json", "metrics.jsonl", "results.json", "checkpoints")
+# Any of these makes a folder a run. config.json alone does not: models of every library have one.
+_MARKS = ("metrics.jsonl", "results.json", "checkpoints")
 Value = TypeVar("Value")
 
 

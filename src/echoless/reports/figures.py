@@ -154,7 +154,15 @@ def _norms(runs: Sequence[RunData], of: int) -> Figure | None:
     ends = [(0, series[0][0]), (last, series[-1][0])] if len(series) > 1 else [(0, series[0][0])]
     key = tuple(("ramp", f"--t:{place / last:.3f}", name) for place, name in ends)
     caption = "Mean norm of the tokens of a fixed probe batch, from the first block to the last."
-    return Figure(title, line_chart(title, curves, x="step", log=True), caption, key, quantity="feature norms", of=of)
+    drawing = line_chart(title, curves, x="step", log=True, include=_range_of_norms(runs))
+    return Figure(title, drawing, caption, key, quantity="feature norms", of=of)
+
+
+def _range_of_norms(runs: Sequence[RunData]) -> tuple[float, ...]:
+    """The least and the greatest norm of all runs, so that their panels have one scale."""
+    series = [run.series(f"feature_norm/{block}") for run in runs for block in run.blocks("feature_norm")]
+    values = [value for each in series for value in each.values]
+    return (min(values), max(values)) if values else ()
 
 
 def _last_norm(runs: Sequence[RunData]) -> Figure | None:

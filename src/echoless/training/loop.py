@@ -92,9 +92,9 @@ def train(session: Session, done: int) -> bool:
         config = to_dict(session.config)
         session.trackers = Trackers(session.runtime.track, session.out, after=done, config=config)
     session.progress.begin(done)
-    batches = make_loader(
-        session.config, session.images, session.trainee.team, session.runtime.workers, session.latents
-    ).batches(done, session.config.steps)
+    team = session.trainee.team
+    loader = make_loader(session.config, session.images, team, session.runtime.workers, session.latents)
+    batches = loader.batches(done, session.config.steps, pin=team.device.type == "cuda")
     clock = Clock(done)
     try:
         with reuse_freed_memory():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import accumulate as accumulated
 
 import torch
 from torch import Tensor, nn
@@ -104,19 +106,19 @@ def take_step(trainee: Trainee, batch: Batch, stop_requested: Callable[[], bool]
     loss = _backward(trainee, present, draws, weight=float(present is batch))
     if isinstance(trainee.objective, Teaching):
         trainee.objective.before_update(trainee.model, batch.step)
-    norm = clip_gradients(trainee.model, config.optim)
+    # The host waits for the device here, and nowhere else in a step.
+    mean_loss, norm = torch.stack([team.mean(loss), clip_gradients(trainee.model, config.optim)]).tolist()
     # One exchange carries both verdicts, so that all processes update, or all stop, at the same step.
-    broken, stop = team.maximum(float(not (loss.isfinite() and norm.isfinite())), float(stop_requested()))
-    loss = team.mean(loss)
+    broken, stop = team.maximum(float(not math.isfinite(mean_loss + norm)), float(stop_requested()))
     if broken:
-        raise NonFiniteError(_describe(trainee, batch, float(loss)))
+        raise NonFiniteError(_describe(trainee, batch, mean_loss))
     trainee.optimizer.step()
     if isinstance(trainee.objective, Teaching):
         trainee.objective.after_update(trainee.model, batch.step)
     if trainee.ema is not None:
         trainee.ema.update_parameters(trainee.model)
     fade_to(config, batch.step + 1, trainee.model, trainee.ema)
-    return StepReport(float(loss), lr, float(norm), bool(stop))
+    return StepReport(mean_loss, lr, norm, bool(stop))
 
 
 def _stand_in(batch: Batch) -> Batch:
@@ -144,7 +146,7 @@ def _backward(trainee: Trainee, batch: Batch, draws: Draws, weight: float = 1.0)
     total = torch.zeros((), device=team.device)
     for index, (piece, counted) in enumerate(pieces):
         images = batch.images_BCHW[piece].to(team.device, non_blocking=True)
-        labels = None if batch.labels_B is None else batch.labels_B[piece].to(team.device)
+        labels = None if batch.labels_B is None else batch.labels_B[piece].to(team.device, non_blocking=True)
         # Each sample weighs 1 / batch_size, however the batch was cut; averaging over processes divides by `world`.
         share = weight * counted * team.world / config.batch_size
         with _quiet(trainee.runner, last=index == len(pieces) - 1), _precision(config, team):
@@ -154,14 +156,16 @@ def _backward(trainee: Trainee, batch: Batch, draws: Draws, weight: float = 1.0)
     return total
 
 
-def _pieces(samples: int, accumulate: int, sharded: bool) -> list[tuple[Tensor, int]]:
+def _pieces(samples: int, accumulate: int, sharded: bool) -> list[tuple[slice, int]]:
     """The samples of every micro-batch, and how many of them count.
 
     None is empty: the last one is that after which processes exchange their gradients. In a sharded run they exchange
     weights in every one, so that all processes need the same number: one sample that does not count fills a gap.
     """
-    pieces = torch.arange(samples).tensor_split(accumulate if sharded else min(accumulate, max(1, samples)))
-    return [(piece if len(piece) else torch.zeros(1, dtype=torch.int64), len(piece)) for piece in pieces]
+    count = accumulate if sharded else min(accumulate, max(1, samples))
+    sizes = [samples // count + (place < samples % count) for place in range(count)]
+    starts = accumulated(sizes, initial=0)
+    return [(slice(start, start + size) if size else slice(0, 1), size) for start, size in zip(starts, sizes)]
 
 
 def _quiet(runner: nn.Module, last: bool) -> contextlib.AbstractContextManager[object]:

@@ -45,7 +45,8 @@ def _alone(
     config: RunConfig, images: Images, team: Team, workers: int, limit: float, check: Callable[[], None]
 ) -> Speed:
     trainee = make_trainee(config, *build_task(config, generator_for(config.seed, "init", 0)), team)
-    batches = make_loader(config, images, team, workers).batches(0, TIMED_STEPS + 1)
+    loader = make_loader(config, images, team, workers)
+    batches = loader.batches(0, TIMED_STEPS + 1, pin=team.device.type == "cuda")
     seen, started, computing, used = 0, 0.0, 0.0, 0.0
     try:
         for batch in batches:

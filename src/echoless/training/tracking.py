@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from echoless.errors import ConfigError
 from echoless.training.tensorboard import Board, import_tensorboard
-from echoless.training.weights_and_biases import WandbRun, import_wandb
+from echoless.training.weights_and_biases import WandbRun, import_wandb, require_login
 
 
 class Tracker(Protocol):
@@ -29,7 +29,7 @@ _EXTRAS: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 def require_trackers(names: Sequence[str]) -> None:
-    """Refuse before any work what cannot be imported; a broken install counts as none."""
+    """Refuse before any work what cannot be imported, a broken install too, and a wandb without a login."""
     for name in names:
         load, extra = _EXTRAS[name]
         try:
@@ -38,6 +38,8 @@ def require_trackers(names: Sequence[str]) -> None:
             raise ConfigError(
                 f"track is {name!r}, which needs the extra (pip install 'echoless[{extra}]'): {error}"
             ) from None
+        if name == "wandb":
+            require_login()
 
 
 class Trackers:

@@ -7,12 +7,13 @@ another project. A resumed run goes on under the same id, which RUN/wandb/id.txt
 from __future__ import annotations
 
 import os
+import sys
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from echoless.errors import RunError
+from echoless.errors import ConfigError, RunError
 from echoless.storage.atomic import explained, write_bytes
 
 
@@ -20,6 +21,18 @@ def import_wandb() -> Any:
     import wandb
 
     return wandb
+
+
+def require_login() -> None:
+    """Refuse before any work, and before an old run is replaced, what wandb would ask where nobody can answer.
+
+    Of several processes only the first opens it, on a node that may be the only one with a key: wandb refuses there.
+    """
+    if sys.stdin.isatty() or os.environ.get("WORLD_SIZE", "1") != "1":
+        return
+    wandb = import_wandb()
+    if (_mode() or wandb.setup().settings.mode) == "online" and not wandb.api.api_key:
+        raise ConfigError("track is 'wandb', which needs `wandb login` once; WANDB_MODE=offline needs no network")
 
 
 class WandbRun:
@@ -32,8 +45,9 @@ class WandbRun:
                 project=os.environ.get("WANDB_PROJECT", "echoless"),
                 name=out.resolve().name,
                 id=_identity(out / "wandb" / "id.txt"),
-                resume="allow",
+                resume=None if _mode() == "offline" else "allow",  # offline it is ignored, with a warning
                 dir=str(out),
+                mode=_mode(),
                 config=dict(config),
                 settings=wandb.Settings(console="off", silent=True, x_disable_stats=True),
             )
@@ -49,6 +63,11 @@ class WandbRun:
 
     def close(self) -> None:
         self._run.finish()
+
+
+def _mode() -> str | None:
+    """wandb reads the variable once in a process; in a notebook it may be set later."""
+    return os.environ.get("WANDB_MODE")
 
 
 def _identity(file: Path) -> str:

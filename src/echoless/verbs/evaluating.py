@@ -141,7 +141,9 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
 
     stored = open_stored(options.patches, encoder, [train] if test is None else [train, test])
     evaluation = Evaluation(encoder, train, test, options, run, None, say, sets, named, originals, stored=stored)
-    if run is not None and evaluation.home is None:
+    if run is None:
+        say(f"{source} is not a run that was trained here: the numbers are printed, and not kept in it")
+    elif evaluation.home is None:
         say(f"{run} is read-only: the numbers are printed, and not kept in it")
     cache = (evaluation.home or default_cache_dir()) / "features"
     return replace(evaluation, cache=cache if options.cache and can_write(cache) else None)

@@ -5,6 +5,7 @@ The second half, which needs torch, is in `finetuning.py`.
 
 from __future__ import annotations
 
+from echoless.config.checks import require_length
 from echoless.config.metrics import Metric
 from echoless.config.options import FinetuneOptions
 from echoless.config.options.fields import filled
@@ -20,6 +21,7 @@ def finetune(options: FinetuneOptions) -> Metric | None:
     require_data(options.train, options.test)
     require_labels(options.labels, options.test_labels)
     require_encoder(options.run, others=", or a transformers folder")
+    require_length(options.epochs, options.max_steps)
     record = read_record(options)
     require_verb("finetune", options, record)
     require_same_start("run", options.run, record)

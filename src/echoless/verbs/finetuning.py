@@ -8,7 +8,6 @@ from typing import Any
 
 from echoless.config import DataConfig, RunConfig, RuntimeConfig, ViTConfig
 from echoless.config.addresses import without_secrets
-from echoless.config.checks import require, require_number
 from echoless.config.facts import steps_for
 from echoless.config.memory import require_memory_settings
 from echoless.config.metrics import Metric
@@ -150,12 +149,9 @@ def _objective(options: FinetuneOptions) -> dict[str, Any]:
 
 
 def _steps(options: FinetuneOptions, config: RunConfig, images: Images, base: RunConfig) -> int:
-    both = options.epochs is not None and options.max_steps is not None
-    require(not both, "epochs", options.epochs, "either epochs or max_steps, not both")
     if options.max_steps is not None:
         return options.max_steps
     if options.epochs is not None:
-        require_number("epochs", options.epochs, 0, 1e7, ends="(]")
         return steps_for(options.epochs, images.usable, config.batch_size)
     # Another batch size sees as many images.
     return max(1, round(base.steps * base.batch_size / config.batch_size))
