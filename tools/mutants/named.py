@@ -120,6 +120,20 @@ _DATA = (
         "data/test_cache.py::test_an_index_that_was_zeroed_is_not_believed",
     ),
     Named(
+        "data/making.py",
+        "{FOLDER}{VERSION}-",
+        "{FOLDER}",
+        "parts that an earlier version left in another order are not joined",
+        "data/test_parts.py::test_parts_of_another_order_are_not_joined",
+    ),
+    Named(
+        "data/cache.py",
+        'self.about["version"] == VERSION and ',
+        "",
+        "a cache whose pixels lie in another order is not read",
+        "data/test_layout.py::test_a_cache_of_another_order_is_not_read",
+    ),
+    Named(
         "data/sources.py",
         "if error.errno in (errno.ENOENT, errno.ELOOP):",
         "if True:",
