@@ -129,6 +129,15 @@ def test_a_correlation_that_cannot_be_is_refused_before_any_work(run, asked, sen
         evaluate(run, train="shapes:50", **asked)
 
 
+def test_a_correlation_with_a_run_that_has_no_snapshots_is_refused_before_any_work(run, tmp_path):
+    others = [tmp_path / "other", tmp_path / "third"]
+    for other in others:
+        shutil.copytree(run, other, ignore=lambda *_: {"features", "snapshots"})
+    with pytest.raises(RunError, match="other has no snapshots"):
+        evaluate(run, train="shapes:50", snapshots=True, against=tuple(others), metrics=("knn", "rank"))
+    assert not (others[0] / "features").exists()
+
+
 def test_small_classes_have_fewer_folds_and_single_images_are_refused():
     few = blobs(12, 3)  # three images of each class
     assert knn(few, None, ks=[1], seed=0)[0].protocol["folds"] == 3

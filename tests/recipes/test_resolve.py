@@ -94,6 +94,15 @@ def test_uvit_small_has_the_published_settings():
     assert config.objective.schedule == "vp"
 
 
+def test_uvit_mid_has_the_published_settings():
+    """configs/imagenet256_uvit_large.py of baofff/U-ViT: batch 1024, 300k steps, AdamW 2e-4, warm-up 5000, constant."""
+    config = settled(SMALL, recipe="uvit-mid")
+    assert (config.batch_size, config.steps) == (1024, 300_000)
+    assert rate_and_warmup(config) == pytest.approx((2e-4, 5000))
+    optim = config.optim
+    assert (optim.betas, optim.weight_decay, optim.ema, optim.decay) == ((0.99, 0.99), 0.03, 0.9999, "constant")
+
+
 def test_sit_xl2_has_the_published_settings():
     """train.py of willisma/SiT: AdamW 1e-4, no decay, batch 256, EMA .9999, one label in ten hidden."""
     config = settled(SMALL, recipe="sit-xl2")

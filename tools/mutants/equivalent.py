@@ -43,4 +43,14 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "_MOST_DIMS = 4",
         "_MOST_DIMS = 5",
     ): "the length of a header that both sides read alike; nothing that is sent has more than four dimensions",
+    (
+        "data/encoded.py",
+        "decoded = in_parallel(self._decode_chunk, self._pieces(first, last), 1 if self.small else _THREADS)",
+        "decoded = in_parallel(self._decode_chunk, self._pieces(first, last), 2 if self.small else _THREADS)",
+    ): "the number of threads decides how fast, never what",
+    (
+        "measures/spectral.py",
+        "trivial = root / max(float(np.linalg.norm(root)), np.finfo(np.float64).tiny)",
+        "trivial = (root * max(float(np.linalg.norm(root)), np.finfo(np.float64).tiny))",
+    ): "the trivial vector is taken out of the matrix with more weight; all others and their order stay",
 }
