@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from echoless.data import open_images
+from echoless.data import making, open_images
 from echoless.data.parts import SharedParts, remove_abandoned
 from echoless.errors import DataError
 from echoless.runtime import Share
@@ -158,6 +158,7 @@ def folder(tmp_path: Path, picture, encoded) -> Path:
     data.mkdir()
     for i in range(300):
         (data / f"{i:03d}.png").write_bytes(encoded(picture(i % 7, 16 + i % 3, 16)))
+    (data / "005.png").write_bytes(encoded(picture(5, 200, 150)))  # large: it lies in another order (data/layout.py)
     (data / "077.png").write_bytes(b"no image")
     old = time.time() - 60
     for file in data.iterdir():
@@ -185,6 +186,22 @@ def test_two_processes_build_the_cache_that_one_builds(kind, folder, tmp_path):
     again = open_images(data, cache_dir=two, share=Share(0, 2, "u"), **options)
     assert again.fingerprint == alone.fingerprint and again.bad == alone.bad
     assert np.array_equal(again.get([0]).pixels[0], alone.get([0]).pixels[0])
+
+
+def test_parts_of_another_order_are_not_joined(folder, tmp_path, monkeypatch):
+    """An earlier version was stopped when its parts were done: they are no parts of this version's cache."""
+    options = {"cache_dir": tmp_path / "cache", "max_bad_fraction": 0.1, "share": Share(0, 2, "t")}
+
+    def stopped(*given):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as earlier_version, pytest.raises(KeyboardInterrupt):
+        earlier_version.setattr(making, "VERSION", 2)
+        earlier_version.setattr(making, "build_cache", stopped)
+        open_images(folder, **options)
+    (earlier,) = {path.parent for path in (tmp_path / "cache").glob("parts-*/*.bin")}
+    open_images(folder, **options)
+    assert len(list(earlier.glob("*.bin"))) == len(list(earlier.glob("*.json"))), "left as they were"
 
 
 def test_a_cache_that_is_gone_is_built_again_from_the_start(folder, tmp_path):

@@ -1,11 +1,11 @@
 """Where do decoded pixels stay between epochs and runs, and why can no crash spoil them?
 
-A cache is a folder named by its key: `pixels.bin` (every image, CHW, end to end), `index.npy` (offset, height, width,
-CRC-32 of each; height 0 if it is bad) and `about.json`. It is written beside its place, flushed, and renamed: a folder
-with the right name is complete. Each image is checked when it is first used, because a faulty disk may change or zero
-what was written. Two builders may work at once; the one that comes second throws its copy away. Each builder
-holds a lock that dies with it, so that the next one knows debris from work in progress. Whoever reads a cache holds its
-`about.json`, whose time is that of the last use (see `eviction`).
+A cache is a folder named by its key: `pixels.bin` (every image, end to end, in the order of `layout`), `index.npy`
+(offset, height, width, CRC-32 of each; height 0 if it is bad) and `about.json`. It is written beside its place,
+flushed, and renamed: a folder with the right name is complete. Each image is checked when it is first used, because a
+faulty disk may change or zero what was written. Two builders may work at once; the one that comes second throws its
+copy away. Each builder holds a lock that dies with it, so that the next one knows debris from work in progress. Whoever
+reads a cache holds its `about.json`, whose time is that of the last use (see `eviction`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from uuid import uuid4
 import numpy as np
 
 from echoless.data.images import BadSample, Fetched
+from echoless.data.layout import LARGEST_PLANAR, from_order, in_order
 from echoless.data.resample import Array
 from echoless.errors import DataError
 from echoless.storage.atomic import sync_folder
@@ -33,12 +34,11 @@ from echoless.storage.lock import hold_shared, lock_exclusively
 from echoless.storage.mapped import Gathered, in_a_file
 from echoless.storage.portable import open_flags
 
-VERSION = 2
+VERSION = 3
 _SETTLING_SECONDS = 60  # a folder this young may not have its lock yet
 LEFTOVER = ".building-"  # how the name of a folder begins that is no cache yet, or no more
-_WRITTEN_AT_ONCE = 2**20  # bytes; every write waits for the interpreter lock that the decoders hold
+_WRITTEN_AT_ONCE = 2**17  # bytes; small images together, large ones without another copy
 _FLUSHED_AT_ONCE = 2**26  # bytes; the disk works while the next images are decoded, not only after the last
-_LARGEST_STACKED = 128 * 128 * 4  # values of an image; to copy a larger one costs more than to cut a crop out of it
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -107,7 +107,8 @@ class CachedPixels:
         offset, height, width, _ = self.index[index]
         if height == 0:
             return next(sample for sample in self.bad if sample.index == index)
-        return self._pixels[offset : offset + self._channels * height * width].reshape(self._channels, height, width)
+        values = self._pixels[offset : offset + self._channels * height * width]
+        return from_order(values, (self._channels, int(height), int(width)))
 
     def _check(self, ids: Array) -> None:
         """Refuse pixels that are not the ones that were written; the next opening decodes all of them again."""
@@ -124,7 +125,7 @@ class CachedPixels:
     def _stack(self) -> Array | None:
         """All images as one array, if they have one size and are small; large ones are handed out where they lie."""
         sizes = self.index[self.index[:, 1] > 0, 1:3]
-        if not len(sizes) or (sizes != sizes[0]).any() or self._channels * sizes[0].prod() > _LARGEST_STACKED:
+        if not len(sizes) or (sizes != sizes[0]).any() or self._channels * sizes[0].prod() > LARGEST_PLANAR:
             return None
         return self._pixels.reshape(-1, self._channels, *sizes[0])
 
@@ -197,7 +198,7 @@ def write_pixels(path: Path, produced: Iterable[list[Array | BadSample]]) -> tup
                     bad.append(image)
                     rows.append((offset, 0, 0, 0))
                     continue
-                data = np.ascontiguousarray(image).data
+                data = in_order(image).data
                 file.write(data)
                 height, width = image.shape[1:]
                 rows.append((offset, height, width, crc32(data)))

@@ -20,6 +20,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from echoless.data.jpeg import decode_plain_jpeg, plain_jpeg_header
+from echoless.data.layout import channels_first
 from echoless.data.resample import Array
 from echoless.data.resizing import Fit
 
@@ -141,7 +142,7 @@ def _decode_plain_jpeg(data: bytes, settings: DecodeSettings) -> Array | None:
         return None
     check_size(*size, settings.pixel_limit)
     pixels = decode_plain_jpeg(data, *header)
-    return None if pixels is None else _channels_first(pixels)
+    return None if pixels is None else channels_first(pixels)
 
 
 def _draft_size(size: tuple[int, int], reduction: Fit | None) -> tuple[int, int]:
@@ -170,11 +171,7 @@ def file_shape(data: bytes, settings: DecodeSettings) -> tuple[int, int]:
 def _pixels(image: Image.Image) -> Array:
     if image.mode in _WIDE_MODES:
         return _wide_grey(image)
-    return _channels_first(np.asarray(_to_eight_bit_mode(image)))
-
-
-def _channels_first(pixels: Array) -> Array:
-    return pixels[None].copy() if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+    return channels_first(np.asarray(_to_eight_bit_mode(image)))
 
 
 def _open(data: bytes) -> Image.Image:

@@ -40,7 +40,7 @@ _THREADS = 4
 _WORTH_A_THREAD = 112 * 112  # pixels; threads that decode smaller images pass the interpreter lock around, and no more
 _AGAIN = "every epoch decodes the images again (a smaller --cache-side needs less)"
 _AGAIN_FOR_TILES = "tiles are cut from their files when they are needed, which is slow in random order"
-_DECODED_AT_ONCE = 2**25  # bytes of one piece of work
+_DECODED_AT_ONCE = 2**21  # bytes of one piece of work; more would grow the heap, not only the queue
 _ALONE = 2**24  # pixels of a file: several that large, decoded at once, would fill the memory
 
 

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from echoless.data.cache import CachedPixels, build_cache, open_cache, write_pixels
+from echoless.data.cache import VERSION, CachedPixels, build_cache, open_cache, write_pixels
 from echoless.data.images import BadSample
+from echoless.data.layout import from_order
 from echoless.data.parts import FOLDER, SharedParts, Tell, Told, remove_abandoned
 from echoless.data.resample import Array
 from echoless.errors import DataError
@@ -52,7 +53,7 @@ def make_together(
 ) -> CachedPixels:
     """By all processes that call this with the same folder and work."""
     remove_abandoned(root)
-    parts = SharedParts(root / f"{FOLDER}{(making.name or making.key())[:32]}", making.units, share)
+    parts = SharedParts(root / f"{FOLDER}{VERSION}-{(making.name or making.key())[:32]}", making.units, share)
     records = _finish(parts, making, told)
     while (cache := open_cache(root, making.key())) is None:
         claim = parts.claim("join")
@@ -116,6 +117,6 @@ def _read_parts(parts: SharedParts, records: list[dict[str, Any]], about: dict[s
             if crc32(values.data) != crc:
                 parts.forget(number)
                 raise DataError(f"{file} is damaged; the same command decodes its images again")
-            images.append(values.reshape(about["channels"], height, width))
+            images.append(from_order(values, (about["channels"], height, width)))
             offset += size
         yield images

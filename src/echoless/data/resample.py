@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from echoless.runtime.memory import empty_array
+
 Array = NDArray[Any]
 
 _WEIGHT_UNITS = 4096
@@ -54,7 +56,7 @@ def resample(
     The images come stacked, or as a list when their sizes differ; channels and type are the same for all.
     """
     kind = _working_type(pixels[0].dtype)
-    out = np.empty((len(pixels), pixels[0].shape[0], *size), dtype=kind)
+    out = empty_array((len(pixels), pixels[0].shape[0], *size), kind)
     # A power of two: folding it into the gain rounds nothing.
     gain = np.asarray(gain_C / (_WEIGHT_UNITS * _LEVEL_UNITS), dtype=kind).reshape(-1, 1, 1)
     shift = np.asarray(shift_C, dtype=kind).reshape(-1, 1, 1)
@@ -185,7 +187,7 @@ def _matrices(taps: _Taps, inputs: int) -> Array:
 
 
 def _dense(pixels_BCHW: Array, rows_BOH: Array, columns_BOW: Array, out_BCOO: Array) -> None:
-    tall = _to_sixteenths(np.matmul(rows_BOH[:, None], pixels_BCHW.astype(out_BCOO.dtype)))
+    tall = _to_sixteenths(np.matmul(rows_BOH[:, None], pixels_BCHW.astype(out_BCOO.dtype, order="C")))
     # All channels of a sample share its columns: one product for them.
     stacked = tall.reshape(len(tall), -1, tall.shape[3])
     np.matmul(stacked, columns_BOW.transpose(0, 2, 1), out=out_BCOO.reshape(len(tall), -1, out_BCOO.shape[3]))
@@ -193,7 +195,7 @@ def _dense(pixels_BCHW: Array, rows_BOH: Array, columns_BOW: Array, out_BCOO: Ar
 
 def _banded(pixels_BCHW: Array, rows: _Taps, columns: _Taps, out_BCOO: Array) -> None:
     for i, image in enumerate(pixels_BCHW):
-        tall = _to_sixteenths(_contract(_Taps(rows.first_BO[i], rows.weights_BOT[i]), image))
+        tall = _to_sixteenths(_contract(_Taps(rows.first_BO[i], rows.weights_BOT[i]), np.ascontiguousarray(image)))
         wide = _contract(_Taps(columns.first_BO[i], columns.weights_BOT[i]), tall.transpose(0, 2, 1))
         out_BCOO[i] = wide.transpose(0, 2, 1)
 

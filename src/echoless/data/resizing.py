@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from PIL import Image
 
 from echoless.data.resample import Array, Boxes, resize
+from echoless.runtime.memory import empty_array
 
 LARGE = 128
 SHARE = 224 / 256  # of the resized side that the centre crop keeps
@@ -153,13 +154,13 @@ def resample_large(
     for i, image in enumerate(pixels):
         box = image[:, top_B[i] : top_B[i] + height_B[i], left_B[i] : left_B[i] + width_B[i]]
         crop = resize_large(box, size)
-        levels.append(crop[:, :, ::-1] if boxes.flip_B[i] else crop)
+        levels.append(torch.from_numpy(crop).flip(-1).numpy() if boxes.flip_B[i] else crop)
     return normalised(levels, gain_C, shift_C)
 
 
 def normalised(levels: list[Array], gain_C: Array | float, shift_C: Array | float) -> Array:
     """float32 BCHW of images of one size: grey levels times gain minus shift."""
-    out = np.empty((len(levels), *levels[0].shape), dtype=np.float32)
+    out = empty_array((len(levels), *levels[0].shape), np.float32)
     gain, shift = (np.asarray(value, dtype=np.float32).reshape(-1, 1, 1) for value in (gain_C, shift_C))
     for image, target in zip(levels, out):
         target[...] = image

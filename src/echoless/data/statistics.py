@@ -34,7 +34,7 @@ def measure_statistics(images: Images, samples: int = SAMPLES) -> Statistics:
     for start in range(0, len(ids), chunk):
         for image in images.get(ids[start : start + chunk]).pixels:
             apart = -(-min(image.shape[1:]) // _ENOUGH)
-            levels = image[:, ::apart, ::apart].reshape(len(image), -1) / brightest
+            levels = np.ascontiguousarray(image[:, ::apart, ::apart]).reshape(len(image), -1) / brightest
             first += levels.mean(axis=1)
             second += np.square(levels).mean(axis=1)
             count += 1
