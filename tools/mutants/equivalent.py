@@ -53,4 +53,9 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "trivial = root / max(float(np.linalg.norm(root)), np.finfo(np.float64).tiny)",
         "trivial = (root * max(float(np.linalg.norm(root)), np.finfo(np.float64).tiny))",
     ): "the trivial vector is taken out of the matrix with more weight; all others and their order stay",
+    (
+        "measures/spectral.py",
+        "return vectors_TK * torch.where(largest < 0, -1.0, 1.0)",
+        "return vectors_TK * torch.where((largest <= 0), -1.0, 1.0)",
+    ): "the entry of largest size is zero only in a vector of zeros, whose sign does not matter",
 }
