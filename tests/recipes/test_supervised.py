@@ -36,7 +36,7 @@ def lines(run: Path) -> list[dict[str, object]]:
 
 
 def test_vit_supervised_has_the_settings_that_are_reported_for_the_paper():
-    """arXiv:2510.00345: 300 epochs, batch 1024, rate 1e-3, decay 0.3, mixup 0.8, cutmix 1, erasing 0.25, RandAugment 9."""
+    """arXiv:2510.00345: rate 1e-3, decay 0.3, smoothing 0.1, mixup 0.8, cutmix 1, erasing 0.25, RandAugment 9."""
     config = settled("vit-supervised")
     said, optim = config.objective, config.optim
     assert (said.label_smoothing, said.mixup, said.cutmix, said.erase, said.rand_augment) == (0.1, 0.8, 1.0, 0.25, 9.0)

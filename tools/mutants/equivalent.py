@@ -58,4 +58,16 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "return vectors_TK * torch.where(largest < 0, -1.0, 1.0)",
         "return vectors_TK * torch.where((largest <= 0), -1.0, 1.0)",
     ): "the entry of largest size is zero only in a vector of zeros, whose sign does not matter",
+    (
+        "data/resample.py",
+        "rounded = np.rint(sums, out=sums).astype(kind)",
+        "rounded = np.rint(sums).astype(kind)",
+    ): "the same numbers, in memory of their own",
+    (
+        "config/metrics.py",
+        '"Segmentation probe mIoU", "probe mIoU", "share", 1, '
+        '"Mean IoU over classes of a linear probe on patch tokens."',
+        '"Segmentation probe mIoU", "probe mIoU", "share", 2, '
+        '"Mean IoU over classes of a linear probe on patch tokens."',
+    ): "only its sign is used: whether higher is better",
 }
