@@ -70,4 +70,9 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         '"Segmentation probe mIoU", "probe mIoU", "share", 2, '
         '"Mean IoU over classes of a linear probe on patch tokens."',
     ): "only its sign is used: whether higher is better",
+    (
+        "data/resample.py",
+        "top, left, *sides = first[:4]",
+        "top, left, *sides = first[:5]",
+    ): "a crop of whole pixels is then resampled by weights of one instead of copied: the same pixels",
 }
