@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import shutil
 import tempfile
@@ -19,6 +20,13 @@ if "ECHOLESS_CACHE" not in os.environ:
 
 import pytest
 import torch
+
+with contextlib.suppress(ImportError):  # the environment of tests/tv does without it
+    import hypothesis
+
+    # No test asserts a time: a busy machine is not a fault.
+    hypothesis.settings.register_profile("echoless", deadline=None)
+    hypothesis.settings.load_profile("echoless")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

@@ -34,7 +34,9 @@ def test_every_run_is_listed_with_its_state_and_numbers(folder, typed):
     assert done.code == 0 and len(rows) == 2
     assert header.split()[:4] == ["run", "recipe", "shortcuts", "seed"] and "kNN" in header
     assert rows[0].startswith("deep/faded") and "alpha_min 0.6" in rows[0] and " MB " in rows[0]
-    assert [run.name for run in echoless.list_runs(folder)] == ["deep/faded", "plain"]
+    listed = echoless.list_runs(folder)
+    assert [run.name for run in listed] == ["deep/faded", "plain"]
+    assert listed[1].bytes == sum(file.stat().st_size for file in (folder / "plain").rglob("*") if file.is_file())
 
 
 def test_models_beside_runs_are_not_listed_and_not_removed(folder):

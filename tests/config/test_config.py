@@ -138,7 +138,7 @@ FUZZED = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=1000, deadline=None, derandomize=True)
+@settings(max_examples=1000, derandomize=True)
 @given(FUZZED)
 def test_a_random_config_is_valid_or_refused_and_nothing_else(data):
     try:

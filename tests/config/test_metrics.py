@@ -171,3 +171,10 @@ def test_a_notebook_shows_a_table_with_a_column_for_what_differs():
     assert html.tags.count("tr") == 1 + 10 and html.texts.count("kNN accuracy") == 6
     assert "script" not in html.tags and "b" not in html.tags and "<b>" in html.texts
     assert {"k", "features"} <= set(html.texts)
+
+
+def test_titles_stand_alone_and_headings_stand_in_a_column():
+    for name, info in METRICS.items():
+        assert info.title[0].isupper() or info.title.startswith("kNN"), name
+        assert len(info.heading) <= max(len(info.title), 25), name
+    assert (info_of("recall").title, info_of("recall").heading) == ("Recall of samples", "recall %")

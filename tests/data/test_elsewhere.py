@@ -22,7 +22,7 @@ import pytest
 from far_away import CLASSES, as_parquet, as_tar, in_memory, on_disk, pictures, served
 
 from echoless.cli.main import main
-from echoless.config.addresses import has_secrets, is_remote, without_secrets
+from echoless.config.addresses import has_secrets, is_remote, local_path, without_secrets
 from echoless.config.file_systems import require_file_system
 from echoless.data import open_images, patience, remote
 from echoless.data.provenance import short_name
@@ -219,6 +219,7 @@ def test_paths_are_not_addresses(path):
 
 def test_an_address_of_this_machine_is_a_path(tmp_path):
     """Nothing is copied."""
+    assert local_path("file:///a/file://b") == "/a/file://b"
     folder = on_disk(tmp_path / "data", TARS)
     assert facts(opened(f"file://{folder}", tmp_path / "a")) == facts(opened(folder, tmp_path / "b"))
     assert not list((tmp_path / "a").glob("copy-*"))

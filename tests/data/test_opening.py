@@ -256,6 +256,16 @@ def _write_parquet(path: Path, blobs: list[bytes], labels: list | None, names: l
     pq.write_table(table, path, row_group_size=3)
 
 
+def test_other_structs_of_a_parquet_file_are_no_images(tmp_path: Path, picture: Picture, encoded: Encoded) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    _write_parquet(tmp_path / "a.parquet", [encoded(picture(i)) for i in range(4)], [0, 1, 0, 1])
+    table = pq.read_table(tmp_path / "a.parquet")
+    pq.write_table(table.append_column("box", pa.array([{"x": 1, "y": 2}] * 4)), tmp_path / "a.parquet")
+    assert len(open_images(tmp_path / "a.parquet")) == 4
+
+
 def test_a_folder_of_parquet(tmp_path: Path, picture: Picture, encoded: Encoded, cache: str) -> None:
     blobs = [encoded(picture(i)) for i in range(10)]
     _write_parquet(tmp_path / "a.parquet", blobs[:7], [0, 1, 2, 0, 1, 2, 0], ["x", "y", "z"])

@@ -11,7 +11,7 @@ from echoless.data import batch_indices, epoch_order, rank_slice
 from echoless.errors import ConfigError, DataError
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(seed=st.integers(0, 2**40), epoch=st.integers(0, 1000), count=st.integers(1, 300), data=st.data())
 def test_an_epoch_visits_every_usable_sample_once(seed: int, epoch: int, count: int, data: st.DataObject) -> None:
     excluded = data.draw(st.frozensets(st.integers(0, count - 1), max_size=count - 1))
@@ -19,7 +19,7 @@ def test_an_epoch_visits_every_usable_sample_once(seed: int, epoch: int, count: 
     assert sorted(order) == sorted(set(range(count)) - excluded)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(seed=st.integers(0, 99), count=st.integers(2, 200), data=st.data())
 def test_excluding_samples_does_not_reorder_the_others(seed: int, count: int, data: st.DataObject) -> None:
     excluded = data.draw(st.frozensets(st.integers(0, count - 1), max_size=count - 1))
@@ -39,7 +39,7 @@ def test_writing_to_an_order_changes_no_other_call() -> None:
     assert sorted(epoch_order(0, 0, 10).tolist()) == list(range(10))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(count=st.integers(1, 50), batch_size=st.integers(1, 120), steps=st.integers(1, 8))
 def test_batches_in_a_row_are_epochs_in_a_row(count: int, batch_size: int, steps: int) -> None:
     """No tail is dropped, even where a batch holds several epochs."""

@@ -263,6 +263,9 @@ def test_bad_targets_are_refused_before_any_work(run, tmp_path):
     images = open_images("shapes:10")
     with pytest.raises(ConfigError, match=r"allowed: a name that ends in \.parquet, \.npy or \.csv, or a folder"):
         embed(encoder, images, tmp_path / "f.txt")
+    with pytest.raises(ConfigError, match="block99"):
+        embed(encoder, images, tmp_path / "f.npy", views=[View("block99")])
+    assert not list(tmp_path.iterdir())
     (tmp_path / "f.npy").touch()
     with pytest.raises(RunError, match="exists; give --overwrite"):
         embed(encoder, images, tmp_path / "f.npy")

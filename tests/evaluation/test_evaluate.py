@@ -121,12 +121,30 @@ def test_rank_and_accuracy_are_correlated_across_runs_at_each_snapshot(run, tmp_
     [
         ({"against": ("other",), "snapshots": True}, "a correlation needs 3 points"),
         ({"against": ("a", "b")}, "allowed: with --snapshots"),
+        ({"against": ("RUN", "other"), "snapshots": True}, "a correlation needs 3 points"),
         ({"against": ("a", "b"), "snapshots": True, "metrics": ("rank",)}, "rank and one of knn and linear"),
     ],
 )
 def test_a_correlation_that_cannot_be_is_refused_before_any_work(run, asked, sentence):
+    others = tuple(str(run) if other == "RUN" else other for other in asked["against"])
     with pytest.raises(ConfigError, match=sentence):
-        evaluate(run, train="shapes:50", **asked)
+        evaluate(run, train="shapes:50", **asked | {"against": others})
+
+
+def test_the_images_that_both_sets_share_are_counted_among_those_of_the_test(run):
+    said: list[str] = []
+    asked = EvaluateOptions(run, train="shapes:60", test="shapes:20", metrics=("rank",), baselines=False)
+    evaluate.run(asked, said.append)
+    assert any(line.startswith("20 of 20 images of --test are in --train too") for line in said), said
+
+
+def test_a_correlation_with_a_run_that_has_no_snapshots_is_refused_before_any_work(run, tmp_path):
+    others = [tmp_path / "other", tmp_path / "third"]
+    for other in others:
+        shutil.copytree(run, other, ignore=lambda *_: {"features", "snapshots"})
+    with pytest.raises(RunError, match="other has no snapshots"):
+        evaluate(run, train="shapes:50", snapshots=True, against=tuple(others), metrics=("knn", "rank"))
+    assert not (others[0] / "features").exists()
 
 
 def test_small_classes_have_fewer_folds_and_single_images_are_refused():

@@ -8,10 +8,12 @@ import math
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from echoless.config.options import ConditioningOptions
 from echoless.evaluation.jacobians import attention_diagonality, jacobian_condition
 from echoless.measures import diagonal_attention, extreme_singular_values, lanczos_singular_values
+from echoless.reports.curves import Panel, draw_panels
 from echoless.shortcuts import fade
 from echoless.verbs.conditioning import conditioning
 from echoless.verbs.jacobians import MODELS, build
@@ -130,3 +132,8 @@ def test_measuring_leaves_no_hook_in_the_model():
     jacobian_condition(model, images)
     attention_diagonality(model, images)
     assert not any(module._forward_pre_hooks or module._forward_hooks for module in model.modules())
+
+
+def test_one_panel_is_a_picture_too(tmp_path):
+    with Image.open(draw_panels(tmp_path / "one.png", Panel("title", "layer", {"a": [1.0, 2.0]}))) as picture:
+        assert picture.width > picture.height

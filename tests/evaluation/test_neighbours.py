@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 from sklearn.neighbors import NearestNeighbors
 
+from echoless.errors import DataError
 from echoless.evaluation.extract import FeatureSet, View
 from echoless.evaluation.neighbours import NEIGHBOURS, QUERIES, neighbours_of
 from echoless.reports.pictures import gallery
@@ -39,6 +41,11 @@ def test_a_frame_is_green_where_the_class_is_the_querys(tmp_path):
     right, wrong = picture[0, 16 + 4], picture[0, 2 * 16 + 4]
     assert picture.shape == (16, 3 * 16 + 4, 3)
     assert right[1] > right[0] and wrong[0] > wrong[1]
+
+
+def test_one_image_has_no_neighbour(run):
+    with pytest.raises(DataError, match="neighbours needs two images or more"):
+        evaluate(run, train="shapes:1", metrics=("neighbours",))
 
 
 def test_every_source_gets_its_picture_and_the_page_shows_it(run):

@@ -19,6 +19,7 @@ import torch
 
 from echoless.cli.main import main
 from echoless.config import ShortcutConfig, ViTConfig, to_dict
+from echoless.data.resizing import LARGE, SHARE
 from echoless.errors import ConfigError, RunError
 from echoless.exchange import export, export_encoder
 from echoless.exchange.plain import reference_tokens, token_error, with_given_eps
@@ -141,6 +142,21 @@ def test_onnxruntime_gives_our_features_without_our_code_in_any_batch(tmp_path):
     print(f"export onnx reported={report.error:.1e} other_process={error:.1e}")
     assert report.verified and error < 1e-4
     np.testing.assert_allclose(theirs["features"], ours.mean(dim=1), rtol=1e-3, atol=1e-4)
+
+    import onnx
+
+    nodes = onnx.load(tmp_path / "onnx" / "model.onnx").graph.node
+    assert nodes and not any(node.metadata_props or node.doc_string for node in nodes), "no paths of this machine"
+
+
+@pytest.mark.parametrize(("side", "filter", "share"), [(LARGE, "bilinear", 1.0), (LARGE + 8, "bicubic", SHARE)])
+def test_timm_is_told_to_see_an_image_as_evaluate_does(side, filter, share, tmp_path, monkeypatch):
+    """Small images whole and bilinear, large ones cropped and bicubic; the border itself is small."""
+    monkeypatch.setitem(sys.modules, "timm", None)
+    folder, _ = encoder_folder(tmp_path, replace(FADED, image_size=(side, side)))
+    export_encoder(folder, "timm", tmp_path / "timm")
+    told = json.loads((tmp_path / "timm" / "config.json").read_text())["pretrained_cfg"]
+    assert (told["interpolation"], told["crop_pct"]) == (filter, share)
 
 
 def test_timm_folder_is_written_where_timm_is_not_installed_and_says_so(tmp_path, monkeypatch):

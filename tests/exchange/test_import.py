@@ -412,6 +412,11 @@ def test_what_the_file_does_not_say_is_asked_for(vitmae, tmp_path):
     for options, reason in cases:
         with pytest.raises(ConfigError, match=reason):
             import_checkpoint(file, tmp_path / "out", **options)
+    oblong = in_facebooks_names(vitmae.state_dict())
+    oblong["pos_embed"] = oblong["pos_embed"][:, :-1]
+    torch.save({"model": oblong}, tmp_path / "oblong.pth")
+    with pytest.raises(ConfigError, match="the weights have 15 positions, which is no square; give --image-size"):
+        import_checkpoint(tmp_path / "oblong.pth", tmp_path / "out", heads=3, decoder_heads=2)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
     with pytest.raises(RunError, match="is not empty"):

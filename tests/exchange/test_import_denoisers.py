@@ -210,6 +210,7 @@ def test_a_published_uvit(rows, conv, channels, classes, schedule, tmp_path):
     labels = None if rows is None else labels
     assert_same(ours(images, time, labels), theirs(images, time, labels), f"U-ViT {rows} rows, conv {conv}")
     assert ours.config.classes == classes and ours.config.conv == conv and ours.config.depth == 4
+    assert (ours.config.shortcuts.variant, ours.config.shortcuts.alpha_min) == ("identity", 1.0), "it is not faded"
     described = load_weights(tmp_path / "out" / "encoder").config
     assert from_dict(DiffusionConfig, described["objective"]).schedule == schedule
     assert described["mean"] == ([0.5] * 3 if channels == 3 else [0.0] * 4)

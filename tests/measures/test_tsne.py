@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from sklearn.decomposition import PCA
+from sklearn.manifold import TSNE
 from sklearn.metrics import silhouette_score
 
 from echoless.errors import DataError
@@ -25,6 +27,13 @@ def test_clusters_stay_apart_and_the_map_repeats():
     assert points.shape == (150, 2)
     assert silhouette_score(points, labels) > 0.6
     assert points.equal(tsne_map(features, seed=0))
+
+
+def test_it_is_scikit_learns_map_of_fifty_components_at_perplexity_thirty():
+    features = torch.randn(120, 60, generator=torch.Generator().manual_seed(0))
+    reduced = PCA(50, svd_solver="full").fit_transform(features.double().numpy())
+    theirs = TSNE(init="pca", perplexity=30, random_state=0, n_jobs=1).fit_transform(reduced)
+    assert torch.from_numpy(theirs).float().equal(tsne_map(features, seed=0))
 
 
 def test_few_samples_and_one_dimension_are_enough():

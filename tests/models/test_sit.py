@@ -140,6 +140,7 @@ def test_every_size_has_its_three_patches():
     assert set(SIT_SIZES) == {"sit-tiny"} | {
         f"sit-{size}{patch}" for size in ("s", "b", "l", "xl") for patch in (2, 4, 8)
     }
+    assert sit_preset("sit-l8").long_skips, "as in the paper; the published SiT has none"
     assert sit_preset("sit-l8").patch_size == 8 and sit_preset("sit-xl4").depth == 28
 
 

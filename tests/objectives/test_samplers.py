@@ -45,6 +45,7 @@ from echoless.objectives.samplers import (
     reverse_sde_times,
     uniform_times,
 )
+from echoless.objectives.sampling import _ends
 
 SD = Discrete(stable_diffusion_betas())
 
@@ -471,3 +472,8 @@ def test_times_begin_and_end_exactly_where_they_were_asked_to(path):
     for times in (log_snr_times(path, 1.0, 1e-3, 7), fast_times(path, 1.0, 1e-3, 7)):
         assert times[0] == 1.0 and times[-1] == 1e-3 and len(times) == 8
         assert (times.diff() < 0).all()
+
+
+def test_solvers_of_a_diffusion_end_where_those_of_score_models_do():
+    """At time 1e-3, as in the code of Song et al. 2021 and of U-ViT: below it the score of the data is noise."""
+    assert _ends(DiffusionObjective(DiffusionConfig(), (4, 8, 8))) == (1.0, 1e-3)

@@ -35,6 +35,14 @@ def test_mae_base_has_the_settings_of_the_paper():
     encoder = config.model.encoder
     assert (encoder.width, encoder.depth, encoder.heads, encoder.patch_size) == (768, 12, 12, 16)
     assert encoder.image_size == (224, 224) and encoder.shortcuts.alpha_min == 0.6
+    assert not encoder.final_norm, "a norm would undo what the faded shortcuts do to the scale of the last block"
+
+
+def test_each_small_recipe_fades_as_far_as_its_depth_asks_for():
+    fades = {
+        name: settled(SMALL, recipe=name).model.encoder.shortcuts.alpha_min for name in ("demo", "cifar10", "shapes")
+    }
+    assert fades == {"demo": 0.4, "cifar10": 0.6, "shapes": 0.6}
 
 
 @pytest.mark.parametrize(
@@ -84,6 +92,15 @@ def test_uvit_small_has_the_published_settings():
     body = config.model.body
     assert (body.kind, body.width, body.blocks, body.heads, body.patch_size) == ("uvit", 512, 13, 8, 2)
     assert config.objective.schedule == "vp"
+
+
+def test_uvit_mid_has_the_published_settings():
+    """configs/imagenet256_uvit_large.py of baofff/U-ViT: batch 1024, 300k steps, AdamW 2e-4, warm-up 5000, constant."""
+    config = settled(SMALL, recipe="uvit-mid")
+    assert (config.batch_size, config.steps) == (1024, 300_000)
+    assert rate_and_warmup(config) == pytest.approx((2e-4, 5000))
+    optim = config.optim
+    assert (optim.betas, optim.weight_decay, optim.ema, optim.decay) == ((0.99, 0.99), 0.03, 0.9999, "constant")
 
 
 def test_sit_xl2_has_the_published_settings():

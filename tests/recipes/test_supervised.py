@@ -35,6 +35,17 @@ def lines(run: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
+def test_vit_supervised_has_the_settings_that_are_reported_for_the_paper():
+    """arXiv:2510.00345: rate 1e-3, decay 0.3, smoothing 0.1, mixup 0.8, cutmix 1, erasing 0.25, RandAugment 9."""
+    config = settled("vit-supervised")
+    said, optim = config.objective, config.optim
+    assert (said.label_smoothing, said.mixup, said.cutmix, said.erase, said.rand_augment) == (0.1, 0.8, 1.0, 0.25, 9.0)
+    assert said.drop_path == 0.0
+    assert (4 * optim.base_lr, optim.betas, optim.weight_decay, optim.clip) == (1e-3, (0.9, 0.95), 0.3, 1.0)
+    encoder = config.model.encoder
+    assert (encoder.width, encoder.depth, encoder.heads, config.batch_size) == (768, 12, 12, 1024)
+
+
 def test_a_residual_free_vit_is_trained_and_judged_after_every_epoch(tmp_path):
     options = {"variant": "none", "init_scheme": "skipless", "test": "shapes:24@test", "snapshot_every": 2}
     assert echoless.pretrain("shapes:32", out=tmp_path / "run", recipe="vit-tiny-supervised", **options, **SMALL)

@@ -14,6 +14,7 @@ from echoless.errors import ConfigError
 from echoless.reports.collect import Picture, collect_all
 from echoless.reports.facts import facts
 from echoless.reports.figures import training_figures
+from echoless.reports.learned import heat_maps
 from echoless.reports.page import render, report
 from echoless.reports.payload import shrink, shrink_to_budget
 
@@ -131,6 +132,18 @@ def test_the_heat_map_is_drawn_once(tmp_path):
     assert "Layers and noise levels" not in render(collect_all([run]))
     (run / "results.json").unlink()
     assert "Layers and noise levels" in render(collect_all([run]))
+
+
+def test_the_heat_map_has_layers_below_and_noise_beside_each_other(tmp_path):
+    (figure,) = heat_maps(collect_all([make_run(tmp_path / "run")])[0], alone=True)
+    words = re.findall(r"<text[^>]*>([^<]+)</text>", str(figure.drawing))
+    assert words[:2] == ["layer", "noise"]
+    assert words[2:6] == ["0.1", "0.3", "0.5", "0.7"] and words[6].startswith("block")
+    assert figure.caption.startswith("Highest at block")
+
+
+def test_numbers_are_drawn_with_their_count_and_protocol(page):
+    assert re.search(r"n = [\d,]+\. [^.]*pooling mean", page), "what a value was measured on stands below it"
 
 
 def test_hostile_names_appear_as_text(tmp_path):

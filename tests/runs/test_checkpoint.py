@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import logging
 import os
@@ -219,3 +220,16 @@ def test_a_manifest_cannot_name_a_file_outside(tmp_path, name):
     (path / "MANIFEST.json").write_bytes(_sealed(manifest, path))
     with pytest.raises(UntrustedFile, match=r"lists the file .*; allowed: state\.json, NAME\.safetensors"):
         load_checkpoint(path)
+
+
+def test_nonsense_that_was_sealed_is_no_valid_checkpoint(tmp_path):
+    """Right bytes are not enough: what is called valid must load."""
+    path = save(tmp_path, 1)
+    file = sorted(path.glob("*.safetensors"))[0]
+    file.write_bytes(b"nonsense" * 10)
+    manifest = json.loads((path / "MANIFEST.json").read_text())
+    del manifest["seal"]
+    manifest["files"][file.name] = {"bytes": 80, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+    (path / "MANIFEST.json").write_bytes(_sealed(manifest, path))
+    with pytest.raises(UntrustedFile, match=file.name):
+        verify_checkpoint(path)

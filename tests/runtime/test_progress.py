@@ -49,6 +49,12 @@ def test_plain_lines_come_every_fifteen_seconds_and_at_the_end(clock):
     assert lines[-1] == "training 100/100 steps  loss 100"
 
 
+def test_without_a_start_the_count_begins_at_nothing(clock):
+    progress = Progress("reading", 10, stream=io.StringIO())
+    clock[0] += 5.0
+    assert progress.seconds_left(5) == pytest.approx(5.0)
+
+
 def test_work_of_an_earlier_process_is_not_credited_to_this_one(clock):
     progress = Progress("training", 100, stream=io.StringIO())
     progress.begin(50)

@@ -21,6 +21,7 @@ def test_the_grid_of_the_front_page_has_fifteen_runs_each_trained_and_measured(t
     plan = grid("shapes", SweepOptions("DATA", out="OUT"))
     assert len(plan.trials) == 15 and len({trial.name for trial in plan.trials}) == 15
     assert {trial.settings["alpha_min"] for trial in plan.trials} == {1.0, 0.9, 0.8, 0.7, 0.6}
+    assert plan.contrast == ("alpha_min",), "rows are compared with the row that differs in nothing else"
     for trial in plan.trials:
         train, measure = (parsed(words) for words in trial.commands_in(tmp_path))
         assert train.alpha_min == trial.settings["alpha_min"] and train.seed == trial.settings["seed"]

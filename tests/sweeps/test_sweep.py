@@ -115,6 +115,16 @@ def test_a_run_that_is_not_finite_is_an_answer_where_the_question_is_stability(t
         assert outcome.state == state and outcome.text.startswith("why") and is_done(tmp_path, trial) is may_diverge
 
 
+@pytest.mark.parametrize(("code", "how"), [(-9, "killed by SIGKILL"), (130, "stopped by a signal")])
+def test_a_command_that_was_ended_from_outside_has_stopped_and_not_failed(code, how, tmp_path, monkeypatch):
+    """So that the same sweep continues it."""
+    (tmp_path / "logs").mkdir()
+    monkeypatch.setattr("echoless.sweeps.trials.run_command", lambda *_, **__: code)
+    (trial,) = experiment(("pretrain",), names=("a",)).trials
+    outcome = run_trial(trial, tmp_path, StopRequest())
+    assert outcome.state == "stopped" and outcome.text.startswith(f"{how}; full output in ")
+
+
 def test_a_run_begun_under_other_settings_is_not_continued(tmp_path):
     run_sweep(options(data="shapes", out=tmp_path / "s", print=True), lambda line: None)
     trial = "alpha_min-1.0_seed-0"

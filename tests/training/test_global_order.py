@@ -80,7 +80,7 @@ def seen_in(images: Images, step: int, *, seed: int, batch_size: int, world: int
     return seen, loss
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(data=st.data(), seed=st.integers(0, 2**40), count=st.integers(1, 40), step=st.integers(0, 500))
 def test_any_world_accumulation_loss_of_samples_and_resume_show_nowhere(data, seed, count, step):
     """Against the definition: the ids of `batch_indices` in order, without those that cannot be read."""

@@ -80,6 +80,18 @@ def test_the_moments_are_those_that_diffusers_gives(vae, latents):
     torch.testing.assert_close(store.draw(ids, torch.zeros(12), zeros), scaled, atol=1e-4, rtol=1e-4)
 
 
+def test_an_autoencoder_without_a_gaussian_has_latents_without_spread(tmp_path):
+    channels = {"encoder_block_out_channels": (8, 8), "decoder_block_out_channels": (8, 8)}
+    depth = {"num_encoder_blocks": (1, 1), "num_decoder_blocks": (1, 1)}
+    theirs = diffusers.AutoencoderTiny(**channels, **depth, latent_channels=4).eval()
+    theirs.save_pretrained(tmp_path / "tiny")
+    images = torch.rand(2, 3, 16, 16) * 2 - 1
+    mean, std = open_vae(tmp_path / "tiny").encode(images)
+    with torch.no_grad():
+        torch.testing.assert_close(mean, theirs.encode(images).latents, atol=1e-5, rtol=1e-5)
+    assert not std.any() and std.shape == mean.shape
+
+
 def test_moments_are_made_once_and_made_again_where_a_bit_is_wrong(latents, cache):
     _, cached, opened = latents
     calls = []

@@ -68,6 +68,7 @@ def test_more_seeds_are_more_pairs_of_otherwise_equal_commands():
     for plain, faded in zip(trials[::2], trials[1::2]):
         differing = [pair for pair in zip(plain.commands[0], faded.commands[0]) if pair[0] != pair[1]]
         assert differing == [("1.0", "0.4")]
+    assert all("--resume" in trial.commands[0] for trial in trials), "a demo that was stopped loses no step"
     baselines = [trial.name for trial in trials if "--baselines" in trial.commands[1]]
     assert baselines == ["plain-4"], "raw pixels and untrained encoders are measured once"
 

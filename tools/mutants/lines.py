@@ -84,14 +84,15 @@ Executed = dict[str, dict[int, set[str]]]  # file -> line -> tests
 
 
 def _executed(folder: Path, package: Path, tests: set[str], of_fixture: dict[str, set[str]]) -> Executed:
-    import coverage  # the map alone needs it
+    import coverage.exceptions  # the map alone needs it
 
     executed: Executed = defaultdict(lambda: defaultdict(set))
     for file in folder.glob("data.*"):
-        if not file.stat().st_size:  # of a process that was ended while it was writing
-            continue
         data = coverage.CoverageData(str(file))
-        data.read()
+        try:
+            data.read()
+        except coverage.exceptions.DataError:  # of a process that was ended while it was writing
+            continue
         for measured in data.measured_files():
             name = Path(measured).relative_to(package).as_posix()
             for line, contexts in data.contexts_by_lineno(measured).items():
