@@ -5,12 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import numpy as np
 import pytest
-import torch
 
 from echoless.runtime import memory
-from echoless.runtime.memory import empty_array, reuse_freed_memory
+from echoless.runtime.memory import reuse_freed_memory
 
 # As a training step does: take many blocks of a few megabytes, write to them, free them all.
 STEPS = """
@@ -57,18 +55,3 @@ def test_without_glibc_nothing_happens(monkeypatch):
     monkeypatch.setattr(memory.sys, "platform", "darwin")
     with reuse_freed_memory() as active:
         assert not active
-
-
-def test_a_large_array_is_an_ordinary_one():
-    """Of any shape and type, writable, in memory of its own; also from the size on where numpy wants huge pages."""
-    for shape, kind in (
-        ((3,), np.uint8),
-        ((2, 3, 700, 701), np.float32),
-        ((1030, 1024), np.float64),
-        ((0, 5), np.int64),
-    ):
-        array, other = empty_array(shape, kind), empty_array(shape, kind)
-        assert array.shape == shape and array.dtype == kind and array.flags.c_contiguous and array.flags.writeable
-        array[...], other[...] = 1, 2
-        assert (array == 1).all() and not np.shares_memory(array, other)
-        assert torch.from_numpy(array).shape == shape

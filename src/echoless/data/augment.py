@@ -17,7 +17,6 @@ from torch import Tensor
 from echoless.data.resample import Array, Boxes, resample
 from echoless.data.resizing import BY_SIZE, DIFFUSION, Filter, Framing, normalised, resample_large
 from echoless.errors import ConfigError
-from echoless.runtime.memory import empty_array
 
 _ATTEMPTS = 10
 
@@ -140,7 +139,7 @@ def resize_and_crop(
         return _model_input(pixels, centre_boxes(image_shapes(pixels), size), size, mean, std)
     gain_C, shift_C = _scaling(pixels[0].dtype, mean, std)
     levels = [framing.frame(image, size) for image, framed in zip(pixels, framed_B) if framed]
-    out = empty_array((len(pixels), *levels[0].shape), np.float32)
+    out = np.empty((len(pixels), *levels[0].shape), dtype=np.float32)
     out[framed_B] = normalised(levels, gain_C, shift_C)
     if not framed_B.all():
         small = [image for image, framed in zip(pixels, framed_B) if not framed]

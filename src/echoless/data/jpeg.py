@@ -19,8 +19,6 @@ import PIL
 from numpy.typing import NDArray
 from PIL import Image
 
-from echoless.runtime.memory import empty_array
-
 try:
     import simplejpeg
 except Exception:  # not installed, or not for this machine: Pillow serves
@@ -65,7 +63,7 @@ def decode_plain_jpeg(data: bytes, mode: str, size: tuple[int, int]) -> NDArray[
         if simplejpeg is None:
             return np.asarray(Image.frombytes(mode, size, data, "jpeg", (mode, "")))
         # Room for what the header promised and not a byte more: a file that says two things is refused.
-        room = empty_array((size[1], size[0], len(mode)), np.uint8)
+        room = np.empty((size[1], size[0], len(mode)), dtype=np.uint8)
         pixels = simplejpeg.decode_jpeg(data, _COLOUR_SPACES[mode], fastdct=False, fastupsample=False, buffer=room)
     except (ValueError, OSError):
         return None

@@ -37,4 +37,5 @@ def from_order(values: Array, shape: tuple[int, int, int]) -> Array:
 def _by_pixel(kind: np.dtype, shape: tuple[int, ...]) -> bool:
     """Only where torch resizes both orders to the same levels: 8 bits, in colour."""
     channels, height, width = shape
-    return kind == np.uint8 and channels in (3, 4) and channels * height * width > LARGEST_PLANAR
+    # Small images are many: the cheapest question comes first.
+    return channels * height * width > LARGEST_PLANAR and channels in (3, 4) and kind == np.uint8

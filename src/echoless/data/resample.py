@@ -18,8 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from echoless.runtime.memory import empty_array
-
 Array = NDArray[Any]
 
 _WEIGHT_UNITS = 4096
@@ -56,7 +54,7 @@ def resample(
     The images come stacked, or as a list when their sizes differ; channels and type are the same for all.
     """
     kind = _working_type(pixels[0].dtype)
-    out = empty_array((len(pixels), pixels[0].shape[0], *size), kind)
+    out = np.empty((len(pixels), pixels[0].shape[0], *size), dtype=kind)
     # A power of two: folding it into the gain rounds nothing.
     gain = np.asarray(gain_C / (_WEIGHT_UNITS * _LEVEL_UNITS), dtype=kind).reshape(-1, 1, 1)
     shift = np.asarray(shift_C, dtype=kind).reshape(-1, 1, 1)

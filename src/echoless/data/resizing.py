@@ -18,7 +18,6 @@ import torch.nn.functional as F
 from PIL import Image
 
 from echoless.data.resample import Array, Boxes, resize
-from echoless.runtime.memory import empty_array
 
 LARGE = 128
 SHARE = 224 / 256  # of the resized side that the centre crop keeps
@@ -160,7 +159,7 @@ def resample_large(
 
 def normalised(levels: list[Array], gain_C: Array | float, shift_C: Array | float) -> Array:
     """float32 BCHW of images of one size: grey levels times gain minus shift."""
-    out = empty_array((len(levels), *levels[0].shape), np.float32)
+    out = np.empty((len(levels), *levels[0].shape), dtype=np.float32)
     gain, shift = (np.asarray(value, dtype=np.float32).reshape(-1, 1, 1) for value in (gain_C, shift_C))
     for image, target in zip(levels, out):
         target[...] = image

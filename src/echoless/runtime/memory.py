@@ -1,27 +1,19 @@
-"""How is memory had without making the kernel work? By telling the allocator of glibc to keep what is freed.
+"""How is freed memory used again without asking the kernel? By telling the allocator of glibc to keep it.
 
 A training step frees the memory that the next one needs. By default glibc returns it to the kernel, which hands it out
 again page by page, each zeroed: thousands of page faults in every step of a small network (docs/performance.md).
-For its large arrays, numpy asks the kernel for huge pages, which the kernel may have to gather by moving other pages:
-milliseconds for each of them, where memory is fragmented. `empty_array` has no such cost.
 """
 
 from __future__ import annotations
 
 import ctypes
-import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from numpy.typing import DTypeLike, NDArray
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # the numbers of M_TRIM_THRESHOLD and M_MMAP_THRESHOLD in malloc.h
 _ALL = 2**31 - 1
 _LARGEST_ON_HEAP = 32 * 2**20  # bytes; glibc allows no more
-_HUGE_PAGES_FROM = 2**22  # bytes of an array of numpy
 
 
 @contextmanager
@@ -37,18 +29,6 @@ def reuse_freed_memory() -> Iterator[bool]:
     finally:
         glibc.mallopt(_TRIM_THRESHOLD, 2 * _LARGEST_ON_HEAP)  # where glibc's own rule ends after large allocations
         glibc.malloc_trim(0)
-
-
-def empty_array(shape: tuple[int, ...], kind: DTypeLike) -> NDArray[Any]:
-    """np.empty without huge pages."""
-    import numpy as np
-
-    size = math.prod(shape) * np.dtype(kind).itemsize
-    if size < _HUGE_PAGES_FROM:
-        return np.empty(shape, kind)
-    import torch
-
-    return torch.empty(size, dtype=torch.uint8).numpy().view(kind).reshape(shape)
 
 
 def _glibc() -> ctypes.CDLL | None:
