@@ -116,6 +116,7 @@ def test_a_run_of_tiles_embeds_tiles_without_being_told(photos, tmp_path, capsys
     assert len(encoder.embed("shapes:5")) == 5, "drawn images are not cut"
     metrics = echoless.evaluate(run, train=photos, metrics=("rank",), baselines=False, device="cpu")
     assert {metric.n for metric in metrics} == {24}
+    assert "tiles: 100 x 100, as the run was trained" in capsys.readouterr().out, "evaluate says so, too"
 
 
 def test_a_copied_encoder_knows_what_its_run_converted_images_to(photos, tmp_path):
