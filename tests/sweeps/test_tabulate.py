@@ -84,6 +84,7 @@ def test_a_page_begins_with_the_table_of_the_terminal_and_the_published_values()
     for text in (first.title, caption, *header, *lines[1], *first.notes):
         assert text in printed
     values = {"runs": [], "groups": [], "training": [], "learned": [], "alphas": [], "pictures": [], "by_block": None}
+    values["one_by_one"] = False
     page = template("report.html").render(
         **values | {"title": first.title, "maps": {"maps": []}, "live": ""}, findings=first, **frame_values()
     )
