@@ -8,8 +8,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -223,6 +224,24 @@ def test_a_cache_larger_than_half_the_disk_is_not_built(folder: Path, monkeypatc
     monkeypatch.setattr(cache_place.shutil, "disk_usage", lambda _: usage(10**6, 0, 300_000))
     assert "more than half" in open_images(folder).cache_note
     assert "cached in" in open_images(folder, cache="on").cache_note
+
+
+def test_a_thread_that_collects_what_nobody_closed_does_not_wait_for_itself() -> None:
+    """Where the consumer failed, the generator goes whenever its last reference does, in whatever thread that is."""
+    kept: list[Iterator[int]] = []
+    dropped, ready = threading.Event(), threading.Event()
+
+    def drop(item: int) -> int:
+        if item == 2:
+            assert ready.wait(10)
+            kept.clear()
+            dropped.set()
+        return item
+
+    kept.append(in_parallel(drop, range(5), 1))
+    assert next(kept[0]) == 0
+    ready.set()
+    assert dropped.wait(10)  # an error in there would be an unraisable one, which fails the test
 
 
 def test_the_place_of_the_cache_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -172,7 +173,8 @@ def in_parallel(function: Callable[[Item], Result], items: Iterable[Item], worke
     if workers == 0:
         yield from map(function, items)
         return
-    pool = ThreadPoolExecutor(workers)
+    own: set[int] = set()
+    pool = ThreadPoolExecutor(workers, initializer=lambda: own.add(threading.get_ident()))
     pending: list[Future[Result]] = []
     try:
         for item in items:
@@ -182,7 +184,8 @@ def in_parallel(function: Callable[[Item], Result], items: Iterable[Item], worke
         while pending:
             yield pending.pop(0).result()
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        # After an error elsewhere, one of the threads may collect this generator: it cannot wait for itself.
+        pool.shutdown(wait=threading.get_ident() not in own, cancel_futures=True)
 
 
 def write_pixels(path: Path, produced: Iterable[list[Array | BadSample]]) -> tuple[Array, list[BadSample]]:

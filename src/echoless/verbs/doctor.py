@@ -126,11 +126,11 @@ def look_at(distribution: str, oldest: str = "") -> tuple[str, str]:
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             module = importlib.import_module(_MODULES.get(distribution, distribution.replace("-", "_")))
+            said = str(getattr(module, "__version__", version))  # torch tells there which build it is: 2.13.0+cpu
     except Exception as error:  # whatever a broken install raises
         return version, f"{version} is installed but broken: {_one_line(error)}"
     if oldest and _numbers(version) < _numbers(oldest):
         return version, f"{version} is installed, {oldest} or newer is needed"
-    said = str(getattr(module, "__version__", version))  # torch tells there which build it is: 2.13.0+cpu
     return (said if said.startswith(f"{version}+") else version), ""
 
 
