@@ -95,7 +95,7 @@ def test_uvit_small_has_the_published_settings():
 
 
 def test_uvit_mid_has_the_published_settings():
-    """configs/imagenet256_uvit_large.py of baofff/U-ViT: batch 1024, 300k steps, AdamW 2e-4, warm-up 5000, constant."""
+    """Those of U-ViT for latents of 256 x 256 images: batch 1024, 300k steps, AdamW 2e-4, warm-up 5000, constant."""
     config = settled(SMALL, recipe="uvit-mid")
     assert (config.batch_size, config.steps) == (1024, 300_000)
     assert rate_and_warmup(config) == pytest.approx((2e-4, 5000))
