@@ -1,7 +1,7 @@
 """`evaluate --layers all` from nothing on one core: this tree against an earlier one.
 
     git worktree add /tmp/earlier COMMIT
-    python benchmarks/evaluate_before.py --earlier /tmp/earlier [--train DATA --test DATA] [--recipe cifar10] [--rounds 3]
+    python benchmarks/evaluate_before.py --earlier /tmp/earlier [--train DATA --test DATA] [--rounds 3]
 
 The whole command, started as a user starts it, with one thread and with empty caches. The two trees take turns, and the
 order reverses every round. Seconds on the clock and of CPU time. Both measure the same run (a few steps of --recipe, so
@@ -45,8 +45,8 @@ def from_nothing(tree: Path, work: Path, words: list[str]) -> tuple[float, float
     for kept in (work / "cache", work / "run" / "features", work / "run" / "results.json"):
         shutil.rmtree(kept, ignore_errors=True) if kept.is_dir() else kept.unlink(missing_ok=True)
     wall, cpu, printed = run(tree, work, "evaluate", str(work / "run"), *words, "--json")
-    numbers = {f"{each['metric']} {json.dumps(each['protocol'])}": each["value"] for each in json.loads(printed)}
-    return wall, cpu, numbers
+    records = [json.loads(line) for line in printed.splitlines()]
+    return wall, cpu, {f"{each['metric']} {json.dumps(each['protocol'])}": each["value"] for each in records}
 
 
 def main() -> None:
