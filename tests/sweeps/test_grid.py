@@ -28,6 +28,13 @@ def test_the_grid_of_the_front_page_has_fifteen_runs_each_trained_and_measured(t
         assert train.resume and train.out == str(tmp_path / trial.name) and measure.run == train.out
 
 
+def test_labelled_images_of_their_own_are_measured_with_and_not_pretrained_on():
+    plan = grid("DATA", SweepOptions("DATA", out="OUT", train="FEW", labels="FEW.csv", seeds=1))
+    for trial in plan.trials:
+        run, measure = map(parsed, trial.commands)
+        assert (run.data, run.labels, measure.train, measure.labels) == ("DATA", None, "FEW", "FEW.csv")
+
+
 def test_every_setting_reaches_its_run():
     over = ("schedule=linear,cosine", "normalize_pixels=false", "base_lr=1e-3", "mask-ratio=0.5,0.75")
     plan = grid(

@@ -67,6 +67,16 @@ def test_metrics_replace_the_measured_columns_and_leave_the_others():
     assert [column.metric for column in experiment.quantities] == ["finetune", "knn", "rank_paper"]
 
 
+@pytest.mark.parametrize("name", ["table1", "fig3", "scaling"])
+def test_an_encoder_is_pretrained_on_data_and_measured_with_other_labelled_images(name):
+    """The usual case: many images without labels, and few with. Their labels and masks are not those of DATA."""
+    experiment = steered(name, train="FEW", labels="FEW.csv")
+    for pretraining, *rest in (trial.commands for trial in experiment.trials):
+        assert pretraining[1] == "DATA" and option_of(pretraining, "labels") is None
+        for words in rest:
+            assert option_of(words, "train") == ("FEW",) and option_of(words, "labels") == ("FEW.csv",)
+
+
 def test_label_maps_reach_what_is_measured_by_them():
     for name, options in (("fig3", {}), ("dino", {}), ("table2", {"metrics": ("segprobe",)})):
         experiment = steered(name, masks="MAPS", test_masks="OTHERS", **options)
@@ -100,6 +110,8 @@ def test_an_autoencoder_and_an_extractor_reach_the_diffusion_models():
         ("table2", {"reference": "train"}, "reference is 'train', but the experiment table2 compares no samples"),
         ("table2", {"masks": "MAPS"}, "masks is 'MAPS', but the experiment table2 segments no images"),
         ("table4", {"test_masks": "MAPS"}, "test_masks is 'MAPS', but the experiment table4 segments no images"),
+        ("table4", {"train": "FEW"}, "train is 'FEW', but the experiment table4 learns from DATA and its labels"),
+        ("fig7", {"train": "FEW"}, "train is 'FEW', but the experiment fig7 learns from DATA and its labels"),
         ("table2", {"over": ("depth=6",)}, "over is 'depth', but the rows of table2 differ in it"),
         (
             "skipless",

@@ -156,6 +156,19 @@ def test_images_that_were_replaced_are_not_an_old_table(tmp_path):
     assert sweep(2) == "" and sweep(1) == changed
 
 
+def test_with_labelled_images_of_their_own_data_needs_no_labels_and_both_are_remembered(tmp_path):
+    for name in ("many", "few"):
+        (tmp_path / name).mkdir()
+        for number in range(2):
+            Image.new("RGB", (32, 32), (number, 0, len(name))).save(tmp_path / name / f"{number}.bmp")
+    (tmp_path / "few.csv").write_text("0.bmp,a\n1.bmp,b\n")
+    given = {"data": tmp_path / "many", "train": tmp_path / "few", "labels": tmp_path / "few.csv"}
+    with pytest.raises(Planned), mock.patch("echoless.sweeps.run.carry_out", side_effect=Planned):
+        run_sweep(options(**given, out=tmp_path / "s"), print)
+    recorded = json.loads((tmp_path / "s" / "sweep.json").read_text())["sets"]
+    assert recorded.keys() == {"data", "train"}
+
+
 def test_printing_changes_nothing_in_the_folder_of_another_plan(tmp_path):
     prepare_folder(grid("shapes", options()), tmp_path / "s", {"data": "0123"}).release()
     before = (tmp_path / "s" / "sweep.json").read_bytes()

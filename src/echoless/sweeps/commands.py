@@ -17,7 +17,7 @@ RUN = "{run}"  # a word that begins so stands for the trial's own folder: `{run}
 BESIDE = f"{RUN}/../"  # a word that begins so, for a folder that all trials share
 Words = tuple[str, ...]
 _FROM_OPTIONS = (
-    *("test", "labels", "test_labels", "classes", "masks", "test_masks", "mask_classes"),
+    *("train", "test", "labels", "test_labels", "classes", "masks", "test_masks", "mask_classes"),
     *("latent", "extractor", "reference"),
 )
 
@@ -27,6 +27,7 @@ class Inputs:
     """What the user gave: images to train and to test on, their labels, and the number of seeds."""
 
     data: str
+    train: str | None = None  # labelled images to learn from, where they are not DATA
     test: str | None = None
     labels: str | None = None
     test_labels: str | None = None
@@ -41,6 +42,16 @@ class Inputs:
     reference: str | None = None
     max_steps: int | None = None  # of every training, where it is not the experiment's own
     epochs: float | None = None  # the same
+
+    @property
+    def labelled(self) -> str:
+        """What kNN, probes and fine-tuning learn from; --labels and --masks belong to it."""
+        return self.train or self.data
+
+    @property
+    def data_labels(self) -> str | None:
+        """The labels file of DATA."""
+        return self.labels if self.train is None else None
 
     @property
     def through_inception(self) -> bool:
@@ -110,7 +121,7 @@ def _span(words: Words, name: str) -> slice | None:
 
 def evaluate_command(inputs: Inputs, metrics: Sequence[str], **more: Any) -> Words:
     """`echoless evaluate` of the trial's run, without baselines: they would be the same for many runs."""
-    data = {"train": inputs.data, "test": inputs.test, "labels": inputs.labels, "test_labels": inputs.test_labels}
+    data = {"train": inputs.labelled, "test": inputs.test, "labels": inputs.labels, "test_labels": inputs.test_labels}
     data |= {"classes": inputs.classes, "masks": inputs.masks, "test_masks": inputs.test_masks}
     data |= {"mask_classes": inputs.mask_classes}
     return command("evaluate", RUN, **data, metrics=tuple(metrics), device=inputs.device, baselines=False, **more)

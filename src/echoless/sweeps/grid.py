@@ -64,7 +64,7 @@ def _pretrain_command(inputs: Inputs, options: SweepOptions, chosen: Mapping[str
         out=RUN,
         recipe=options.recipe or RECIPE,
         **_length(options),
-        labels=inputs.labels,
+        labels=inputs.data_labels,
         classes=inputs.classes,
         latent=inputs.latent,
         **chosen,

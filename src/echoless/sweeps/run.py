@@ -36,7 +36,7 @@ PLAN = "sweep.json"
 LINE_SECONDS = 60.0  # between lines of progress where there is no terminal
 MOST_ON_A_PAGE = 30  # runs; a page of more is neither small nor legible
 Say = Callable[[str], None]
-Sets = Mapping[str, str]  # "data" and "test": a hash of the images and of their labels
+Sets = Mapping[str, str]  # "data", "train" and "test": a hash of the images and of their labels
 
 
 @dataclass(frozen=True)
@@ -96,10 +96,13 @@ def _require_networks(options: SweepOptions) -> None:
 
 def _read_data_once(options: SweepOptions) -> Sets:
     """Refuses unreadable data once, before any run; the decoded images are cached for all runs."""
+    of_labelled = (options.labels, options.masks)
     given = {
-        "data": (options.data, options.labels, options.masks),
+        "data": (options.data, *(of_labelled if options.train is None else (None, None))),
+        "train": (options.train, *of_labelled),
         "test": (options.test, options.test_labels, options.test_masks),
     }
+    learned_from = "data" if options.train is None else "train"
     classes = str(options.classes) if options.classes else None
     meaning = str(options.mask_classes) if options.mask_classes else None
     sets = {}
@@ -107,7 +110,7 @@ def _read_data_once(options: SweepOptions) -> Sets:
         if data is None:
             continue
         file = str(labels) if labels else None
-        images = read_images(str(data), file, classes=classes, require_labels=name == "data")
+        images = read_images(str(data), file, classes=classes, require_labels=name == learned_from)
         if masks is not None:
             attach_masks(images, str(masks), meaning, 255)
         sets[name] = f"{images.fingerprint[:16]}-{images.label_fingerprint[:16]}"

@@ -32,7 +32,7 @@ def sweep(options: SweepOptions, say: Callable[[str], None] = _print) -> SweepRe
     require_test_of(options.test_labels, options.test)
     require_test_of(options.test_masks, options.test, "test_masks")
     if not options.print:  # printed commands may be for another machine
-        require_data(options.data, options.test)
+        require_data(options.data, options.train, options.test)
         require_labels(options.labels, options.test_labels)
 
     from echoless.sweeps.run import run_sweep
@@ -42,7 +42,7 @@ def sweep(options: SweepOptions, say: Callable[[str], None] = _print) -> SweepRe
 
 def _refuse_secrets(options: SweepOptions) -> None:
     """A sweep writes its commands down."""
-    for name in ("data", "test"):
+    for name in ("data", "train", "test"):
         value = getattr(options, name)
         if value is not None and has_secrets(value):
             raise ConfigError(

@@ -51,16 +51,18 @@ class SweepOptions:
     """Images per step."""
 
     group("images and labels")
+    train: AnyPath | None = None
+    """Labelled images that kNN, probes and fine-tuning learn from (default: DATA). With it, DATA needs no labels."""
     test: AnyPath | None = None
-    """Images to test on (default: five-fold cross-validation on DATA)."""
+    """Images to test on (default: five-fold cross-validation on --train)."""
     labels: AnyPath | None = None
-    """A CSV file (path,label) for DATA."""
+    """A CSV file (path,label) for --train, or DATA."""
     test_labels: AnyPath | None = None
     """A CSV file (path,label) for --test."""
     classes: AnyPath | None = None
-    """Use only these classes of DATA and --test: a file with one class name per line, or imagenet100."""
+    """Use only these classes of DATA, --train and --test: a file with one class name per line, or imagenet100."""
     masks: AnyPath | None = None
-    """Folder of label maps (PNG) for DATA, for spectral and segprobe."""
+    """Folder of label maps (PNG) for --train, or DATA, for spectral and segprobe."""
     test_masks: AnyPath | None = None
     """Folder of label maps (PNG) for --test."""
     mask_classes: AnyPath | None = None

@@ -54,7 +54,7 @@ def table1(inputs: Inputs, scale: Scale) -> Experiment:
     tune = command(
         "finetune",
         RUN,
-        train=inputs.data,
+        train=inputs.labelled,
         test=inputs.test,
         out=f"{RUN}-tuned",
         labels=inputs.labels,

@@ -129,5 +129,5 @@ def pretraining_trials(
 
 
 def _training(inputs: Inputs, options: Mapping[str, Any], seed: int) -> Words:
-    given = {"labels": inputs.labels, "classes": inputs.classes, "seed": seed, "device": inputs.device}
+    given = {"labels": inputs.data_labels, "classes": inputs.classes, "seed": seed, "device": inputs.device}
     return command("pretrain", inputs.data, out=RUN, **options, **given, resume=True)

@@ -95,7 +95,7 @@ def _trial(inputs: Inputs, size: ScalingSize, depth: int, width: int, alpha: flo
         decay="constant",
         ema=AVERAGING,
         snapshot_every=size.snapshot_every,
-        labels=inputs.labels,
+        labels=inputs.data_labels,
         classes=inputs.classes,
         device=inputs.device,
         resume=True,

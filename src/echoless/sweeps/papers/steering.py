@@ -106,6 +106,8 @@ def _require_used(experiment: Experiment, options: SweepOptions) -> None:
     """Refuses an option that no command of the experiment takes."""
     commands = [words for trial in experiment.trials for words in trial.commands]
     measured = [words for words in commands if words[0] == "evaluate"]
+    if options.train is not None and not any(_learns_from_other_images(trial) for trial in experiment.trials):
+        _refuse("train", str(options.train), f"the experiment {experiment.name} learns from DATA and its labels")
     for name, value in given(options, *OF_SAMPLES).items():
         if all(option_of(words, name) is None for words in measured):
             _refuse(name, value, f"the experiment {experiment.name} compares no samples")
@@ -119,6 +121,13 @@ def _require_used(experiment: Experiment, options: SweepOptions) -> None:
     samples = [name for name in options.metrics if any(info_of(m).kind == "samples" for m in YIELDS[name])]
     if samples and all(option_of(words, "samples") is None for words in measured):
         _refuse("metrics", samples[0], f"the experiment {experiment.name} draws no samples")
+
+
+def _learns_from_other_images(trial: Trial) -> bool:
+    """Whether it is pretrained without labels and then measured with images of their own."""
+    pretraining, *rest = trial.commands
+    learned = {option_of(words, "train") for words in rest if words[0] in ("evaluate", "finetune")} - {None}
+    return option_of(pretraining, "test") is None and bool(learned - {(pretraining[1],)})
 
 
 def _reads_masks(words: Words, name: str, metrics: Sequence[str] | None) -> bool:
