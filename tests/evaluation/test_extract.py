@@ -18,7 +18,9 @@ from echoless.evaluation.context import FeatureSource
 from echoless.evaluation.encoder import from_function, raw_pixels
 from echoless.evaluation.extract import CHUNK, View, chunks, extract
 from echoless.evaluation.frozen import load
-from echoless.models import pool
+from echoless.models import fresh, pool
+from echoless.randomness import generator_for
+from echoless.runs.open import load_body
 
 LAST = View("block05/+mlp")
 
@@ -34,6 +36,17 @@ def test_features_are_the_models_own(run):
     tokens = encoder.tokens(batch.images_BCHW, [LAST.layer])[LAST.layer]
     np.testing.assert_array_equal(features.features_ND[:CHUNK], tokens.mean(dim=1).numpy())
     assert torch.equal(features.ids_N, torch.arange(100)) and features.labels_N is not None
+
+
+def test_the_untrained_encoder_is_the_network_at_its_start_with_its_keys(run):
+    """Its branches are zero and are not computed, but the keys of its attention are, where they are asked for."""
+    encoder = load(run)
+    start = fresh(load_body(run).config, generator_for(0, "init", 0))
+    images_BCHW = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(0))
+    for layers in (["embed", "block03/mlp", "block05/+mlp"], ["block05/key", "block05/+mlp"], None):
+        expected, found = start.features(images_BCHW, layers), encoder.untrained().tokens(images_BCHW, layers)
+        assert list(expected) == list(found)
+        assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
 def test_where_a_chunk_starts_does_not_change_its_digits(run):

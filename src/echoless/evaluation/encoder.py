@@ -20,7 +20,7 @@ from echoless.data.reading import describe_bad, settled_tiles
 from echoless.data.resizing import BY_SIZE, Fit, Framing
 from echoless.errors import ConfigError, DataError
 from echoless.measures.threads import one_thread_each
-from echoless.models import fresh, pool
+from echoless.models import ViT, fresh, pool, without_silent_branches
 from echoless.randomness import generator_for
 from echoless.runs.open import TrainedBody, fingerprint_of
 
@@ -201,12 +201,14 @@ def from_body(body: TrainedBody, device: str = "cpu") -> Encoder:
     """One of our own encoders of images; the tokens of a ResNet are the places of its map."""
     config, model = body.config, body.model.to(device).eval()
     together = _together(config) if config.grid is not None and device == "cpu" else None
+    lighter = without_silent_branches(model) if isinstance(model, ViT) else model
 
     def tokens(images_BCHW: Tensor, layers: Layers) -> Tokens:
+        network = model if any(name.endswith("/key") for name in layers or ()) else lighter
         if together is None:
-            return dict(model.features(images_BCHW.to(device), only=layers))
+            return dict(network.features(images_BCHW.to(device), only=layers))
         with one_thread_each() as threads:
-            parts = list(threads.map(lambda images: model.features(images, only=layers), images_BCHW.split(together)))
+            parts = list(threads.map(lambda images: network.features(images, only=layers), images_BCHW.split(together)))
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def untrained() -> Encoder:

@@ -8,6 +8,7 @@ from echoless.models.mae import MAE, Masking, tap_blocks
 from echoless.models.moco import MoCo
 from echoless.models.registry import BODIES, DENOISERS, MODELS, body_config, build, fresh
 from echoless.models.resnet import ResNet
+from echoless.models.silent import without_silent_branches
 from echoless.models.sit import SiT
 from echoless.models.uvit import UViT
 from echoless.models.vit import ViT
@@ -36,4 +37,5 @@ __all__ = [
     "sincos_positions",
     "tap_blocks",
     "unpatchify",
+    "without_silent_branches",
 ]
