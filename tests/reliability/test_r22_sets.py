@@ -68,7 +68,7 @@ def test_a_second_set_does_not_replace_the_first_and_the_same_set_under_another_
     for data in (first, second, shutil.copytree(first, tmp_path / "copy of first")):
         echoless.evaluate(copy, train=data, **QUICK)
     results = RunFolder(copy).read_results()
-    assert [record["protocol"]["train"] for record in results] == ["copy of first", "second"]
+    assert [record["protocol"]["train"] for record in results] == ["second", "copy of first"], "the newest is last"
 
 
 def test_runs_measured_on_different_sets_are_never_compared(run, tmp_path):

@@ -12,6 +12,8 @@ from echoless.config.metrics import Metric
 from echoless.reports.collect import RunData
 from echoless.reports.compare import Estimate as E
 from echoless.reports.compare import best_of, compare, differing_settings, groups_of
+from echoless.reports.gallery import card
+from echoless.reports.learned import learned_figures
 
 
 def run(name: str, alpha: float, seed: int, value: float, half: float = 0.01, metric: str = "knn") -> RunData:
@@ -89,3 +91,29 @@ def test_numbers_of_different_protocols_are_not_compared():
     other = run("b", 0.6, 0, 0.4)
     other.results[0].protocol["k"] = 5
     assert compare(groups_of([run("a", 1.0, 0, 0.3), other])) == []
+
+
+def measured(name: str, *numbers: tuple[float, str]) -> RunData:
+    """A run with these values of kNN, each on a set of its own."""
+    results = [Metric(metric="knn", value=v, n=9, protocol={"train_set": s, "train": s}) for v, s in numbers]
+    return RunData(path=Path(name), name=name, results=results)
+
+
+def test_charts_show_the_newest_number_and_of_several_runs_that_which_they_share():
+    """They showed the first, while lists and galleries showed the newest."""
+    one, other = measured("a", (0.21, "few"), (0.22, "many")), measured("b", (0.31, "few"))
+
+    def drawn(*runs: RunData) -> str:
+        ((_, (figure,)),) = learned_figures(runs)
+        return str(figure.drawing)
+
+    assert "22.00 %" in drawn(one) and "21.00 %" not in drawn(one)
+    assert "21.00 %" in drawn(one, other) and "31.00 %" in drawn(one, other) and "22.00 %" not in drawn(one, other)
+
+
+def test_a_card_has_numbers_of_one_set_of_labels():
+    """A linear probe on 80 labels stood above "measured on 600 images"."""
+    old = Metric(metric="linear", value=0.2, n=80, protocol={"train_set": "aa", "label_set": "x"})
+    new = Metric(metric="knn", value=0.3, n=600, protocol={"train_set": "aa", "label_set": "y", "train": "photos"})
+    shown = card("a", RunData(path=Path("a"), name="a", results=[old, new]))
+    assert shown["numbers"] == [("kNN accuracy", "30.00 %")] and shown["measured"] == "measured on 600 images of photos"

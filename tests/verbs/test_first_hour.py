@@ -86,6 +86,48 @@ def test_few_labels_of_many_images_are_measured_and_said(run, photos, labels, ca
     assert "labels: 2 classes from a labels file, on 6 of 12 images (cat, dog)" in said.err
 
 
+def halves(labels: Path) -> list[Path]:
+    """Two files: the labels of the first four images, and those of the last two."""
+    header, *rows = labels.read_text().splitlines()
+    files = [labels.with_name("train.csv"), labels.with_name("test.csv")]
+    for file, part in zip(files, (rows[:4], rows[4:])):
+        file.write_text("\n".join([header, *part]))
+    return files
+
+
+def test_one_folder_with_two_lists_of_labels_is_two_sets(run, photos, labels, capsys):
+    """All images were taken for training images, and an honest test was called none."""
+    train, test = halves(labels)
+    how = {"train": photos, "test": photos, "labels": train, "metrics": ("knn",), "baselines": False}
+    (honest,) = echoless.evaluate(run, test_labels=test, **how)
+    assert honest.n == 2 and honest.protocol["train_n"] == 4 and "overlap" not in honest.protocol
+    assert "in --train too" not in capsys.readouterr().out
+    (inflated,) = echoless.evaluate(run, test_labels=labels, **how)
+    assert inflated.protocol["overlap"] == 4
+    assert "4 of 6 images of --test are in --train too" in capsys.readouterr().out
+
+
+def test_ranks_of_the_labelled_images_are_not_those_of_all(run, photos, labels):
+    """They had one protocol, so that the second number replaced the first."""
+    some = echoless.evaluate(run, train=photos, labels=labels, metrics=("knn", "rank"), baselines=False)
+    every = echoless.evaluate(run, train=photos, metrics=("rank",), baselines=False)
+    (one,), (other,) = ([m for m in found if m.metric == "rankme"] for found in (some, every))
+    assert (one.n, other.n) == (6, 10) and one.protocol["train_set"] != other.protocol["train_set"]
+    kept = [record["n"] for record in json.loads((run / "results.json").read_text()) if record["metric"] == "rankme"]
+    assert set(kept) == {6, 10}
+
+
+def test_few_labels_are_enough_to_finetune(run, photos, labels, tmp_path, capsys):
+    train, test = halves(labels)
+    how = {"train": photos, "test": photos, "test_labels": test, "max_steps": 1, "batch_size": 4, "workers": 0}
+    metric = echoless.finetune(run, labels=train, out=tmp_path / "tuned", **how)
+    said = capsys.readouterr().err
+    assert metric.n == 2 and metric.protocol["train_n"] == 4 and "overlap" not in metric.protocol
+    assert "--train: 6 images have no label and are left out: training on the 4 that have one" in said
+    with pytest.raises(DataError, match=r"--train has no labels; give .* or --labels FILE\.csv"):
+        echoless.finetune(run, out=tmp_path / "refused", **how)
+
+
 def test_vectors_are_written_for_other_tools_and_say_what_they_are(run, photos, labels, tmp_path, capsys):
     out = tmp_path / "deep" / "features.parquet"
     assert echoless.embed(run, photos, out=out, labels=labels) == 10

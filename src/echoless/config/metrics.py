@@ -248,9 +248,12 @@ _FINGERPRINTS = ("train_set", "test_set", "label_set")
 
 
 def on_same_images(one: Metric, other: Metric) -> bool:
-    """Whether two numbers were measured on the same images; where neither says which, they are taken to be."""
-    sets = _FINGERPRINTS[:2]
-    return all(one.protocol.get(name) == other.protocol.get(name) for name in sets)
+    """Whether two numbers were measured on the same images, and by the same labels where both depend on labels.
+
+    Where neither says which, they are taken to be.
+    """
+    labels = ("label_set",) if "label_set" in one.protocol and "label_set" in other.protocol else ()
+    return all(one.protocol.get(name) == other.protocol.get(name) for name in ("train_set", "test_set", *labels))
 
 
 def without_fingerprints(protocol: Mapping[str, Any]) -> dict[str, Any]:

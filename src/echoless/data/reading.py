@@ -129,15 +129,15 @@ def describe_classes(images: Images) -> list[str]:
     return [line, f"labels: {images.label_note}"] if images.label_note else [line]
 
 
-def leave_out_unlabelled(images: Images) -> str:
-    """Before a measurement that needs labels: a few labelled images of many are the set. Returns a sentence, if any."""
+def leave_out_unlabelled(images: Images, use: str = "measuring") -> str:
+    """Before work that needs labels: a few labelled images of many are the set. Returns a sentence, if any."""
     if images.labels is None:
         return ""
     without = [index for index in (images.labels < 0).nonzero()[:, 0].tolist() if index not in images.excluded]
     if not without or len(without) == images.usable:
         return ""
     images.leave_out(without)
-    return f"{len(without)} images have no label and are left out: measuring on the {images.usable} that have one"
+    return f"{len(without)} images have no label and are left out: {use} on the {images.usable} that have one"
 
 
 def attach_masks(images: Images, folder: str, classes: str | None, ignored: int) -> None:

@@ -99,6 +99,8 @@ def _sentences_from_config(run: RunData) -> dict[str, str]:
 
 
 def _model_title(config: dict[str, Any]) -> str:
+    if not _part(config, "model"):  # the run has just begun: the default model is not its own
+        return ""
     try:
         return from_dict(RunConfig, config).model.title
     except (EcholessError, TypeError, ValueError):
