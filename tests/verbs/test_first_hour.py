@@ -191,6 +191,37 @@ def test_the_card_of_an_export_names_the_layer():
     assert "layer block05/+mlp" in _results([record]) and "/home" not in _results([record])
 
 
+def test_the_card_of_an_export_has_the_newest_number_of_each_kind_and_no_inflated_one():
+    """It listed everything that was ever measured: seventy rows after an hour."""
+
+    def record(value: float, **protocol: object) -> dict:
+        return {"metric": "knn", "value": value, "n": 9, "interval": [value, value], "protocol": protocol}
+
+    old, new, of_pixels = record(0.5, label_set="x"), record(0.25, label_set="y"), record(0.1, features="raw pixels")
+    text = _results([old, new, of_pixels, record(0.9, overlap=3), record(0.7, scan="layers")])
+    assert [line.split(" | ")[1] for line in text.splitlines()[2:4]] == [
+        "25.00 % [25.00, 25.00]",
+        "10.00 % [10.00, 10.00]",
+    ]
+    assert text.endswith("The run has 3 more: of earlier evaluations, layers or snapshots.")
+
+
+def test_two_sets_are_told_apart_where_their_labels_are_named(run, photos, labels, capsys):
+    """Two lines began with "labels:"."""
+    train, test = halves(labels)
+    echoless.evaluate(run, train=photos, test=photos, labels=train, test_labels=test, metrics=("knn",), baselines=False)
+    said = capsys.readouterr().err
+    assert "labels of --train: 2 classes" in said and "labels of --test: 2 classes" in said
+
+
+def test_one_step_is_one_step(run, tmp_path):
+    one = Path(shutil.copytree(run, tmp_path / "one"))
+    config = json.loads((one / "config.json").read_text())
+    (one / "config.json").write_text(json.dumps(config | {"steps": 1}))
+    (one / "metrics.jsonl").write_text((one / "metrics.jsonl").read_text().splitlines(keepends=True)[0])
+    assert status(collect(one)) == "complete: 1 step"
+
+
 def test_a_bar_that_had_nothing_to_do_leaves_no_trace():
     """On a terminal: what was read from the cache at once has no empty bar."""
 

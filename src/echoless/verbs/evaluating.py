@@ -121,9 +121,10 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
     data, classes = str(known.train), str(known.classes) if known.classes else None
     how: dict[str, Any] = {"channels": channels, "tiles": options.tiles, "reduction": encoder.reduction}
     open_train = partial(_open, data, known.labels, encoder, **how, classes=classes)
-    train, test = open_train(), None
+    train, test = open_train(which="--train" if options.test else ""), None
     if options.test:
-        test = _open(str(options.test), options.test_labels, encoder, **how, classes=classes, require_labels=False)
+        how |= {"classes": classes, "require_labels": False, "which": "--test"}
+        test = _open(str(options.test), options.test_labels, encoder, **how)
     _attach_masks(train, options.masks, options)
     _attach_masks(test, options.test_masks, options)
     _settle(train, test, options.metrics, say)
