@@ -147,7 +147,7 @@ def test_a_wrong_evaluation_is_listed_removed_and_kept_aside(folder, typed):
     RunFolder(run).add_results([wrong])
     listed = typed("runs", "results", run)
     row = " ".join(listed.printed.splitlines()[-1].split())
-    assert listed.code == 0 and row == "2 knn photos a labels file (wrong) 80 1"
+    assert listed.code == 0 and row == "2 knn 99.00 % train photos a labels file (wrong) 80 1"
     assert "99.00 %" in typed("runs", "best", run, "--metric", "knn").printed
     done = typed("runs", "rm-results", run, "--which", "2", "--yes")
     assert (

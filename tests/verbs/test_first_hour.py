@@ -124,6 +124,7 @@ def test_few_labels_are_enough_to_finetune(run, photos, labels, tmp_path, capsys
     said = capsys.readouterr().err
     assert metric.n == 2 and metric.protocol["train_n"] == 4 and "overlap" not in metric.protocol
     assert "--train: 6 images have no label and are left out: training on the 4 that have one" in said
+    assert said.count("labels: 2 classes") == 1 and said.count("labels of --test: 2 classes") == 1, "each set once"
     with pytest.raises(DataError, match=r"--train has no labels; give .* or --labels FILE\.csv"):
         echoless.finetune(run, out=tmp_path / "refused", **how)
 

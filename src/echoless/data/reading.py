@@ -66,10 +66,11 @@ def read_images(
     reduction: Reduction = None,
     tiles: int | None = None,
     share: Share = ALONE,
-    which: str = "",
+    which: str | None = "",
 ) -> Images:
-    """`channels`: what every image is converted to; None: as most of them are. Bad images are listed
-    and left out. which: the option that names them, where there are two sets. The others: `open_images`."""
+    """`channels`: what every image is converted to; None: as most of them are. Bad images are listed and left out.
+    which: the option that names them, where there are two sets; None: the log of a run lists bad images and classes.
+    The others: `open_images`."""
     speaks = share.index == 0
     with Progress("reading images", 1, "images") as progress:
 
@@ -92,7 +93,7 @@ def read_images(
             max_bad_fraction=1.0,
             share=share,
         )
-        for line in (*describe_bad(images), *describe_classes(images, which)) if speaks else ():
+        for line in (*describe_bad(images), *describe_classes(images, which)) if speaks and which is not None else ():
             progress.say(line)
         return images
 

@@ -11,12 +11,12 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from echoless.config.metrics import FINGERPRINTS, NAMES_OF_SETS
+from echoless.config.metrics import FINGERPRINTS, NAMES_OF_SETS, Metric, number
 from echoless.errors import ConfigError
 from echoless.reports.listing import aligned
 from echoless.runs import RunFolder
 
-_HEADER = ("number", "measured", "images", "labels", "n", "values")
+_HEADER = ("number", "measured, newest of the trained features", "images", "labels", "n", "values")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class ListedEvaluation:
     """Numbers that share their images and labels, and their place in the list, from 1 for the oldest."""
 
     number: int
-    metrics: tuple[str, ...]
+    metrics: dict[str, str]  # the newest value of each
     images: str
     labels: str
     n: tuple[int, ...]
@@ -33,7 +33,8 @@ class ListedEvaluation:
     @property
     def cells(self) -> list[str]:
         sizes = ", ".join(map(str, self.n))
-        return [str(self.number), ", ".join(self.metrics), self.images, self.labels, sizes, str(self.values)]
+        measured = ", ".join(f"{name} {value}".strip() for name, value in self.metrics.items())
+        return [str(self.number), measured, self.images, self.labels, sizes, str(self.values)]
 
 
 class Evaluations(list[ListedEvaluation]):
@@ -77,14 +78,27 @@ def _groups(records: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 def _listed(number: int, records: Sequence[Mapping[str, Any]]) -> ListedEvaluation:
     protocol = records[-1]["protocol"] if records else {}
-    sets = " and ".join(str(protocol[name]) for name in NAMES_OF_SETS if protocol.get(name))
+    sets = ", ".join(f"{name} {protocol[name]}" for name in NAMES_OF_SETS if protocol.get(name))
+    overlap = f" ({protocol['overlap']} in both)" if protocol.get("overlap") else ""
     labels = f"{protocol.get('labels', 'labels')} ({protocol['label_set']})" if protocol.get("label_set") else ""
     sizes = dict.fromkeys(record["n"] for record in records if isinstance(record.get("n"), int))
     return ListedEvaluation(
         number=number,
-        metrics=tuple(dict.fromkeys(record["metric"] for record in records)),
-        images=sets,
+        metrics=_values(records),
+        images=f"{sets}{overlap}",
         labels=labels,
         n=tuple(sizes),
         values=len(records),
     )
+
+
+def _values(records: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """By which people know an evaluation: of the trained features, not of a scan over layers or snapshots."""
+    found = {record["metric"]: "" for record in records}
+    for record in records:
+        plain = record["protocol"].get("features", "trained") == "trained" and not {"scan", "step"} & {
+            *record["protocol"]
+        }
+        if plain and isinstance(record["value"], int | float):
+            found[record["metric"]] = number(Metric.from_json({"n": 0, **record}))
+    return found

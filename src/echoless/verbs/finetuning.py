@@ -95,7 +95,8 @@ def _read(
 ) -> Images:
     classes = str(options.classes) if options.classes else None
     given = str(labels) if labels else None
-    images = read_images(str(data), given, channels, classes=classes, reduction=reduction, share=share, which=what)
+    which = what if what == "--test" else None
+    images = read_images(str(data), given, channels, classes=classes, reduction=reduction, share=share, which=which)
     require_channels(images, channels, what)
     return images
 
