@@ -29,7 +29,8 @@ HELD_OUT_FOLDS = 10
 GRADIENT_TOLERANCE = 1e-4  # largest entry, where the Hessian is about 1: a mean loss less than 1e-4 above the minimum
 SELECTION_TOLERANCE = 2e-3
 REFINED_TOLERANCE = 5e-4  # times the loss, with which the Hessian falls, where that is below 1
-REFINED_SIZES = 2  # of a selection: with fewer rows than so many, a metric for each class does not repay its cost
+REFINED_SIZES = 2  # of a selection; with fewer rows there is little to gain
+ROWS_PER_DIMENSION = 50  # from which on a metric for each class repays its cost
 LARGEST_METRIC = 2**25  # numbers
 SHARED = 0.1  # of the metric of a class is that of all rows alike: in a sample, few rows speak for a rare class
 MOST_ITERATIONS = 300
@@ -89,12 +90,13 @@ def refine(
 ) -> Solution:
     """The minimiser over all rows, reached from that over a few of them."""
     (classes, dim), n = start[0].shape, len(targets_N)
-    if n < REFINED_SIZES * SELECTION_ROWS or classes * (dim + 1) ** 2 > LARGEST_METRIC:
+    if n < REFINED_SIZES * SELECTION_ROWS:
         return fit_logistic(features_ND, targets_N, classes, penalty, start)
     some = torch.randperm(n, generator=generator)[:SELECTION_ROWS]
     loss = _cross_entropy(start, features_ND[some], targets_N[some])
     tolerance = max(GRADIENT_TOLERANCE, REFINED_TOLERANCE * min(1.0, loss))
-    root_CEE = _roots_by_class(features_ND[some], start, penalty / n)
+    repaid = n >= ROWS_PER_DIMENSION * dim and classes * (dim + 1) ** 2 <= LARGEST_METRIC
+    root_CEE = _roots_by_class(features_ND[some], start, penalty / n) if repaid else None
     return fit_logistic(features_ND, targets_N, classes, penalty, start, tolerance, root_CEE)
 
 
