@@ -14,6 +14,7 @@ import sys
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -102,7 +103,8 @@ MODULE_OF = {
 UNDECLARED = {"torchvision"}
 
 
-def modules_imported(source: str) -> set[str]:
+@cache
+def modules_imported(source: str) -> frozenset[str]:
     """Top-level packages that a file imports anywhere, also by a call with a literal in a file with `__import__`."""
     found = set()
     tree = ast.parse(source)
@@ -116,7 +118,7 @@ def modules_imported(source: str) -> set[str]:
             case ast.Call(ast.Name(), [ast.Constant(str(name))]) if by_name and name.isidentifier():
                 found.add(name)
     tensorboard = {"tensorboard"} if "torch.utils.tensorboard" in found else set()
-    return {name.split(".")[0] for name in found} | tensorboard
+    return frozenset({name.split(".")[0] for name in found} | tensorboard)
 
 
 def declared() -> list[tuple[str, str]]:

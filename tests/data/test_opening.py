@@ -127,7 +127,7 @@ def test_files_that_are_not_read_are_said(tmp_path: Path, picture: Picture, enco
         (tmp_path / name).write_bytes(encoded(picture(i)))
     said: list[str] = []
     assert len(open_images(tmp_path, say=said.append)) == 1
-    assert said == [f"4 other files in {tmp_path} are passed over (2 .heic, 1 .cr2, 1 notes)"]
+    assert said == [f"4 other files in {tmp_path} passed over (2 .heic, 1 .cr2, 1 notes)"]
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])

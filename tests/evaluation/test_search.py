@@ -89,6 +89,35 @@ def test_planted_copies_are_found_and_told_from_others(features):
     assert len(Path("copies.csv").read_text().splitlines()) == 1 + len(found.duplicates)
 
 
+def test_equal_files_agree_by_one(run, tmp_path):
+    """Half precision made it 0.9998."""
+    folder, pixels = tmp_path / "twins", np.random.default_rng(0)
+    folder.mkdir()
+    for index in range(12):
+        Image.fromarray(pixels.integers(0, 256, (40, 40, 3), dtype=np.uint8)).save(folder / f"{index}.png")
+        shutil.copy(folder / f"{index}.png", folder / f"{index} copy.png")
+    echoless.embed(run, folder, out="twins.parquet")
+    found = echoless.search("twins.parquet", duplicates=True).duplicates
+    assert len(found) == 24 and min(found["agreement"].to_pylist()) > 1 - 1e-6
+
+
+def near(*cosines: float) -> list[list[float]]:
+    """Vectors with these cosines to the first axis."""
+    return [[c, (1 - c * c) ** 0.5] for c in cosines]
+
+
+@pytest.mark.parametrize(
+    ("cosines", "shown"),
+    [((0.91, 0.72, 0.43), "0.91 0.72 0.43"), ((0.99991, 0.99983, 0.99978), "0.9999 0.9998 0.9998")],
+)
+def test_similarities_have_the_decimals_that_tell_them_apart(cosines, shown):
+    table = pa.table({"path": ["q", "a", "b", "c"], "feature": near(1.0, *cosines)})
+    pq.write_table(table, "cosines.parquet")
+    text = str(echoless.search("cosines.parquet", query="q", k=3))
+    assert [line.split()[1] for line in text.splitlines()[1:4]] == shown.split()
+    assert ("on average: read the similarities against that" in text) == (min(cosines) > 0.95)
+
+
 def test_images_at_an_address_are_compared_and_shown(run, photos, capsys):
     """Where the user names the address: an address that only the table names is not opened."""
     fsspec = pytest.importorskip("fsspec")

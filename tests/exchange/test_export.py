@@ -221,7 +221,7 @@ def test_the_card_says_what_it_is_and_names_no_folder_of_this_machine(tmp_path):
     run.add_results([{"metric": "knn", "value": 0.4123, "n": 100, "protocol": protocol}])
     report = export_encoder(tmp_path, "hf", tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text()
-    for words in ("alpha from 1 to 0.6", "hidden_states[-1]", "scans, 96 images", "40 steps of 8", "knn", "0.4123"):
+    for words in ("alpha from 1 to 0.6", "hidden_states[-1]", "scans, 96 images", "40 steps of 8", "knn", "41.23 %"):
         assert words in card, words
     assert "short side above 128 pixels with the central 0.875, bicubic: their features differ" in card
     assert "0.97333" in card and report.settings["layer_norm_eps"] in card

@@ -10,6 +10,7 @@ import pytest
 
 from echoless.errors import RunError
 from echoless.reports.collect import collect, collect_all
+from echoless.reports.facts import facts
 from echoless.reports.gallery import find_runs
 from echoless.reports.page import render, report
 from echoless.reports.server import Library
@@ -21,6 +22,12 @@ def test_a_whole_run_is_read_whole(two_runs):
     assert run.alphas[0] == 1.0 and run.alphas[-1] == pytest.approx(0.6) and len(run.alphas) == 24
     assert {"data", "reconstructions", "samples", "tsne-images"} <= set(run.pictures) and run.map is not None
     assert len(run.series("loss")) == 120 and len(run.series("feature_norm/block03")) == 13
+
+
+def test_a_run_that_has_just_begun_is_not_given_the_default_model(tmp_path):
+    """Its page named a ViT-B at 224 pixels until config.json was there."""
+    (tmp_path / "checkpoints").mkdir()
+    assert dict(facts(collect(tmp_path))) == {"status": "no step recorded yet"}
 
 
 BROKEN = {

@@ -14,12 +14,13 @@ def record(metric: str, value: float, **protocol: object) -> dict:
     return {"metric": metric, "value": value, "n": 100, "protocol": protocol}
 
 
-def test_a_number_measured_again_replaces_the_earlier_one_in_its_place(tmp_path):
+def test_a_number_measured_again_replaces_the_earlier_one_and_is_the_newest(tmp_path):
+    """Pages and lists show the newest: after a measurement with other labels, repeating the first shows it again."""
     path = tmp_path / "results.json"
     assert read_results(path) == []
     merge_results(path, [record("knn", 0.4, k=20, layer="last"), record("rank", 12.0)])
     merge_results(path, [record("knn", 0.5, layer="last", k=20), record("knn", 0.3, k=5)])
-    assert [(r["metric"], r["value"]) for r in read_results(path)] == [("knn", 0.5), ("rank", 12.0), ("knn", 0.3)]
+    assert [(r["metric"], r["value"]) for r in read_results(path)] == [("rank", 12.0), ("knn", 0.5), ("knn", 0.3)]
 
 
 def test_two_writers_at_once_lose_no_record(tmp_path):

@@ -86,6 +86,48 @@ def test_few_labels_of_many_images_are_measured_and_said(run, photos, labels, ca
     assert "labels: 2 classes from a labels file, on 6 of 12 images (cat, dog)" in said.err
 
 
+def halves(labels: Path) -> list[Path]:
+    """Two files: the labels of the first four images, and those of the last two."""
+    header, *rows = labels.read_text().splitlines()
+    files = [labels.with_name("train.csv"), labels.with_name("test.csv")]
+    for file, part in zip(files, (rows[:4], rows[4:])):
+        file.write_text("\n".join([header, *part]))
+    return files
+
+
+def test_one_folder_with_two_lists_of_labels_is_two_sets(run, photos, labels, capsys):
+    """All images were taken for training images, and an honest test was called none."""
+    train, test = halves(labels)
+    how = {"train": photos, "test": photos, "labels": train, "metrics": ("knn",), "baselines": False}
+    (honest,) = echoless.evaluate(run, test_labels=test, **how)
+    assert honest.n == 2 and honest.protocol["train_n"] == 4 and "overlap" not in honest.protocol
+    assert "in --train too" not in capsys.readouterr().out
+    (inflated,) = echoless.evaluate(run, test_labels=labels, **how)
+    assert inflated.protocol["overlap"] == 4
+    assert "4 of 6 images of --test are in --train too" in capsys.readouterr().out
+
+
+def test_ranks_of_the_labelled_images_are_not_those_of_all(run, photos, labels):
+    """They had one protocol, so that the second number replaced the first."""
+    some = echoless.evaluate(run, train=photos, labels=labels, metrics=("knn", "rank"), baselines=False)
+    every = echoless.evaluate(run, train=photos, metrics=("rank",), baselines=False)
+    (one,), (other,) = ([m for m in found if m.metric == "rankme"] for found in (some, every))
+    assert (one.n, other.n) == (6, 10) and one.protocol["train_set"] != other.protocol["train_set"]
+    kept = [record["n"] for record in json.loads((run / "results.json").read_text()) if record["metric"] == "rankme"]
+    assert set(kept) == {6, 10}
+
+
+def test_few_labels_are_enough_to_finetune(run, photos, labels, tmp_path, capsys):
+    train, test = halves(labels)
+    how = {"train": photos, "test": photos, "test_labels": test, "max_steps": 1, "batch_size": 4, "workers": 0}
+    metric = echoless.finetune(run, labels=train, out=tmp_path / "tuned", **how)
+    said = capsys.readouterr().err
+    assert metric.n == 2 and metric.protocol["train_n"] == 4 and "overlap" not in metric.protocol
+    assert "--train: 6 images have no label and are left out: training on the 4 that have one" in said
+    with pytest.raises(DataError, match=r"--train has no labels; give .* or --labels FILE\.csv"):
+        echoless.finetune(run, out=tmp_path / "refused", **how)
+
+
 def test_vectors_are_written_for_other_tools_and_say_what_they_are(run, photos, labels, tmp_path, capsys):
     out = tmp_path / "deep" / "features.parquet"
     assert echoless.embed(run, photos, out=out, labels=labels) == 10
@@ -147,6 +189,37 @@ def test_a_comparison_tells_images_apart_by_a_letter_and_hides_what_was_measured
 def test_the_card_of_an_export_names_the_layer():
     record = {"metric": "knn", "value": 0.5, "n": 9, "protocol": {"layer": "block05/+mlp", "train": "/home/me/x"}}
     assert "layer block05/+mlp" in _results([record]) and "/home" not in _results([record])
+
+
+def test_the_card_of_an_export_has_the_newest_number_of_each_kind_and_no_inflated_one():
+    """It listed everything that was ever measured: seventy rows after an hour."""
+
+    def record(value: float, **protocol: object) -> dict:
+        return {"metric": "knn", "value": value, "n": 9, "interval": [value, value], "protocol": protocol}
+
+    old, new, of_pixels = record(0.5, label_set="x"), record(0.25, label_set="y"), record(0.1, features="raw pixels")
+    text = _results([old, new, of_pixels, record(0.9, overlap=3), record(0.7, scan="layers")])
+    assert [line.split(" | ")[1] for line in text.splitlines()[2:4]] == [
+        "25.00 % [25.00, 25.00]",
+        "10.00 % [10.00, 10.00]",
+    ]
+    assert text.endswith("The run has 3 more: of earlier evaluations, layers or snapshots.")
+
+
+def test_two_sets_are_told_apart_where_their_labels_are_named(run, photos, labels, capsys):
+    """Two lines began with "labels:"."""
+    train, test = halves(labels)
+    echoless.evaluate(run, train=photos, test=photos, labels=train, test_labels=test, metrics=("knn",), baselines=False)
+    said = capsys.readouterr().err
+    assert "labels of --train: 2 classes" in said and "labels of --test: 2 classes" in said
+
+
+def test_one_step_is_one_step(run, tmp_path):
+    one = Path(shutil.copytree(run, tmp_path / "one"))
+    config = json.loads((one / "config.json").read_text())
+    (one / "config.json").write_text(json.dumps(config | {"steps": 1}))
+    (one / "metrics.jsonl").write_text((one / "metrics.jsonl").read_text().splitlines(keepends=True)[0])
+    assert status(collect(one)) == "complete: 1 step"
 
 
 def test_a_bar_that_had_nothing_to_do_leaves_no_trace():

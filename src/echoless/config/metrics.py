@@ -212,6 +212,7 @@ class Metric:
     n: int
     interval: tuple[float, float] | None = None  # bootstrap, 95 %
     protocol: dict[str, Any] = field(default_factory=dict)
+    right: str = field(default="", repr=False, compare=False)  # which answers were right, packed: measures/outcomes.py
 
     @property
     def info(self) -> MetricInfo:
@@ -225,6 +226,7 @@ class Metric:
             "n": self.n,
             "interval": interval,
             "protocol": self.protocol,
+            **({"right": self.right} if self.right else {}),
         }
 
     @staticmethod
@@ -236,6 +238,7 @@ class Metric:
             n=record["n"],
             interval=None if interval is None else (interval[0], interval[1]),
             protocol=record["protocol"],
+            right=record.get("right", ""),
         )
 
     def __str__(self) -> str:
@@ -244,18 +247,21 @@ class Metric:
 
 # Entries of a protocol that name a set; its fingerprint, in the entry beside, decides whether it is another one.
 NAMES_OF_SETS = ("train", "test")
-_FINGERPRINTS = ("train_set", "test_set", "label_set")
+FINGERPRINTS = ("train_set", "test_set", "label_set")
 
 
 def on_same_images(one: Metric, other: Metric) -> bool:
-    """Whether two numbers were measured on the same images; where neither says which, they are taken to be."""
-    sets = _FINGERPRINTS[:2]
-    return all(one.protocol.get(name) == other.protocol.get(name) for name in sets)
+    """Whether two numbers were measured on the same images, and by the same labels where both depend on labels.
+
+    Where neither says which, they are taken to be.
+    """
+    labels = ("label_set",) if "label_set" in one.protocol and "label_set" in other.protocol else ()
+    return all(one.protocol.get(name) == other.protocol.get(name) for name in ("train_set", "test_set", *labels))
 
 
 def without_fingerprints(protocol: Mapping[str, Any]) -> dict[str, Any]:
     """A protocol for people: programs compare sets by their fingerprints."""
-    return {name: value for name, value in protocol.items() if name not in _FINGERPRINTS}
+    return {name: value for name, value in protocol.items() if name not in FINGERPRINTS}
 
 
 class Metrics(list[Metric]):

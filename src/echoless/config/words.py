@@ -14,7 +14,7 @@ from typing import Any, Literal
 from echoless.config.metrics import NAMES_OF_SETS, Metric, number, on_same_images
 
 BASELINES = ("raw pixels", "untrained")
-_MAIN = ("linear", "knn")  # the accuracy that is spoken of: the first that was measured
+_MAIN = ("linear", "knn")  # the accuracy that is spoken of: the first that was measured on the newest images
 LOWEST_RANK = 2.0  # RankMe below which features are one or two directions: collapsed
 FEW = 4.0  # RankMe below which nobody should be reassured: of centred features, one direction may be nearly all
 _FEWEST = 10  # images: the rank of so few is low whatever the encoder
@@ -37,13 +37,12 @@ def in_words(metrics: Sequence[Metric], run: str = "RUN") -> Words | None:
     plain = [metric for metric in metrics if not {"scan", "step"} & set(metric.protocol)]
     # The newest weights count: those of the end before any checkpoint.
     plain.sort(key=lambda metric: metric.protocol.get("checkpoint", math.inf))
-    trained = {metric.metric: metric for metric in plain if metric.protocol.get("features", "trained") == "trained"}
-    main = next((trained[name] for name in _MAIN if name in trained), None)
+    main = _main([metric for metric in plain if metric.protocol.get("features", "trained") == "trained"])
     rank = _rank(plain, main)
     if rank is not None and (words := collapsed(rank)) is not None:
         return words
     if main is None:
-        return None if rank is None else Words(_healthy(rank, "The trained features"), _WITHOUT_LABELS, "neutral")
+        return None if rank is None else Words(_healthy(rank, "The trained features"), _label_advice(rank), "neutral")
     if shared := main.protocol.get("overlap"):
         verdict = f"{number(main)} is not a test: {shared} test images are also training images."
         return Words(verdict, "Give --test images that are not in --train.", "warning")
@@ -53,6 +52,16 @@ def in_words(metrics: Sequence[Metric], run: str = "RUN") -> Words | None:
     scanned = any("scan" in metric.protocol for metric in metrics)
     layers = "" if scanned else " Another layer may be better: the same command with --layers all."
     return _against(main, compared, rank, run, layers)
+
+
+def _main(trained: Sequence[Metric]) -> Metric | None:
+    """The accuracy that is spoken of: of the newest images and labels, where possible not of overlapping sets."""
+    accuracies = [metric for metric in trained if metric.metric in _MAIN]
+    honest = [metric for metric in accuracies if not metric.protocol.get("overlap")] or accuracies
+    if not honest:
+        return None
+    newest = {metric.metric: metric for metric in honest if on_same_images(metric, honest[-1])}
+    return next(newest[name] for name in _MAIN if name in newest)
 
 
 def collapsed(rank: Metric) -> Words | None:
@@ -74,7 +83,11 @@ def _rank(metrics: Sequence[Metric], main: Metric | None) -> Metric | None:
     return next((m for m in reversed(ranks) if main is None or on_same_images(m, main)), None)
 
 
-_WITHOUT_LABELS = "Without labels no accuracy can be measured; a few hundred in --labels FILE.csv are enough."
+def _label_advice(rank: Metric) -> str:
+    """What to give where no accuracy was measured, for lack of labels."""
+    if "test" in rank.protocol:
+        return "Accuracies need labels of both sets: --labels FILE.csv for --train, --test-labels FILE.csv for --test."
+    return "Without labels no accuracy can be measured; a few hundred in --labels FILE.csv are enough."
 
 
 def _against(main: Metric, others: dict[str, Metric], rank: Metric | None, run: str, layers: str) -> Words:

@@ -8,13 +8,15 @@ from echoless.data.images import Images
 def count_shared(train: Images, test: Images) -> int:
     """How many images of the second set are in the first, under whatever name: equal bytes are equal images.
 
-    Drawn images have no bytes; their paths say which stream and which number of it they are.
+    Images that are left out, such as those without a label, are in neither: one folder may hold both sets. Drawn images
+    have no bytes; their paths say which stream and which number of it they are.
     """
     if train.digests_ND is not None and test.digests_ND is not None:
         known = {row.tobytes() for index, row in enumerate(train.digests_ND) if index not in train.excluded}
         return sum(row.tobytes() in known for index, row in enumerate(test.digests_ND) if index not in test.excluded)
     if train.digests_ND is None and test.digests_ND is None:
-        return len(set(train.paths) & set(test.paths))
+        one, other = ({images.paths[index] for index in images.usable_ids()} for images in (train, test))
+        return len(one & other)
     return 0
 
 
@@ -24,6 +26,6 @@ def overlap_warning(train: Images, test: Images) -> str:
     if not shared:
         return ""
     return (
-        f"{shared} of {len(test)} images of --test are in --train too: overlapping images inflate test accuracy, so "
+        f"{shared} of {test.usable} images of --test are in --train too: overlapping images inflate test accuracy, so "
         "these numbers say little about new images"
     )

@@ -15,12 +15,20 @@ _SHOWN = 12  # digits of a fingerprint: enough to tell sets apart, short enough 
 
 def describe_sets(train: Images, test: Images | None, names: tuple[str, str]) -> dict[str, Any]:
     """Name and fingerprint of each set, and images in both. Numbers of different fingerprints are never compared."""
-    sets: dict[str, Any] = {"train": short_name(names[0]), "train_set": train.fingerprint[:_SHOWN]}
+    sets: dict[str, Any] = {"train": short_name(names[0]), "train_set": _fingerprint(train)}
     if test is not None:
-        sets |= {"test": short_name(names[1]), "test_set": test.fingerprint[:_SHOWN]}
+        sets |= {"test": short_name(names[1]), "test_set": _fingerprint(test)}
         if shared := count_shared(train, test):
             sets["overlap"] = shared
     return sets
+
+
+def _fingerprint(images: Images) -> str:
+    """Of the images that are used: of a folder with few labels, those without one may be left out."""
+    left_out = images.excluded - {sample.index for sample in images.bad}
+    if not left_out:
+        return images.fingerprint[:_SHOWN]
+    return hashlib.sha256(f"{images.fingerprint} without {sorted(left_out)}".encode()).hexdigest()[:_SHOWN]
 
 
 def describe_labels(train: Images, test: Images | None) -> dict[str, Any]:

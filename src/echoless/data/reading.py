@@ -66,9 +66,10 @@ def read_images(
     reduction: Reduction = None,
     tiles: int | None = None,
     share: Share = ALONE,
+    which: str = "",
 ) -> Images:
     """`channels`: what every image is converted to; None: as most of them are. Bad images are listed
-    and left out. The others: `open_images`."""
+    and left out. which: the option that names them, where there are two sets. The others: `open_images`."""
     speaks = share.index == 0
     with Progress("reading images", 1, "images") as progress:
 
@@ -91,7 +92,7 @@ def read_images(
             max_bad_fraction=1.0,
             share=share,
         )
-        for line in (*describe_bad(images), *describe_classes(images)) if speaks else ():
+        for line in (*describe_bad(images), *describe_classes(images, which)) if speaks else ():
             progress.say(line)
         return images
 
@@ -107,10 +108,11 @@ def describe_bad(images: Images, *, late: bool = False) -> list[str]:
     return [*lines, f"and {rest} more"] if rest else lines
 
 
-def describe_classes(images: Images) -> list[str]:
+def describe_classes(images: Images, which: str = "") -> list[str]:
     """Where the labels come from, how many there are and what guessing scores; or why there are none, if known."""
+    title = f"labels of {which}" if which else "labels"
     if images.labels is None or images.class_names is None:
-        return [f"labels: none; {images.label_note}"] if images.label_note else []
+        return [f"{title}: none; {images.label_note}"] if images.label_note else []
     known = images.labels[images.labels >= 0]
     if not len(known):
         return []
@@ -123,21 +125,21 @@ def describe_classes(images: Images) -> list[str]:
     chance = 100 * float(counts.max()) / len(known)
     off = "" if images.label_source == LABELS_FILE else "; --labels none ignores them"
     line = (
-        f"labels: {len(present)} classes from {images.label_source}{of} ({names}); always naming the largest is right "
+        f"{title}: {len(present)} classes from {images.label_source}{of} ({names}); always naming the largest is right "
         f"in {chance:.1f} %{off}"
     )
-    return [line, f"labels: {images.label_note}"] if images.label_note else [line]
+    return [line, f"{title}: {images.label_note}"] if images.label_note else [line]
 
 
-def leave_out_unlabelled(images: Images) -> str:
-    """Before a measurement that needs labels: a few labelled images of many are the set. Returns a sentence, if any."""
+def leave_out_unlabelled(images: Images, use: str = "measuring") -> str:
+    """Before work that needs labels: a few labelled images of many are the set. Returns a sentence, if any."""
     if images.labels is None:
         return ""
     without = [index for index in (images.labels < 0).nonzero()[:, 0].tolist() if index not in images.excluded]
     if not without or len(without) == images.usable:
         return ""
     images.leave_out(without)
-    return f"{len(without)} images have no label and are left out: measuring on the {images.usable} that have one"
+    return f"{len(without)} images have no label and are left out: {use} on the {images.usable} that have one"
 
 
 def attach_masks(images: Images, folder: str, classes: str | None, ignored: int) -> None:

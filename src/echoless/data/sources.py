@@ -113,7 +113,10 @@ class FolderSource:
         """Which files are no images, or of formats that are not read: the most common kinds."""
         common = sorted(self._others.items(), key=lambda item: (-item[1], item[0]))[:5]
         kinds = ", ".join(f"{count} {kind}" for kind, count in common)
-        return f"{self._others.total()} other files in {self.root} are passed over ({kinds})" if kinds else ""
+        if not kinds:
+            return ""
+        total = self._others.total()
+        return f"{total} other {'file' if total == 1 else 'files'} in {self.root} passed over ({kinds})"
 
     def read(self, index: int) -> bytes:
         if (size := self.stamps.size(index)) > LARGEST_FILE:

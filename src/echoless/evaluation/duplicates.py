@@ -113,11 +113,15 @@ def agreements(signatures_NS: np.ndarray, candidates_NK: Tensor) -> Tensor:
     found = []
     for start in range(0, len(candidates_NK), 1024):
         rows_BK = candidates_NK[start : start + 1024]
-        own_BS = torch.from_numpy(signatures_NS[start : start + 1024].astype(np.float32))
-        theirs_BKS = torch.from_numpy(signatures_NS[rows_BK.numpy()].astype(np.float32))
+        own_BS, theirs_BKS = (_unit(signatures_NS[rows]) for rows in (slice(start, start + 1024), rows_BK.numpy()))
         both = [torch.einsum("bs,bks->bk", each, theirs_BKS) for each in (own_BS, mirrored(own_BS))]
-        found.append(torch.maximum(*both).clamp(max=1.0))  # the half precision of the values rounds above it
+        found.append(torch.maximum(*both).clamp(max=1.0))  # rounding may end above it
     return torch.cat(found)
+
+
+def _unit(signatures: np.ndarray) -> Tensor:
+    """Of unit length, which half precision does not keep: equal images agree by 1. Zeros stay zeros."""
+    return torch.nn.functional.normalize(torch.from_numpy(signatures.astype(np.float32)), dim=-1)
 
 
 def coarse(signatures_NS: np.ndarray) -> np.ndarray:
@@ -189,8 +193,8 @@ def _copies(
     for row, pixels in zip(rows, originals.pixels([paths[row] for row in rows], places)):
         if pixels is None:
             continue
-        image, own_1S = as_rgb(pixels), torch.from_numpy(signatures_NS[row : row + 1].astype(np.float32))
+        image, own_1S = as_rgb(pixels), _unit(signatures_NS[row : row + 1])
         for name, alter in ALTERATIONS.items():
-            copy_S = torch.from_numpy(signature(alter(image)).astype(np.float32))
+            copy_S = _unit(signature(alter(image)))
             found[name].append(float(max((own_1S @ copy_S).max(), (mirrored(own_1S) @ copy_S).max())))
     return {name: torch.tensor(values) for name, values in found.items()}

@@ -15,6 +15,7 @@ from echoless.evaluation.outcome_cache import cached_outcome
 from echoless.measures import rank_centered, rank_paper, rankme
 
 LOOKED_AT = 4096  # rows that tell whether features have collapsed
+ALIKE = 0.95  # mean cosine of two images above which the cosines of neighbours need a scale
 
 
 def measure_ranks(source: FeatureSource) -> list[Metric]:
@@ -51,3 +52,19 @@ def collapse_in_words(features_ND: np.ndarray, checkpoint: int | None = None) ->
     protocol = {} if checkpoint is None else {"checkpoint": checkpoint}
     words = collapsed(Metric(metric="rankme", value=rankme(features_ND), n=len(features_ND), protocol=protocol))
     return "" if words is None else f"warning: {words.verdict} Their neighbours mean little."
+
+
+def likeness_in_words(features_ND: np.ndarray) -> str:
+    """A scale for similarities where any two images have a large one; else nothing.
+
+    Features with a large part in common are such: a similarity of 0.99 then says little by itself.
+    """
+    count = len(features_ND)
+    lengths_N1 = np.linalg.norm(features_ND, axis=1, keepdims=True)
+    if count < 2 or not lengths_N1.all():
+        return ""
+    total_D = (features_ND / lengths_N1).sum(axis=0, dtype=np.float64)
+    mean = (float(total_D @ total_D) - count) / (count * (count - 1))
+    if mean < ALIKE:
+        return ""
+    return f"two images of the table have a similarity of {mean:.4f} on average: read the similarities against that"

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from echoless.config.metrics import Metric, interval_text, number
 from echoless.data.resizing import LARGE, SHARE
 from echoless.exchange.exported import ExportedEncoder
 from echoless.exchange.target import Written
 
+_KIND = ("features", "probe", "k", "noise")  # entries of a protocol that tell measurements of one metric apart
 _HUB_NAMES = {"onnxruntime": "onnx"}
 
 
@@ -73,15 +75,30 @@ def _table(facts: Mapping[str, str]) -> str:
 
 
 def _results(records: list[dict[str, Any]]) -> str:
-    rows = ["| metric | value | n | protocol |", "|---|---|---|---|"]
-    for record in records:
-        value = record["value"]
-        shown = f"{value:.4g}" if isinstance(value, float) else str(value)
-        protocol = ", ".join(
-            f"{key} {item}" for key, item in sorted(record["protocol"].items()) if _is_shown(key, item)
+    rows, shown = ["| metric | value | n | protocol |", "|---|---|---|---|"], _newest(records)
+    for metric in shown:
+        protocol = ", ".join(f"{key} {item}" for key, item in sorted(metric.protocol.items()) if _is_shown(key, item))
+        rows.append(
+            f"| {_cell(metric.metric)} | {number(metric)}{interval_text(metric)} | {metric.n} | {_cell(protocol)} |"
         )
-        rows.append(f"| {_cell(record['metric'])} | {_cell(shown)} | {record.get('n', '')} | {_cell(protocol)} |")
-    return "\n".join(rows)
+    hidden = len(records) - len(shown)
+    more = (
+        f"\n\nThe newest number of each kind. The run has {hidden} more: of earlier evaluations, layers or snapshots."
+    )
+    return "\n".join(rows) + (more if hidden else "")
+
+
+def _newest(records: list[dict[str, Any]]) -> list[Metric]:
+    """The newest number of every measurement; none of test images that are training images, nor of a scan."""
+    found: dict[tuple[Any, ...], Metric] = {}
+    for record in records:
+        protocol = record["protocol"]
+        if not isinstance(record["value"], int | float) or {"scan", "step", "overlap"} & set(protocol):
+            continue
+        kind = (record["metric"], *(repr(protocol.get(name)) for name in _KIND))
+        found.pop(kind, None)  # the newest is last
+        found[kind] = Metric.from_json({"n": "", **record})
+    return list(found.values())
 
 
 def _is_shown(key: str, item: Any) -> bool:

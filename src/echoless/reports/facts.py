@@ -20,11 +20,11 @@ def is_killed(run: RunData) -> bool:
 
 def status(run: RunData) -> str:
     if run.complete:
-        return f"complete: {run.steps_done} steps"
+        return f"complete: {_counted(run.steps_done, 'step')}"
     if run.steps is not None and run.lines:
         now = "killed: " if is_killed(run) else "stopped: " if run.alive is False else ""
         return f"{now}step {run.steps_done} of {run.steps} ({100 * run.steps_done / run.steps:.0f} %)"
-    return f"{run.steps_done} steps recorded" if run.lines else "no step recorded yet"
+    return f"{_counted(run.steps_done, 'step')} recorded" if run.lines else "no step recorded yet"
 
 
 def facts(run: RunData) -> list[tuple[str, str]]:
@@ -99,6 +99,8 @@ def _sentences_from_config(run: RunData) -> dict[str, str]:
 
 
 def _model_title(config: dict[str, Any]) -> str:
+    if not _part(config, "model"):  # the run has just begun: the default model is not its own
+        return ""
     try:
         return from_dict(RunConfig, config).model.title
     except (EcholessError, TypeError, ValueError):

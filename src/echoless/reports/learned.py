@@ -58,23 +58,20 @@ def _importance(name: str) -> int:
 
 
 def _values(name: str, runs: Sequence[RunData]) -> Figure | None:
-    """The runs and their baselines on one scale, on the images of the first number; the table lists all."""
+    """The runs and their baselines on one scale and on the same images; the table lists all numbers."""
+    measured = [[metric for metric in run.results if metric.metric == name and _plain(metric)] for run in runs]
+    drawn = _most_common([[metric for metric in found if comparable(metric)] for found in measured])
+    if drawn is None:
+        return None
     dots: list[Dot] = []
-    drawn: Metric | None = None
     for place, run in enumerate(runs):
-        chosen = [metric for metric in run.results if metric.metric == name and _plain(metric)]
-        chosen = [metric for metric in chosen if drawn is None or on_same_images(metric, drawn)]
-        trained = next((metric for metric in chosen if comparable(metric)), None)
-        drawn = drawn or trained
-        same = [metric for metric in chosen if drawn is None or on_same_images(metric, drawn)]
+        same = [metric for metric in reversed(measured[place]) if on_same_images(metric, drawn)]
         for features in _BASELINES:
             base = next((metric for metric in same if metric.protocol.get("features") == features), None)
             if base is not None and not any(dot.name == features for dot in dots):
                 dots.insert(0, _dot(features, base, None))
-        if trained is not None:
+        if (trained := next((metric for metric in same if comparable(metric)), None)) is not None:
             dots.append(_dot(run.name, trained, place))
-    if drawn is None:
-        return None
     known = without_fingerprints(drawn.protocol)
     protocol = {key: value for key, value in known.items() if key not in ("features", "layer", "layers")}
     caption = f"n = {drawn.n}. {describe(protocol)}. " if protocol else f"n = {drawn.n}. "
@@ -82,6 +79,16 @@ def _values(name: str, runs: Sequence[RunData]) -> Figure | None:
     caption += "; every run is one seed." if len(runs) > 1 else "."
     info = info_of(name)
     return Figure(info.title, dot_chart(info.title, dots), f"{info.about} {caption}".lstrip())
+
+
+def _most_common(measured: Sequence[Sequence[Metric]]) -> Metric | None:
+    """A number on the images on which most of the runs were measured; of several, the newest of the first run."""
+
+    def shared(metric: Metric) -> int:
+        return sum(any(on_same_images(metric, other) for other in found) for found in measured)
+
+    newest_first = [metric for found in measured for metric in reversed(found)]
+    return max(newest_first, key=shared, default=None)
 
 
 def _plain(metric: Metric) -> bool:

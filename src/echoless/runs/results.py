@@ -24,7 +24,7 @@ def read_results(path: Path) -> list[dict[str, Any]]:
 
 
 def merge_results(path: Path, records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Add records; a number measured again under the same protocol replaces the earlier one, in its place.
+    """Add records, the newest last; a number measured again under the same protocol replaces the earlier one.
 
     Two commands may measure one run at the same time: each waits for its turn, and neither loses a record.
     """
@@ -32,10 +32,19 @@ def merge_results(path: Path, records: Iterable[Mapping[str, Any]]) -> list[dict
     if wrong := [record for record in new if not _is_record(record)]:
         raise RunError(f"{path} cannot take the record {str(wrong[0])[:80]}; it needs metric, value and protocol")
     with FileLock(path.with_name(f".{path.name}.lock")):
-        merged = {_key(record, path): record for record in read_results(path)}
-        merged.update({_key(record, path): record for record in new})
-        write_json(path, list(merged.values()))
-    return list(merged.values())
+        added = {_key(record, path): record for record in new}
+        kept = [record for record in read_results(path) if _key(record, path) not in added]
+        merged = [*kept, *added.values()]
+        write_json(path, merged)
+    return merged
+
+
+def remove_results(path: Path, aside: Path, records: Iterable[Mapping[str, Any]], when: str) -> None:
+    """Move records to the end of another file, which says when: a number that was published can still be found."""
+    with FileLock(path.with_name(f".{path.name}.lock")):
+        gone = {_key(record, path): dict(record) | {"removed": when} for record in records}
+        write_json(aside, [*read_results(aside), *gone.values()])  # first, so that nothing is lost in between
+        write_json(path, [record for record in read_results(path) if _key(record, path) not in gone])
 
 
 def _key(record: Mapping[str, Any], path: Path) -> tuple[str, bytes]:

@@ -289,7 +289,7 @@ def _end(session: Session, done: int) -> bool:
     if session.run is not None:
         if encoder is not None:
             session.run.save_encoder(*encoder)
-            session.say(f"done: {done} steps; the encoder is in {session.run.encoder}")
+            session.say(f"done: {done} {'step' if done == 1 else 'steps'}; the encoder is in {session.run.encoder}")
             _say_next(session)
         else:
             who = session.stop.requested or "another process"

@@ -17,6 +17,7 @@ from echoless.data.reading import align_classes
 from echoless.data.resizing import BY_SIZE, LARGE
 from echoless.errors import DataError
 from echoless.measures import accuracy_interval
+from echoless.measures.outcomes import pack
 from echoless.randomness import generator_for
 from echoless.runtime import Team
 
@@ -53,7 +54,8 @@ class Judge:
         epochs = round(config.steps * config.batch_size / config.data.count, 2)
         protocol = {"recipe": config.recipe, "epochs": epochs, "train_n": config.data.count, **protocol}
         protocol |= {"seed": config.seed, **self.sets}
-        return Metric(metric=name, value=value, n=len(self.right), interval=(low, high), protocol=protocol)
+        interval, right = (low, high), pack(self.right)
+        return Metric(metric=name, value=value, n=len(self.right), interval=interval, protocol=protocol, right=right)
 
 
 def judge_on(train: Images, test: Images, names: tuple[str, str], config: RunConfig, team: Team) -> Judge:
@@ -66,11 +68,12 @@ def judge_on(train: Images, test: Images, names: tuple[str, str], config: RunCon
 
 def require_labels(train: Images, test: Images | None, names: tuple[str, str] = ("--train", "--test")) -> None:
     """Refuses unlabelled images, and numbers the classes of the test set as in the training set."""
-    for name, images in zip(names, (train, test)):
-        if images is not None and (images.labels is None or bool((images.labels < 0).any())):
-            raise DataError(
-                f"{name} has {'no' if images.labels is None else 'not all'} labels; give sub-folders as classes, a "
-                "labelled set, or --labels FILE.csv"
-            )
+    for name, images, option in zip(names, (train, test), ("--labels", "--test-labels")):
+        if images is None:
+            continue
+        labelled = 0 if images.labels is None else int((images.labels[images.usable_ids()] >= 0).sum())
+        if labelled < images.usable:
+            found = f"labels for {labelled} of {images.usable} images" if labelled else "no labels"
+            raise DataError(f"{name} has {found}; give sub-folders as classes, a labelled set, or {option} FILE.csv")
     if test is not None:
         align_classes(train, test)

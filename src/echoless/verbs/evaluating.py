@@ -121,15 +121,13 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
     data, classes = str(known.train), str(known.classes) if known.classes else None
     how: dict[str, Any] = {"channels": channels, "tiles": options.tiles, "reduction": encoder.reduction}
     open_train = partial(_open, data, known.labels, encoder, **how, classes=classes)
-    train, test = open_train(), None
+    train, test = open_train(which="--train" if options.test else ""), None
     if options.test:
-        test = _open(str(options.test), options.test_labels, encoder, **how, classes=classes, require_labels=False)
+        how |= {"classes": classes, "require_labels": False, "which": "--test"}
+        test = _open(str(options.test), options.test_labels, encoder, **how)
     _attach_masks(train, options.masks, options)
     _attach_masks(test, options.test_masks, options)
-    if test is not None:
-        align_classes(train, test)
-        if warning := overlap_warning(train, test):
-            say(warning)
+    _settle(train, test, options.metrics, say)
     sets = describe_sets(train, test, (data, str(options.test)))
     named = describe_labels(train, test)
 
@@ -147,6 +145,18 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
         say(f"{run} is read-only: the numbers are printed, and not kept in it")
     cache = (evaluation.home or default_cache_dir()) / "features"
     return replace(evaluation, cache=cache if options.cache and can_write(cache) else None)
+
+
+def _settle(train: Images, test: Images | None, metrics: Sequence[str], say: Say) -> None:
+    """Which images are used: without a label, none where a metric needs labels. Says so, and which are in both sets."""
+    if test is not None:
+        align_classes(train, test)
+    if any(MEASUREMENTS[name].needs_labels for name in metrics):
+        for flag, images in (("--train", train), ("--test", test)):
+            if images is not None and (sentence := leave_out_unlabelled(images)):
+                say(f"{flag}: {sentence}")
+    if test is not None and (warning := overlap_warning(train, test)):
+        say(warning)
 
 
 def _with_data_of(run: Path, options: EvaluateOptions) -> EvaluateOptions:
@@ -175,10 +185,6 @@ def _attach_masks(images: Images | None, masks: AnyPath | None, options: Evaluat
 def _allowed(evaluation: Evaluation) -> tuple[str, ...]:
     """The metrics that the data allows; says which need labels."""
     names = evaluation.options.metrics
-    if any(MEASUREMENTS[name].needs_labels for name in names):
-        for flag, images in (("--train", evaluation.train), ("--test", evaluation.test)):
-            if images is not None and (sentence := leave_out_unlabelled(images)):
-                evaluation.say(f"{flag}: {sentence}")
     dropped = [name for name in names if MEASUREMENTS[name].needs_labels and not evaluation.labelled]
     if dropped:
         which, give = ("--train", "--labels") if evaluation.train.labels is None else ("--test", "--test-labels")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,13 @@ from echoless.config.options.remembered import Remembered
 from echoless.config.supervised import ClassifierConfig
 from echoless.data import Images
 from echoless.data.rand_augment import allows_rand_augment, require_rand_augment
-from echoless.data.reading import natural_filter, read_images, require_channels, training_reduction
+from echoless.data.reading import (
+    leave_out_unlabelled,
+    natural_filter,
+    read_images,
+    require_channels,
+    training_reduction,
+)
 from echoless.data.resizing import BY_SIZE, Fit
 from echoless.recipes.finetuning import finetuning
 from echoless.reports.datasheet import show_data
@@ -49,6 +56,9 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
         with place.team.together():
             images = _read(options, options.train, options.labels, channels, "--train", crops, share)
             test = _read(options, options.test, options.test_labels, channels, "--test", whole, share)
+        for flag, each, use in (("--train", images, "training"), ("--test", test, "testing")):
+            if (sentence := leave_out_unlabelled(each, use)) and place.team.leads:
+                print(f"{flag}: {sentence}", file=sys.stderr, flush=True)
         place.team.require_same("images", images.identity + test.identity)
         require_labels(images, test)
         config = configure(options, source, images, recorded)
@@ -85,7 +95,7 @@ def _read(
 ) -> Images:
     classes = str(options.classes) if options.classes else None
     given = str(labels) if labels else None
-    images = read_images(str(data), given, channels, classes=classes, reduction=reduction, share=share)
+    images = read_images(str(data), given, channels, classes=classes, reduction=reduction, share=share, which=what)
     require_channels(images, channels, what)
     return images
 

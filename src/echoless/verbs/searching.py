@@ -6,7 +6,7 @@ import io
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from echoless.data.resizing import Fit
 from echoless.evaluation.duplicates import Duplicates
 from echoless.evaluation.feature_table import FeatureTable
 from echoless.evaluation.originals import Originals
-from echoless.evaluation.ranks import LOOKED_AT, collapse_in_words
+from echoless.evaluation.ranks import LOOKED_AT, collapse_in_words, likeness_in_words
 from echoless.evaluation.search import Neighbours, Outliers, Searcher
 from echoless.reports.page import Page
 from echoless.reports.search_page import SIDE, Section, Tile, TileRow, write_search_page
@@ -65,7 +65,7 @@ def _printed(table: pa.Table | None, by: str, figure: str) -> Iterator[str]:
     for name in names[:PRINTED]:
         yield f"{by} {name}"
         rows = table.filter(pa.compute.equal(table[by], name)).to_pylist()
-        yield from (_line(row, figure) for row in rows)
+        yield from _lines(rows, figure)
     if len(names) > PRINTED:
         yield f"... and {len(names) - PRINTED} more; --table FILE.csv writes all of them"
 
@@ -74,16 +74,36 @@ def _printed_outliers(table: pa.Table | None) -> Iterator[str]:
     if table is None:
         return
     yield "outliers, the least similar first"
-    yield from (_line(row, "distance") for row in table.slice(0, PRINTED_OUTLIERS).to_pylist())
+    yield from _lines(table.slice(0, PRINTED_OUTLIERS).to_pylist(), "distance")
     if len(table) > PRINTED_OUTLIERS:
         yield f"... and {len(table) - PRINTED_OUTLIERS} more images, in this order; --table FILE.csv writes all of them"
 
 
-def _line(row: dict[str, Any], figure: str) -> str:
+def _lines(rows: Sequence[dict[str, Any]], figure: str) -> Iterator[str]:
+    shown = _figures([row[figure] for row in rows], figure)
+    return (_line(row, value) for row, value in zip(rows, shown))
+
+
+def _figures(values: Sequence[float], figure: str) -> list[str]:
+    """With the fewest decimals that tell most of the neighbouring values of a list apart, from two to six.
+
+    Agreements have four: an exact copy is told from one that was saved again.
+    """
+    pairs = [(one, other) for one, other in pairwise(values) if one != other]
+
+    def told(digits: int) -> int:
+        return sum(f"{one:.{digits}f}" != f"{other:.{digits}f}" for one, other in pairs)
+
+    enough = (digits for digits in range(2, 6) if 2 * told(digits) >= len(pairs))
+    digits = 4 if figure == "agreement" else next(enough, 6)
+    return [f"{value:.{digits}f}" for value in values]
+
+
+def _line(row: dict[str, Any], value: str) -> str:
     rank = f"{row['rank']:4d}" if "rank" in row else "    "
     corner = f" at {row['x']},{row['y']}" if "x" in row else ""
     label = f"  {row['label']}" if row.get("label") is not None else ""
-    return f"{rank}  {row[figure]:.4f}  {row['path']}{corner}{label}"
+    return f"{rank}  {value}  {row['path']}{corner}{label}"
 
 
 def run_search(options: SearchOptions) -> SearchResult:
@@ -93,13 +113,16 @@ def run_search(options: SearchOptions) -> SearchResult:
         print(line, file=sys.stderr)
     tables: dict[str, pa.Table] = {}
     sections: list[Section] = []
-    warning = collapse_in_words(searcher.table.sample(LOOKED_AT))
+    sample = searcher.table.sample(LOOKED_AT)
+    warning = collapse_in_words(sample)
     notes = [warning] if warning else []
     if options.query is not None:
         encoder = None if options.encoder is None else str(options.encoder)
         near = searcher.neighbours(str(options.query), options.k, encoder, options.device)
         tables["neighbours"] = searcher.neighbours_table(near)
         sections.append(_neighbours_section(near, tables["neighbours"], searcher))
+        scale = likeness_in_words(sample)
+        notes += [scale] if scale else []
         notes += [] if near.how == "exact" else [f"search: {near.how}"]
     if options.duplicates:
         copies, how = _duplicates(options, searcher)
@@ -180,9 +203,9 @@ class _Tiles:
         rows = [row for each in lists for row in each.to_pylist()]
         corners = [(row["x"], row["y"]) for row in rows] if rows and "x" in rows[0] else None
         pixels = self._originals.pixels([row["path"] for row in rows], corners, _SHOWN)
+        figures = (value for each in lists for value in _figures(each[self._figure].to_pylist(), self._figure))
         tiles = (
-            Tile(row["path"], f"{row[self._figure]:.4f}", row.get("label") or "", image)
-            for row, image in zip(rows, pixels)
+            Tile(row["path"], value, row.get("label") or "", image) for row, value, image in zip(rows, figures, pixels)
         )
         return [list(islice(tiles, len(each))) for each in lists]
 

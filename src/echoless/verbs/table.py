@@ -66,7 +66,10 @@ def _metrics(options: of.EvaluateOptions, metrics: Any) -> str:
     if any(best):
         lines.append("* the best of its rows, beyond the 95 % intervals of the others")
     if any(metric.metric.startswith("rank") for metric in metrics):
-        lines.append("ranks: how many directions the features use; low is collapsed, higher is not always better")
+        lines += [
+            "rankme: about how many directions the features use; rank_paper, rank_centered: entropies in nats, 0",
+            "  for a single direction. Low is collapsed, higher is not always better",
+        ]
     words = in_words(metrics, str(options.run))
     if words is not None:
         lines += ["", *_wrapped(words.verdict), *_wrapped(f"Next: {words.next}")]
@@ -86,7 +89,8 @@ def _vectors(options: of.EmbedOptions, rows: int) -> str:
     read = known.get(Path(options.out).suffix, "pyarrow.parquet.read_table")
     files = f" ({sum(1 for _ in Path(options.out).iterdir())} files)" if Path(options.out).is_dir() else ""
     what = "the patch features of {} images" if options.tokens else "{} vectors"
-    return f"{what.format(rows)} in {options.out}{files}; read them with {read}({str(options.out)!r})"
+    paths = f"; their paths are in {Path(options.out).with_suffix('.paths.txt')}" if read == "numpy.load" else ""
+    return f"{what.format(rows)} in {options.out}{files}; read them with {read}({str(options.out)!r}){paths}"
 
 
 def _images(options: of.SampleOptions, count: int) -> str:
@@ -98,6 +102,10 @@ def _page(options: of.ReportOptions, path: Any) -> str:
 
 
 def _runs(options: of.RunsOptions, listing: Any) -> str:
+    if options.action == "rm-results" and listing:
+        numbers, (run,) = ", ".join(str(each.number) for each in listing), options.folders
+        which = "evaluation" if len(listing) == 1 else "evaluations"
+        return f"removed {which} {numbers} of {run}; the numbers are kept in {Path(run) / 'results-removed.json'}"
     if options.action != "rm" or not listing:
         return str(listing)
     return "\n".join(f"removed {run.path} ({run.bytes / 1e6:.1f} MB)" for run in listing)
