@@ -59,7 +59,7 @@ def test_bash_completes_paths_where_a_verb_takes_one(scripts, with_files):
     assert completed(scripts["bash"], "pretrain", "ph", cwd=with_files) == {"photos"}
     assert completed(scripts["bash"], "report", "photos", "my", cwd=with_files) == {"my photos"}
     assert completed(scripts["bash"], "evaluate", "photos", "--train", "ph", cwd=with_files) == {"photos"}
-    assert completed(scripts["bash"], "runs", "") == {"ls", "best", "rm"}
+    assert completed(scripts["bash"], "runs", "") == {"ls", "best", "rm", "results", "rm-results"}
     assert completed(scripts["bash"], "runs", "best", "fe", cwd=with_files) == {"features.parquet"}
     assert completed(scripts["bash"], "pretrain", "--max-steps", "", cwd=with_files) == set()
     assert completed(scripts["bash"], "ph", cwd=with_files) == set()
@@ -79,7 +79,7 @@ def test_fish_completes_the_same(scripts, with_files):
     assert offered("echoless pretrain --alpha") == {"--alpha-min"}
     assert offered("echoless pretrain --schedule ") == {"linear", "cosine", "constant"}
     assert offered("echoless pretrain ph") == {"photos/"}
-    assert offered("echoless runs ") == {"ls", "best", "rm"}
+    assert offered("echoless runs ") == {"ls", "best", "rm", "results", "rm-results"}
 
 
 def test_every_place_of_the_scripts_that_must_change_is_found(scripts):

@@ -15,6 +15,8 @@ from made_runs import make_run
 
 import echoless
 from echoless.errors import ConfigError, RunError
+from echoless.reports.evaluations import evaluations_of, remove_evaluations
+from echoless.runs import RunFolder
 from echoless.runs.folder import open_run
 from echoless.verbs.runs import runs
 
@@ -117,7 +119,7 @@ def test_what_is_not_ours_is_never_removed(folder, tmp_path):
     with pytest.raises(RunError, match=r"is not removed: it also holds thesis.tex; move that away first"):
         runs("rm", (folder / "deep" / "faded", folder / "plain"), yes=True)
     assert (folder / "deep" / "faded").exists(), "all are checked before the first is removed"
-    with pytest.raises(RunError, match="is not a run; rm takes the runs themselves"):
+    with pytest.raises(RunError, match="is not a run; give the runs themselves"):
         runs("rm", (folder,), yes=True)
     (tmp_path / "link").symlink_to(folder / "deep" / "faded")
     with pytest.raises(RunError, match="it is a link"):
@@ -133,3 +135,52 @@ def test_a_run_that_is_being_trained_is_never_removed(folder):
     ):
         runs("rm", (folder / "plain",), yes=True)
     assert (folder / "plain" / "config.json").exists()
+
+
+def test_a_wrong_evaluation_is_listed_removed_and_kept_aside(folder, typed):
+    """Measured with wrong labels, it stayed in the run, in its pages and in its rankings."""
+    run = folder / "plain"
+    results = run / "results.json"
+    before = json.loads(results.read_text())
+    protocol = {"train": "photos", "train_set": "aa", "label_set": "wrong", "labels": "a labels file"}
+    wrong = {"metric": "knn", "value": 0.99, "n": 80, "interval": None, "protocol": protocol}
+    RunFolder(run).add_results([wrong])
+    listed = typed("runs", "results", run)
+    row = " ".join(listed.printed.splitlines()[-1].split())
+    assert listed.code == 0 and row == "2 knn photos a labels file (wrong) 80 1"
+    assert "99.00 %" in typed("runs", "best", run, "--metric", "knn").printed
+    done = typed("runs", "rm-results", run, "--which", "2", "--yes")
+    assert (
+        done.code == 0 and f"removed evaluation 2 of {run}" in done.printed and "results-removed.json" in done.printed
+    )
+    assert json.loads(results.read_text()) == before
+    assert "99.00 %" not in typed("runs", "best", run, "--metric", "knn").printed
+    (kept,) = json.loads((run / "results-removed.json").read_text())
+    assert kept["protocol"] == protocol and kept["value"] == 0.99 and kept["removed"]
+    RunFolder(run).add_results([wrong])
+    typed("runs", "rm-results", run, "--which", "2", "--yes")
+    assert len(json.loads((run / "results-removed.json").read_text())) == 2, "appended, never rewritten"
+    assert runs("rm", (run,), yes=True) and not run.exists(), "it is ours"
+
+
+def test_nothing_is_removed_without_a_number_a_yes_or_a_single_run(folder, typed, monkeypatch):
+    run = folder / "plain"
+    content = (run / "results.json").read_bytes()
+    assert "give --which: 1 to 1, as `echoless runs results`" in typed("runs", "rm-results", run).said
+    assert "which is 7; allowed: 1 to 1" in typed("runs", "rm-results", run, "--which", "7", "--yes").said
+    assert (
+        "rm-results takes one run" in typed("runs", "rm-results", run, folder / "deep" / "faded", "--which", "1").said
+    )
+    assert "is not a run" in typed("runs", "results", folder).said
+    assert not runs.run(options("rm-results", run, which=(1,)), ask=lambda question: "n")
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    with pytest.raises(ConfigError, match="nobody can answer here; give --yes"):
+        runs("rm-results", (run,), which=(1,))
+    assert (run / "results.json").read_bytes() == content
+
+
+def test_evaluations_that_changed_since_they_were_listed_are_not_removed(folder):
+    listed = evaluations_of(folder / "plain")
+    RunFolder(folder / "plain").add_results([{"metric": "new", "value": 1.0, "n": 3, "protocol": {}}])
+    with pytest.raises(ConfigError, match="have changed; list them again"):
+        remove_evaluations(folder / "plain", listed)

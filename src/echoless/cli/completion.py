@@ -1,7 +1,7 @@
 """How does a shell complete the words after `echoless`? By a script that tyro generates from the options classes.
 
 tyro's script completes verbs, options and their values. It is changed in three places, so that words which are no
-options are completed too: names of files, and `ls`, `best` and `rm` after `runs`.
+options are completed too: names of files, and `ls`, `best`, ... after `runs`.
 """
 
 from __future__ import annotations

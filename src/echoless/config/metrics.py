@@ -244,7 +244,7 @@ class Metric:
 
 # Entries of a protocol that name a set; its fingerprint, in the entry beside, decides whether it is another one.
 NAMES_OF_SETS = ("train", "test")
-_FINGERPRINTS = ("train_set", "test_set", "label_set")
+FINGERPRINTS = ("train_set", "test_set", "label_set")
 
 
 def on_same_images(one: Metric, other: Metric) -> bool:
@@ -258,7 +258,7 @@ def on_same_images(one: Metric, other: Metric) -> bool:
 
 def without_fingerprints(protocol: Mapping[str, Any]) -> dict[str, Any]:
     """A protocol for people: programs compare sets by their fingerprints."""
-    return {name: value for name, value in protocol.items() if name not in _FINGERPRINTS}
+    return {name: value for name, value in protocol.items() if name not in FINGERPRINTS}
 
 
 class Metrics(list[Metric]):

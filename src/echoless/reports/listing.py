@@ -54,7 +54,7 @@ class Listing(list[ListedRun]):
         parts = []
         for how in dict.fromkeys(row.how for row in self):
             lines = [self._header(), *(self._cells(row) for row in self if row.how == how)]
-            parts.append("\n".join([*([how] if how else []), _aligned(lines)]))
+            parts.append("\n".join([*([how] if how else []), aligned(lines)]))
         return "\n\n".join(parts)
 
     def _repr_html_(self) -> str:
@@ -108,7 +108,7 @@ def listed(paths: Sequence[Path]) -> Listing:
     """The runs at exactly these paths; a folder that only contains runs is refused."""
     for path in paths:
         if not looks_like_a_run(path):
-            raise RunError(f"{path} is not a run; rm takes the runs themselves")
+            raise RunError(f"{path} is not a run; give the runs themselves")
     runs = {str(path): collect(path) for path in paths}
     return Listing([_row(name, run, _numbers(run)) for name, run in runs.items()])
 
@@ -182,6 +182,7 @@ def _size(folder: Path) -> int:
     return total
 
 
-def _aligned(lines: Sequence[Sequence[str]]) -> str:
+def aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Cells in columns, two spaces apart."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)

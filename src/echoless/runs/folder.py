@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from echoless.errors import RunError
 from echoless.runs import checkpoint
 from echoless.runs.checkpoint import Found
 from echoless.runs.journal import Journal, MetricsJournal
-from echoless.runs.results import merge_results, read_results
+from echoless.runs.results import merge_results, read_results, remove_results
 from echoless.runs.weights import save_weights
 from echoless.storage.atomic import (
     clear_leftovers,
@@ -46,6 +47,7 @@ RUN_ENTRIES = (
     "log.txt",
     "about.json",
     "results.json",
+    "results-removed.json",
     ".results.json.lock",
     "report.html",
     "figures",
@@ -69,6 +71,7 @@ SAMPLES = (
 # Everything that a run may hold, as patterns: somebody else may have put a file into any of its folders.
 _WRITTEN = (
     *("metrics.jsonl", "log.txt", "about.json", "results.json", ".results.json.lock", "report.html", "config.json"),
+    "results-removed.json",
     *("encoder/model.safetensors", "encoder/config.json", "checkpoints/latest", "tensorboard/events.out.tfevents.*"),
     *("wandb/id.txt", "wandb/debug*.log", "wandb/latest-run", "wandb/run-*", "wandb/offline-run-*"),
     *(f"{name}/{_STEP}/*" for name in ("checkpoints", "snapshots")),
@@ -139,6 +142,11 @@ class RunFolder:
     def add_results(self, records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Merge metric records into results.json, by metric and protocol; returns all of them."""
         return merge_results(self.path / "results.json", records)
+
+    def remove_results(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Move metric records to results-removed.json."""
+        when = datetime.now(UTC).isoformat(timespec="seconds")
+        remove_results(self.path / "results.json", self.path / "results-removed.json", records, when)
 
     def read_results(self) -> list[dict[str, Any]]:
         return read_results(self.path / "results.json")

@@ -39,6 +39,14 @@ def merge_results(path: Path, records: Iterable[Mapping[str, Any]]) -> list[dict
     return merged
 
 
+def remove_results(path: Path, aside: Path, records: Iterable[Mapping[str, Any]], when: str) -> None:
+    """Move records to the end of another file, which says when: a number that was published can still be found."""
+    with FileLock(path.with_name(f".{path.name}.lock")):
+        gone = {_key(record, path): dict(record) | {"removed": when} for record in records}
+        write_json(aside, [*read_results(aside), *gone.values()])  # first, so that nothing is lost in between
+        write_json(path, [record for record in read_results(path) if _key(record, path) not in gone])
+
+
 def _key(record: Mapping[str, Any], path: Path) -> tuple[str, bytes]:
     decisive = {name: value for name, value in record["protocol"].items() if name not in NAMES_OF_SETS}
     return record["metric"], json_bytes(decisive, path)

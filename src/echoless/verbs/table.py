@@ -102,6 +102,10 @@ def _page(options: of.ReportOptions, path: Any) -> str:
 
 
 def _runs(options: of.RunsOptions, listing: Any) -> str:
+    if options.action == "rm-results" and listing:
+        numbers, (run,) = ", ".join(str(each.number) for each in listing), options.folders
+        which = "evaluation" if len(listing) == 1 else "evaluations"
+        return f"removed {which} {numbers} of {run}; the numbers are kept in {Path(run) / 'results-removed.json'}"
     if options.action != "rm" or not listing:
         return str(listing)
     return "\n".join(f"removed {run.path} ({run.bytes / 1e6:.1f} MB)" for run in listing)

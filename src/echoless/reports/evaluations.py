@@ -1,0 +1,90 @@
+"""Which evaluations does a run have? Its numbers, by the images and labels they were measured on.
+
+A wrong one, such as one with wrong labels, can be removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from echoless.config.metrics import FINGERPRINTS, NAMES_OF_SETS
+from echoless.errors import ConfigError
+from echoless.reports.listing import aligned
+from echoless.runs import RunFolder
+
+_HEADER = ("number", "measured", "images", "labels", "n", "values")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedEvaluation:
+    """Numbers that share their images and labels, and their place in the list, from 1 for the oldest."""
+
+    number: int
+    metrics: tuple[str, ...]
+    images: str
+    labels: str
+    n: tuple[int, ...]
+    values: int  # how many numbers
+
+    @property
+    def cells(self) -> list[str]:
+        sizes = ", ".join(map(str, self.n))
+        return [str(self.number), ", ".join(self.metrics), self.images, self.labels, sizes, str(self.values)]
+
+
+class Evaluations(list[ListedEvaluation]):
+    """Prints as a table, in a terminal and in a notebook. `title` is said where there is no row."""
+
+    def __init__(self, rows: Iterable[ListedEvaluation], title: str) -> None:
+        super().__init__(rows)
+        self.title = title
+
+    def __str__(self) -> str:
+        return aligned([_HEADER, *(row.cells for row in self)]) if self else self.title
+
+    def _repr_html_(self) -> str:
+        rows = [_HEADER, *(row.cells for row in self)]
+        cells = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows]
+        return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+
+
+def evaluations_of(run: Path) -> Evaluations:
+    """Every evaluation of a run; re-measured numbers are in one only, as results.json has them."""
+    groups = _groups(RunFolder(run).read_results())
+    rows = [_listed(number, records) for number, records in enumerate(groups, start=1)]
+    return Evaluations(rows, f"nothing has been measured in {run}; echoless evaluate {run} does")
+
+
+def remove_evaluations(run: Path, chosen: Sequence[ListedEvaluation]) -> None:
+    """Their numbers are kept in RUN/results-removed.json alone. Refuses where others were measured since."""
+    folder, numbers = RunFolder(run), {each.number for each in chosen}
+    groups = dict(enumerate(_groups(folder.read_results()), start=1))
+    if [_listed(each.number, groups.get(each.number, [])) for each in chosen] != list(chosen):
+        raise ConfigError(f"the results of {run} have changed; list them again")
+    folder.remove_results([record for number in sorted(numbers) for record in groups[number]])
+
+
+def _groups(records: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for record in records:
+        found.setdefault(repr([record["protocol"].get(name) for name in FINGERPRINTS]), []).append(record)
+    return list(found.values())
+
+
+def _listed(number: int, records: Sequence[Mapping[str, Any]]) -> ListedEvaluation:
+    protocol = records[-1]["protocol"] if records else {}
+    sets = " and ".join(str(protocol[name]) for name in NAMES_OF_SETS if protocol.get(name))
+    labels = f"{protocol.get('labels', 'labels')} ({protocol['label_set']})" if protocol.get("label_set") else ""
+    sizes = dict.fromkeys(record["n"] for record in records if isinstance(record.get("n"), int))
+    return ListedEvaluation(
+        number=number,
+        metrics=tuple(dict.fromkeys(record["metric"] for record in records)),
+        images=sets,
+        labels=labels,
+        n=tuple(sizes),
+        values=len(records),
+    )
