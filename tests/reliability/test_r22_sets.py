@@ -14,6 +14,7 @@ from PIL import Image
 
 import echoless
 from echoless.errors import DataError
+from echoless.measures.outcomes import unpack
 from echoless.reports.collect import collect_all
 from echoless.reports.compare import comparable, compare, groups_of
 from echoless.runs import RunFolder
@@ -84,6 +85,10 @@ def test_runs_measured_on_different_sets_are_never_compared(run, tmp_path):
         echoless.evaluate(each, train="shapes:60", **QUICK)
     (row,) = compare(groups_of(collect_all(runs)))
     assert row.protocol["train_set"] and "train" not in row.protocol
+    one, other = (RunFolder(each).read_results()[-1] for each in runs)
+    assert [unpack(each["right"], 60).double().mean() for each in (one, other)] == [one["value"], other["value"]]
+    paired = row.differences[1]
+    assert paired.images == 60 and paired.value == pytest.approx(other["value"] - one["value"])
 
 
 def test_a_number_on_overlapping_sets_says_so_and_is_never_a_headline(run):

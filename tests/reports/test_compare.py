@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.stats
+import torch
 
 from echoless.config.metrics import Metric
+from echoless.measures.outcomes import pack, unpack
 from echoless.reports.collect import RunData
 from echoless.reports.compare import Estimate as E
 from echoless.reports.compare import best_of, compare, differing_settings, groups_of
@@ -91,6 +93,36 @@ def test_numbers_of_different_protocols_are_not_compared():
     other = run("b", 0.6, 0, 0.4)
     other.results[0].protocol["k"] = 5
     assert compare(groups_of([run("a", 1.0, 0, 0.3), other])) == []
+
+
+def answered(name: str, alpha: float, correct_N: np.ndarray, seed: int = 0) -> RunData:
+    right, protocol = pack(torch.from_numpy(correct_N)), {"k": 20, "seed": seed}
+    mean = float(correct_N.mean())
+    number = Metric(metric="knn", value=mean, n=len(correct_N), interval=(mean, mean), protocol=protocol, right=right)
+    return RunData(path=Path(name), name=name, config={"alpha": alpha, "seed": 0}, results=[number])
+
+
+def test_two_runs_on_the_same_images_are_paired_over_them_as_scipy_does():
+    """Where both err on the same images, an interval of independent runs hides the difference."""
+    draw = np.random.default_rng(0)
+    base = draw.random(500) < 0.6
+    better = base | (draw.random(500) < 0.1)
+    (row,) = compare(groups_of([answered("a", 1.0, base), answered("b", 0.6, better)]))
+    difference = row.differences[1]
+    assert difference is not None and difference.interval is not None and difference.images == 500
+    gains = better.astype(float) - base
+    theirs = scipy.stats.bootstrap((gains,), np.mean, method="percentile", rng=draw).confidence_interval
+    assert difference.value == pytest.approx(gains.mean())
+    assert difference.interval == pytest.approx((theirs.low, theirs.high), abs=0.004)
+    assert difference.interval[0] > 0, "the independent interval is about 0.06 wide on each side"
+
+
+def test_other_folds_or_damaged_answers_are_not_paired():
+    base, other = np.arange(40) % 3 == 0, np.arange(40) % 2 == 0
+    (row,) = compare(groups_of([answered("a", 1.0, base), answered("b", 0.6, other, seed=1)]))
+    assert row.differences[1] is not None and row.differences[1].images == 0
+    assert unpack(pack(torch.from_numpy(base)), 40).tolist() == base.tolist()
+    assert [unpack(text, 40) for text in ("", "no base64!", "AAAA", None, 7)] == [None] * 5
 
 
 def measured(name: str, *numbers: tuple[float, str]) -> RunData:

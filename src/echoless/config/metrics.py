@@ -212,6 +212,7 @@ class Metric:
     n: int
     interval: tuple[float, float] | None = None  # bootstrap, 95 %
     protocol: dict[str, Any] = field(default_factory=dict)
+    right: str = field(default="", repr=False, compare=False)  # which answers were right, packed: measures/outcomes.py
 
     @property
     def info(self) -> MetricInfo:
@@ -225,6 +226,7 @@ class Metric:
             "n": self.n,
             "interval": interval,
             "protocol": self.protocol,
+            **({"right": self.right} if self.right else {}),
         }
 
     @staticmethod
@@ -236,6 +238,7 @@ class Metric:
             n=record["n"],
             interval=None if interval is None else (interval[0], interval[1]),
             protocol=record["protocol"],
+            right=record.get("right", ""),
         )
 
     def __str__(self) -> str:

@@ -25,6 +25,7 @@ from echoless.measures import (
     quick_probe,
     stratified_folds,
 )
+from echoless.measures.outcomes import pack
 from echoless.randomness import generator_for
 from echoless.runtime import Progress
 
@@ -231,4 +232,7 @@ def _view(features: FeatureSet) -> dict[str, Any]:
 
 def _accuracy(name: str, correct_M: Tensor, seed: int, protocol: dict[str, Any]) -> Metric:
     value, low, high = accuracy_interval(correct_M, generator=generator_for(seed, "probe", 1_000_000))
-    return Metric(metric=name, value=value, n=len(correct_M), interval=(low, high), protocol={**protocol, "seed": seed})
+    protocol = {**protocol, "seed": seed}
+    of_the_run = protocol.get("features") == "trained" and not {"scan", "step"} & set(protocol)
+    right = pack(correct_M) if of_the_run else ""  # for comparisons with other runs, of which baselines have none
+    return Metric(metric=name, value=value, n=len(correct_M), interval=(low, high), protocol=protocol, right=right)

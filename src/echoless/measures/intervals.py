@@ -39,6 +39,30 @@ def accuracy_interval(
     return _percentiles(float(share), counts / n, level)
 
 
+def paired_accuracy_interval(
+    base_N: Tensor, other_N: Tensor, *, generator: torch.Generator, level: float = 0.95, resamples: int = 10_000
+) -> ConfidenceInterval:
+    """Percentile bootstrap interval of other minus base, two accuracies on the same images, drawn with both answers.
+
+    Images that both get right, or both wrong, cancel out. Of the others, a draw has a multinomial count of each kind.
+    """
+    for answers_N in (base_N, other_N):
+        _check(answers_N)
+    if len(base_N) != len(other_N):
+        raise DataError(f"base has {len(base_N)} answers and other {len(other_N)}; allowed: those of the same images")
+    n, gained, lost = len(base_N), int((other_N & ~base_N).sum()), int((base_N & ~other_N).sum())
+    up = torch.binomial(
+        torch.full((resamples,), float(n)).double(), _repeated(gained / n, resamples), generator=generator
+    )
+    rest = lost / (n - gained) if gained < n else 0.0
+    down = torch.binomial(n - up, _repeated(rest, resamples), generator=generator)
+    return _percentiles((gained - lost) / n, (up - down) / n, level)
+
+
+def _repeated(share: float, times: int) -> Tensor:
+    return torch.full((times,), share, dtype=torch.float64)
+
+
 def bootstrap_interval(
     statistic: Callable[[Tensor], float],
     n: int,

@@ -234,6 +234,7 @@ def _results(run: RunFolder, troubles: list[str]) -> list[Metric]:
                 n=record["n"] if isinstance(record.get("n"), int) else 0,
                 interval=(interval[0], interval[1]) if whole else None,
                 protocol=record["protocol"],
+                right=record["right"] if isinstance(record.get("right"), str) else "",
             )
         )
     return metrics

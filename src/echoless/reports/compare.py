@@ -1,8 +1,8 @@
 """Which run is better, and how certain is that? Runs that differ only in their seed form a group; groups are compared.
 
-Within one run, an interval is over test images and says nothing of other seeds; across seeds it is Student's. A
-difference of two single runs has the interval of two independent ones: wide where both were tested on the same images,
-so it may hide a difference but not make one.
+Within one run, an interval is over test images and says nothing of other seeds; across seeds it is Student's. The
+difference of two single runs is paired over their test images, where both keep which of them they got right. Else it
+has the interval of two independent ones: wide, so it may hide a difference but not make one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from echoless.config.metrics import NAMES_OF_SETS, Metric, info_of
-from echoless.measures.intervals import MOST_SEEDS, mean_interval, sign_flip_test
+from echoless.measures.intervals import MOST_SEEDS, mean_interval, paired_accuracy_interval, sign_flip_test
+from echoless.measures.outcomes import unpack
+from echoless.randomness import generator_for
 from echoless.reports.collect import RunData
 
 # Settings that were measured: other images have others, and they say nothing more.
@@ -54,6 +56,7 @@ class Difference:
     interval: tuple[float, float] | None
     p: float | None
     pairs: int
+    images: int = 0  # test images over which two single runs are paired
 
 
 @dataclass(frozen=True)
@@ -193,6 +196,8 @@ def _difference(base: Mapping[Any, Metric], other: Mapping[Any, Metric]) -> Diff
         gains = [other[seed].value - base[seed].value for seed in both]
         value, low, high = mean_interval(gains)
         return Difference(value, (low, high), sign_flip_test(gains[:MOST_SEEDS]), len(both))
+    if (paired := _paired_over_images(list(base.values()), list(other.values()))) is not None:
+        return paired
     ours, theirs = estimate_of(list(other.values())), estimate_of(list(base.values()))
     assert ours is not None and theirs is not None
     value = ours.value - theirs.value
@@ -201,6 +206,18 @@ def _difference(base: Mapping[Any, Metric], other: Mapping[Any, Metric]) -> Diff
     below = math.hypot(ours.value - ours.interval[0], theirs.interval[1] - theirs.value)
     above = math.hypot(ours.interval[1] - ours.value, theirs.value - theirs.interval[0])
     return Difference(value, (value - below, value + above), None, len(both))
+
+
+def _paired_over_images(base: Sequence[Metric], other: Sequence[Metric]) -> Difference | None:
+    """Of two single runs whose numbers have one protocol, seed included: it decides the folds, hence the order."""
+    if len(base) != 1 or len(other) != 1 or base[0].protocol.get("seed") != other[0].protocol.get("seed"):
+        return None
+    answers = [unpack(metric.right, metric.n) for metric in (*base, *other)]
+    if answers[0] is None or answers[1] is None or base[0].n != other[0].n:
+        return None
+    drawn = generator_for(0, "probe", 1_000_002)
+    value, low, high = paired_accuracy_interval(answers[0], answers[1], generator=drawn)
+    return Difference(value, (low, high), None, 1, base[0].n)
 
 
 def best_of(name: str, estimates: Sequence[Estimate | None]) -> int | None:

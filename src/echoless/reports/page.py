@@ -270,5 +270,7 @@ def _comparison_row(row: ComparedMetric, how: str, groups: Sequence[Group]) -> d
             cell["difference"] = f"{factor * difference.value:+.3g} {ends(difference.interval, '+')}".strip()
             if difference.p is not None:
                 cell["pairs"] = f"paired over {difference.pairs} seeds, p = {difference.p:.3g}"
+            elif difference.images:
+                cell["pairs"] = f"paired over {difference.images:,} test images"
         cells.append(cell)
     return {"name": info.title, "about": info.about, "how": how, "cells": cells}

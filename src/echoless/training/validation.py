@@ -17,6 +17,7 @@ from echoless.data.reading import align_classes
 from echoless.data.resizing import BY_SIZE, LARGE
 from echoless.errors import DataError
 from echoless.measures import accuracy_interval
+from echoless.measures.outcomes import pack
 from echoless.randomness import generator_for
 from echoless.runtime import Team
 
@@ -53,7 +54,8 @@ class Judge:
         epochs = round(config.steps * config.batch_size / config.data.count, 2)
         protocol = {"recipe": config.recipe, "epochs": epochs, "train_n": config.data.count, **protocol}
         protocol |= {"seed": config.seed, **self.sets}
-        return Metric(metric=name, value=value, n=len(self.right), interval=(low, high), protocol=protocol)
+        interval, right = (low, high), pack(self.right)
+        return Metric(metric=name, value=value, n=len(self.right), interval=interval, protocol=protocol, right=right)
 
 
 def judge_on(train: Images, test: Images, names: tuple[str, str], config: RunConfig, team: Team) -> Judge:
