@@ -95,7 +95,7 @@ def test_the_quick_probe_is_logistic_regression_at_convergence_on_cifar10():
 
 
 def test_many_blocks_of_rows_on_two_threads_have_the_minimum_of_scikit_learn():
-    """9,001 rows: three blocks, none of them full."""
+    """9,001 rows: five blocks, none of them full."""
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(9001, 12, generator=generator)
     labels = (features @ torch.randn(12, 4, generator=generator) + torch.randn(9001, 4, generator=generator)).argmax(1)
@@ -111,6 +111,37 @@ def test_many_blocks_of_rows_on_two_threads_have_the_minimum_of_scikit_learn():
     expected = torch.from_numpy(np.concatenate([theirs.coef_, theirs.intercept_[:, None]], axis=1))
     ours[:, -1] -= ours[:, -1].mean() - expected[:, -1].mean()  # a constant for all classes changes nothing
     torch.testing.assert_close(ours, expected, rtol=0, atol=2e-3)
+
+
+def drawn(kind: str, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Five classes; the last one is rare."""
+    draws = torch.Generator().manual_seed(0)
+    features = torch.randn(rows, 16, generator=draws) @ torch.randn(16, 24, generator=draws)  # 24 of rank 16
+    noise = 0.0 if kind == "separable" else 5.0
+    scores = features @ torch.randn(24, 5, generator=draws) + noise * torch.randn(rows, 5, generator=draws)
+    scores[:, 4] -= 25 if kind == "rare class" else 0
+    if kind == "repeated features":
+        features = torch.cat([features, features[:, :3], torch.full((rows, 1), 7.0)], dim=1)
+    return features, scores.argmax(dim=1)
+
+
+@pytest.mark.parametrize("kind", ["noisy", "rare class", "repeated features", "separable"])
+def test_many_rows_are_fitted_from_a_few_to_the_minimum_of_scikit_learn(kind):
+    """12,000 rows: the metric of each class comes from 5,000 of them."""
+    features, labels = drawn(kind, 12_000)
+    probe = quick_probe(features, labels, generator=generator())
+    model, _ = by_scikit_learn(probe, features, labels, features[:10])
+    best, found = (
+        mean_objective(probe, features, labels, weight_DC, bias_C)
+        for weight_DC, bias_C in (
+            (torch.from_numpy(model.coef_.T), torch.from_numpy(model.intercept_)),
+            (probe.weight_DC.double(), probe.bias_C.double()),
+        )
+    )
+    print(
+        f"quick probe, {kind}: {found - best:.1e} above the minimum of {best:.4f}, penalty {probe.settings['penalty']}"
+    )
+    assert best - 1e-6 <= found <= best + 2e-5
 
 
 def test_the_chosen_penalty_is_about_as_good_as_the_best_one_on_unseen_rows():

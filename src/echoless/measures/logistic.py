@@ -1,12 +1,14 @@
-"""How is multinomial logistic regression fitted? Preconditioned L-BFGS on
+"""How is multinomial logistic regression fitted? By L-BFGS (measures/lbfgs.py) on
 
     sum over rows of -log softmax(x W^T + b)[target]  +  penalty / 2 * |W|^2,        divided by the number of rows N
 
-the objective of scikit-learn's LogisticRegression with C = 1 / penalty (the bias is not penalised). L-BFGS runs on
-W P^-1 with P = (covariance / C + penalty / N)^(-1/2), which turns the Hessian at the start into the identity: a few
-iterations then do what takes hundreds on correlated features. Gradients are written out and summed over blocks of
-rows, each read once for loss and gradient while it is in the cache. Shapes: N rows, R of a block, D dimensions, C
-classes.
+the objective of scikit-learn's LogisticRegression with C = 1 / penalty (the bias is not penalised). A few thousand rows
+are fitted first. From zero, the metric is the inverse of covariance / C + penalty / N, the Hessian there: a few
+iterations then do what takes hundreds on correlated features. From their solution, each class has a metric of its own,
+the inverse of its block of the Hessian, and few passes over all rows are left to do. Gradients are written out and
+summed over blocks of rows, each read once for loss and gradient while it is in the cache.
+
+Shapes: N rows, S of a sample, R of a block, D dimensions, E = D + 1 with the bias, C classes.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from echoless.measures.lbfgs import minimise
 from echoless.measures.splits import stratified_folds
 from echoless.measures.threads import one_thread_each
 
@@ -25,13 +28,15 @@ SELECTION_ROWS = 5000
 HELD_OUT_FOLDS = 10
 GRADIENT_TOLERANCE = 1e-4  # largest entry, where the Hessian is about 1: a mean loss less than 1e-4 above the minimum
 SELECTION_TOLERANCE = 2e-3
-STAGE_SHARE = 3  # a third of the rows first: a pass over them costs a third
-STAGE_TOLERANCE = 5e-4
+REFINED_TOLERANCE = 5e-4  # times the loss, with which the Hessian falls, where that is below 1
+REFINED_SIZES = 2  # of a selection; with fewer rows there is little to gain
+ROWS_PER_DIMENSION = 50  # from which on a metric for each class repays its cost
+LARGEST_METRIC = 2**25  # numbers
+SHARED = 0.1  # of the metric of a class is that of all rows alike: in a sample, few rows speak for a rare class
 MOST_ITERATIONS = 300
-BLOCK_ROWS = 4096
+BLOCK_ROWS = 2048
 
 Solution = tuple[Tensor, Tensor]  # weight_CD, bias_C
-Spectrum = tuple[Tensor, Tensor]  # eigenvalues_D, eigenvectors_DD
 
 
 def fit_logistic(
@@ -41,71 +46,58 @@ def fit_logistic(
     penalty: float,
     start: Solution | None = None,
     tolerance: float = GRADIENT_TOLERANCE,
-    spectrum: Spectrum | None = None,
+    root: Tensor | None = None,
 ) -> Solution:
     """The minimiser, reached from `start` or from zero. The features should have unit variance.
 
-    spectrum: `covariance_spectrum(features)`, where the same features are fitted more than once.
+    root: of the metric of `minimise`, if it is known; default: that of the Hessian at zero.
     """
     n, dim = features_ND.shape
-    decay = penalty / n
-    precondition_DD, back_DD = _preconditioner(spectrum or covariance_spectrum(features_ND), classes, decay)
-    solution_CE = torch.zeros(classes, dim + 1)  # preconditioned weights, then the bias
-    if start is not None:
-        solution_CE = torch.cat([start[0] @ back_DD, start[1].unsqueeze(1)], dim=1)
-    solution_CE.requires_grad_(True)
-    optimizer = torch.optim.LBFGS(
-        [solution_CE],
-        max_iter=MOST_ITERATIONS,
-        tolerance_grad=tolerance,
-        tolerance_change=1e-9,
-        history_size=20,
-        line_search_fn="strong_wolfe",
-    )
+    start = start or (torch.zeros(classes, dim), torch.zeros(classes))
+    if root is None:
+        root = root_at_zero(covariance_spectrum(features_ND), classes, penalty / n)
     rows = math.ceil(n / math.ceil(n / BLOCK_ROWS))  # equal blocks, so that no thread waits for a larger one
     blocks = list(zip(features_ND.split(rows), targets_N.split(rows)))
 
-    @torch.no_grad()
-    def objective() -> Tensor:
-        weight_CD, bias_C = solution_CE[:, :dim] @ precondition_DD, solution_CE[:, dim]
-        loss, slope_CD, slope_C = torch.zeros((), dtype=torch.float64), decay * n * weight_CD, torch.zeros(classes)
-        for part in pool.map(partial(_loss_and_slopes, weight_CD, bias_C), blocks):  # in order: so are the sums
-            for total, summand in zip((loss, slope_CD, slope_C), part):
-                total += summand
-        for total in (loss, slope_CD, slope_C):
-            total /= n
-        solution_CE.grad = torch.cat([slope_CD @ precondition_DD, slope_C.unsqueeze(1)], dim=1)
-        return loss + decay / 2 * weight_CD.square().sum()
+    def objective(solution_CE: Tensor) -> tuple[float, Tensor]:
+        weight_CD, bias_C = solution_CE[:, :dim].contiguous(), solution_CE[:, dim]
+        loss, slope_CE = 0.0, torch.zeros(classes, dim + 1)
+        slope_CE[:, :dim] = penalty * weight_CD
+        for part, slope_CD, slope_C in pool.map(partial(_loss_and_slopes, weight_CD, bias_C), blocks):
+            loss += part  # in order: so are the sums
+            slope_CE[:, :dim] += slope_CD
+            slope_CE[:, dim] += slope_C
+        return (loss + penalty / 2 * float(weight_CD.square().sum())) / n, slope_CE / n
 
+    start_CE = torch.cat([start[0], start[1].unsqueeze(1)], dim=1)
     with one_thread_each() as pool:
-        optimizer.step(objective)
-    solution_CE = solution_CE.detach()
-    return solution_CE[:, :dim] @ precondition_DD, solution_CE[:, dim].contiguous()
+        solution_CE = minimise(objective, start_CE, root, tolerance=tolerance, most=MOST_ITERATIONS)
+    return solution_CE[:, :dim].contiguous(), solution_CE[:, dim].contiguous()
 
 
-def _loss_and_slopes(weight_CD: Tensor, bias_C: Tensor, block: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def _loss_and_slopes(weight_CD: Tensor, bias_C: Tensor, block: tuple[Tensor, Tensor]) -> tuple[float, Tensor, Tensor]:
     """The cross-entropy of a block, in float64, and its slopes in weight and bias; all of them sums over its rows."""
     features_RD, targets_R = block
     targets_1R = targets_R.unsqueeze(0)
     log_p_CR = torch.addmm(bias_C.unsqueeze(1), weight_CD, features_RD.T).log_softmax(dim=0)
     loss = -log_p_CR.gather(0, targets_1R).sum(dtype=torch.float64)
     error_CR = log_p_CR.exp_().scatter_add_(0, targets_1R, torch.full((1, len(targets_R)), -1.0))
-    return loss, error_CR @ features_RD, error_CR.sum(dim=1)
+    return float(loss), error_CR @ features_RD, error_CR.sum(dim=1)
 
 
-def fit_in_stages(
-    features_ND: Tensor, targets_N: Tensor, classes: int, penalty: float, start: Solution, generator: torch.Generator
+def refine(
+    features_ND: Tensor, targets_N: Tensor, penalty: float, start: Solution, generator: torch.Generator
 ) -> Solution:
-    """The minimiser over all rows, reached from that over a third of them: most passes are then over the third."""
-    if len(targets_N) < STAGE_SHARE * SELECTION_ROWS:
+    """The minimiser over all rows, reached from that over a few of them."""
+    (classes, dim), n = start[0].shape, len(targets_N)
+    if n < REFINED_SIZES * SELECTION_ROWS:
         return fit_logistic(features_ND, targets_N, classes, penalty, start)
-    spectrum = covariance_spectrum(features_ND)
-    some = torch.randperm(len(targets_N), generator=generator)[: len(targets_N) // STAGE_SHARE]
-    start = fit_logistic(features_ND[some], targets_N[some], classes, penalty, start, STAGE_TOLERANCE, spectrum)
-    # The Hessian falls with the loss, and with it the gradient that may be left.
+    some = torch.randperm(n, generator=generator)[:SELECTION_ROWS]
     loss = _cross_entropy(start, features_ND[some], targets_N[some])
-    tolerance = max(GRADIENT_TOLERANCE, STAGE_TOLERANCE * min(1.0, loss))
-    return fit_logistic(features_ND, targets_N, classes, penalty, start, tolerance, spectrum)
+    tolerance = max(GRADIENT_TOLERANCE, REFINED_TOLERANCE * min(1.0, loss))
+    repaid = n >= ROWS_PER_DIMENSION * dim and classes * (dim + 1) ** 2 <= LARGEST_METRIC
+    root_CEE = _roots_by_class(features_ND[some], start, penalty / n) if repaid else None
+    return fit_logistic(features_ND, targets_N, classes, penalty, start, tolerance, root_CEE)
 
 
 def _cross_entropy(solution: Solution, features_ND: Tensor, targets_N: Tensor) -> float:
@@ -130,7 +122,8 @@ def choose_penalty(
     best: tuple[float, float, Solution] | None = None
     solution, spectrum = None, covariance_spectrum(features_FD)
     for penalty in PENALTIES:  # from strong to weak, each starting from the one before
-        solution = fit_logistic(features_FD, targets_F, classes, penalty, solution, SELECTION_TOLERANCE, spectrum)
+        root_EE = root_at_zero(spectrum, classes, penalty / len(targets_F))
+        solution = fit_logistic(features_FD, targets_F, classes, penalty, solution, SELECTION_TOLERANCE, root_EE)
         loss = _cross_entropy(solution, features_ND[held_out], targets_N[held_out])
         if best is None or loss < best[0]:
             best = (loss, penalty, solution)
@@ -140,16 +133,34 @@ def choose_penalty(
     return best[1], best[2]
 
 
-def covariance_spectrum(features_ND: Tensor) -> Spectrum:
+def covariance_spectrum(features_ND: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues and eigenvectors of the covariance: the costly part, cubic in D, and the same for every penalty."""
     covariance_DD = features_ND.T @ features_ND / len(features_ND)
     values, vectors = torch.linalg.eigh(covariance_DD.double())
     return values, vectors
 
 
-def _preconditioner(spectrum: Spectrum, classes: int, decay: float) -> tuple[Tensor, Tensor]:
-    """(covariance / C + decay)^(-1/2) and its inverse."""
+def root_at_zero(spectrum: tuple[Tensor, Tensor], classes: int, decay: float) -> Tensor:
+    """(E, E): (covariance / C + decay)^(-1/2) for the weights, 1 for the bias."""
     values, vectors = spectrum
     # Rounding may leave an eigenvalue below zero, and a tiny one would make steps that float32 cannot follow.
     roots = (values.clamp(min=float(values[-1]) * 1e-6) / classes + decay).sqrt()
-    return ((vectors / roots) @ vectors.T).float(), ((vectors * roots) @ vectors.T).float()
+    return torch.block_diag(((vectors / roots) @ vectors.T).float(), torch.ones(1, 1))
+
+
+def _roots_by_class(features_SD: Tensor, solution: Solution, decay: float) -> Tensor:
+    """(C, E, E): for each class, a root of the inverse of its block of the Hessian, the mean of p (1 - p) x x^T."""
+    p_SC = torch.addmm(solution[1], features_SD, solution[0].T).softmax(dim=1)
+    weights_SC = p_SC * (1 - p_SC)
+    weights_SC = (1 - SHARED) * weights_SC + SHARED * weights_SC.mean(dim=0)
+    features_SE = torch.nn.functional.pad(features_SD, (0, 1), value=1.0)
+    decay_E = torch.full(features_SE.shape[1:], decay)
+    decay_E[-1] = 0.0
+    roots = []
+    for weight_S in weights_SC.T:
+        block_EE = (features_SE * weight_S.unsqueeze(1)).T @ features_SE / len(features_SE)
+        least = 1e-6 * float(torch.linalg.matrix_norm(block_EE))  # as in `root_at_zero`
+        lower_EE = torch.linalg.cholesky((block_EE + (decay_E + least).diag()).double())
+        identity_EE = torch.eye(len(lower_EE), dtype=torch.float64)
+        roots.append(torch.linalg.solve_triangular(lower_EE, identity_EE, upper=False).T.float())
+    return torch.stack(roots)

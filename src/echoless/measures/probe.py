@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from echoless.errors import ConfigError, DataError
 from echoless.measures.inputs import Rows, as_labels, check_count, check_features, read_rows
-from echoless.measures.logistic import choose_penalty, fit_in_stages, fit_logistic
+from echoless.measures.logistic import choose_penalty, fit_logistic, refine
 
 PREDICTION_TILE = 4096
 Batches = Iterable[tuple[Tensor, Tensor]]  # (features_BD, labels_B)
@@ -70,7 +70,7 @@ def quick_probe(
     standard_ND = centred_ND.mul_(scale_D)
     if penalty is None:
         penalty, start = choose_penalty(standard_ND, targets_N, len(classes_C), generator)
-        weight_CD, bias_C = fit_in_stages(standard_ND, targets_N, len(classes_C), penalty, start, generator)
+        weight_CD, bias_C = refine(standard_ND, targets_N, penalty, start, generator)
     else:
         weight_CD, bias_C = fit_logistic(standard_ND, targets_N, len(classes_C), penalty)
     return LinearProbe(mean_D, scale_D, weight_CD.T.contiguous(), bias_C, classes_C, {"penalty": penalty})
