@@ -81,7 +81,7 @@ def test_every_published_figure_finds_its_row(name):
 def test_the_figures_of_table_2_are_the_papers():
     """Spot checks against the printed table, and its headline: a small faded model above a large plain one."""
     figures = {(f.settings["size"], f.settings["alpha_min"]): f.value for f in planned("table2").published}
-    assert len(figures) == 27 and figures["768x12", 0.5] == 0.823, "0.5 is from the first version"
+    assert len(figures) == 27 and figures["768x12", 0.5] == 0.823, "0.5 is from an earlier version"
     assert (figures["384x12", 0.6], figures["768x18", 0.7], figures["1024x24", 1.0]) == pytest.approx(
         (0.785, 0.85, 0.814)
     )

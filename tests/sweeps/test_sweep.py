@@ -169,6 +169,18 @@ def test_with_labelled_images_of_their_own_data_needs_no_labels_and_both_are_rem
     assert recorded.keys() == {"data", "train"}
 
 
+def test_classes_that_do_not_agree_are_found_before_the_first_training(tmp_path):
+    for name, label in (("train", "n01440764"), ("val", "1")):
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (32, 32)).save(tmp_path / name / "0.bmp")
+        (tmp_path / f"{name}.csv").write_text(f"0.bmp,{label}\n")
+    given = {"data": tmp_path / "train", "labels": tmp_path / "train.csv"}
+    given |= {"test": tmp_path / "val", "test_labels": tmp_path / "val.csv"}
+    with pytest.raises(DataError, match="the test set has classes that the training set lacks: 1"):
+        run_sweep(options(**given, out=tmp_path / "s"), print)
+    assert not (tmp_path / "s").exists()
+
+
 def test_printing_changes_nothing_in_the_folder_of_another_plan(tmp_path):
     prepare_folder(grid("shapes", options()), tmp_path / "s", {"data": "0123"}).release()
     before = (tmp_path / "s" / "sweep.json").read_bytes()

@@ -1,6 +1,6 @@
 """Do runs of lower rank have better features? Rank against accuracy across runs, at each snapshot.
 
-Figure 5c of the first version of arXiv:2404.10947: Pearson's correlation, one point per run.
+Figure 5c of an earlier version of arXiv:2404.10947: Pearson's correlation, one point per run.
 """
 
 from __future__ import annotations

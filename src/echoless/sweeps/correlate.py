@@ -1,6 +1,6 @@
 """Do two quantities go together across the runs of a sweep? Pearson's correlation, one point per run.
 
-Figure 5c of the first version of arXiv:2404.10947 has it for effective rank and linear probing, at each snapshot.
+Figure 5c of an earlier version of arXiv:2404.10947 has it for effective rank and linear probing, at each snapshot.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any
 from echoless.config.checks import require_whole
 from echoless.config.metrics import Metric
 from echoless.config.options import SweepOptions
-from echoless.data.reading import attach_masks, read_images
+from echoless.data.reading import align_classes, attach_masks, read_images
 from echoless.errors import ConfigError, EcholessError, RunError
 from echoless.evaluation.extractor import PREFIX
 from echoless.evaluation.reference import published_moments, require_statistics
@@ -105,7 +105,7 @@ def _read_data_once(options: SweepOptions) -> Sets:
     learned_from = "data" if options.train is None else "train"
     classes = str(options.classes) if options.classes else None
     meaning = str(options.mask_classes) if options.mask_classes else None
-    sets = {}
+    sets, opened = {}, {}
     for name, (data, labels, masks) in given.items():
         if data is None:
             continue
@@ -113,7 +113,10 @@ def _read_data_once(options: SweepOptions) -> Sets:
         images = read_images(str(data), file, classes=classes, require_labels=name == learned_from)
         if masks is not None:
             attach_masks(images, str(masks), meaning, 255)
+        opened[name] = images
         sets[name] = f"{images.fingerprint[:16]}-{images.label_fingerprint[:16]}"
+    if "test" in opened:  # names that do not agree would be found after the first training
+        align_classes(opened[learned_from], opened["test"])
     return sets
 
 

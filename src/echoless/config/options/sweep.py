@@ -33,7 +33,7 @@ class SweepOptions:
     alpha_min: tuple[float, ...] | None = None
     """Values of alpha_min to try; 1 is a standard residual network (default: 1.0 0.9 0.8 0.7 0.6)."""
     seeds: int = 3
-    """Number of seeds per setting: 0, 1, ..."""
+    """Number of seeds per setting, counted from 0."""
     over: tuple[str, ...] = ()
     """Further pretrain settings as NAME=VALUE,VALUE: several values are varied, a single one is fixed for all runs
     (variant=faded,identity depth=6,12 base_lr=1e-3)."""
@@ -77,7 +77,8 @@ class SweepOptions:
     latent: AnyPath | None = None
     """Folder of the autoencoder, for diffusion models in latent space."""
     extractor: str | None = None
-    """With --paper: feature extractor for samples, as in `evaluate` (default: a network trained on DATA)."""
+    """With --paper: feature extractor for samples, as in `evaluate` (default: a network trained on
+    DATA; at scale paper there is none)."""
     reference: str | None = None
     """Of diffusion experiments: what samples are compared with: train, test, or an .npz file of statistics."""
 

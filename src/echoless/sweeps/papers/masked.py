@@ -85,7 +85,7 @@ def table1(inputs: Inputs, scale: Scale) -> Experiment:
     )
 
 
-# 0.5 is in the first version of the paper alone (its Table 2: ViT-S/16 and ViT-B/16).
+# 0.5 is in an earlier version of the paper alone (its Table 2: ViT-S/16 and ViT-B/16).
 _TABLE2 = {
     (384, 12): {0.5: 78.6, 0.6: 78.5, 0.7: 78.1, 0.8: 75.2, 0.9: 73.5, 1.0: 69.2},
     (768, 12): {0.5: 82.3, 0.6: 83.6, 0.7: 81.8, 0.8: 79.8, 0.9: 79.2, 1.0: 76.5},
@@ -112,7 +112,7 @@ def table2(inputs: Inputs, scale: Scale) -> Experiment:
         published=tuple(figures),
         notes=(
             f"size is the paper's width x depth; here widths are {dict(scale.widths)}, depths {dict(scale.depths)}.",
-            "alpha_min 0.5 is in the first version of the paper alone, for 384x12 and 768x12.",
+            "alpha_min 0.5 is in an earlier version of the paper alone, for 384x12 and 768x12.",
             "The paper's table also sorts its figures by the effective alpha, and contradicts itself there: counting "
             "attention and MLP, alpha_min 0.7 at depth 24 gives 3.2e-4, where the table has it in [1e-3, 1e-2); 0.8 at "
             "depth 12 gives 7.6e-2, listed in [1e-1, 1]; and its entries below 1e-3 (78.5 at depth 18, 82.4 at depth "
@@ -257,7 +257,7 @@ def fig4(inputs: Inputs, scale: Scale) -> Experiment:
 
 
 def fig5c(inputs: Inputs, scale: Scale) -> Experiment:
-    """Correlation of effective rank and linear probing over training (Figure 5c of the first version)."""
+    """Correlation of effective rank and linear probing over training (Figure 5c of an earlier version)."""
     cells = [
         vit(scale, {"width": width, "alpha_min": a}, width=width, alpha_min=a, snapshots=scale.snapshots)
         for width in (768, 384)
@@ -266,7 +266,7 @@ def fig5c(inputs: Inputs, scale: Scale) -> Experiment:
     return replace(
         fig4(inputs, scale),
         name="fig5c",
-        title=_titled("Figure 5c of the first version", inputs, scale),
+        title=_titled("Figure 5c of an earlier version", inputs, scale),
         trials=pretraining_trials(inputs, scale, cells, fig4(inputs, scale).trials[0].commands[1:]),
         published=tuple(
             Published(metric="linear", value=v / 100, settings={"width": width, "alpha_min": a, "step": None})

@@ -1,7 +1,8 @@
 """Which settings of a published experiment may the user change? Each is applied to its commands, or refused by name.
 
 Length, batch size, --latent and --over apply to the training of every row, --metrics and --extractor to what measures
-it. No fine-tuning has more steps than --max-steps, so that a few steps try the whole of an experiment.
+it. A fine-tuning whose length is in steps has no more than --max-steps, so that a few steps try the whole of an
+experiment.
 """
 
 from __future__ import annotations
