@@ -21,7 +21,7 @@ from torch import nn
 from echoless.errors import ConfigError, DataError
 from echoless.measures import LARS, accuracy, imagenet100_probe, mae_probe, quick_probe, shuffled_batches
 from echoless.measures import probe as probe_module
-from echoless.measures.logistic import fit_logistic
+from echoless.measures.logistic import fit_logistic, refine
 from echoless.measures.splits import stratified_folds
 
 
@@ -285,3 +285,12 @@ def test_the_rate_of_the_mae_probe_is_that_of_its_authors_at_every_step(monkeypa
     peak, epochs = 0.1 * 512 / 256, [step / 2 for step in range(12)]
     expected = [peak * (e / 2 if e < 2 else 0.5 * (1 + math.cos(math.pi * (e - 2) / 4))) for e in epochs]
     assert rates == pytest.approx(expected)
+
+
+def test_a_class_that_nobody_doubts_has_a_metric_too():
+    """Its block of the Hessian is zero in float32, where the Cholesky factorisation of the metric has no answer."""
+    features_ND = torch.randn(10_000, 2, generator=generator()).sign()
+    targets_N = (features_ND[:, 0] > 0).long()
+    start = (torch.tensor([[-1e4, 0.0], [1e4, 0.0], [0.0, 0.0]]), torch.zeros(3))
+    weight_CD, bias_C = refine(features_ND, targets_N, 1.0, start, generator())
+    assert ((features_ND @ weight_CD.T + bias_C).argmax(dim=1) == targets_N).all() and weight_CD.isfinite().all()

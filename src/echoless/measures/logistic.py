@@ -159,7 +159,8 @@ def _roots_by_class(features_SD: Tensor, solution: Solution, decay: float) -> Te
     roots = []
     for weight_S in weights_SC.T:
         block_EE = (features_SE * weight_S.unsqueeze(1)).T @ features_SE / len(features_SE)
-        least = 1e-6 * float(torch.linalg.matrix_norm(block_EE))  # as in `root_at_zero`
+        # As in `root_at_zero`; and where a class is beyond doubt in every row, its block is zero.
+        least = 1e-6 * float(torch.linalg.matrix_norm(block_EE)) + 1e-12
         lower_EE = torch.linalg.cholesky((block_EE + (decay_E + least).diag()).double())
         identity_EE = torch.eye(len(lower_EE), dtype=torch.float64)
         roots.append(torch.linalg.solve_triangular(lower_EE, identity_EE, upper=False).T.float())
