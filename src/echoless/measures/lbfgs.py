@@ -57,7 +57,7 @@ def _quasi_newton_step(gradient_CE: Tensor, pairs: deque[tuple[Tensor, Tensor]],
         step, change = pairs[-1]
         step_CE *= _dot(step, change) / float(_times(change, root).square().sum())
     for step, change in pairs:
-        step_CE = step_CE.add(step, alpha=shares.pop() - _dot(change, step_CE) / _dot(step, change))
+        step_CE = step_CE + (shares.pop() - _dot(change, step_CE) / _dot(step, change)) * step
     return step_CE
 
 
