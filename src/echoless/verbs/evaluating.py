@@ -123,7 +123,7 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
     open_train = partial(_open, data, known.labels, encoder, **how, classes=classes)
     train, test = open_train(which="--train" if options.test else ""), None
     if options.test:
-        how |= {"classes": classes, "require_labels": False, "which": "--test"}
+        how |= {"classes": classes, "require_labels": False, "which": "--test", "like": train}
         test = _open(str(options.test), options.test_labels, encoder, **how)
     _attach_masks(train, options.masks, options)
     _attach_masks(test, options.test_masks, options)
@@ -133,7 +133,7 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
 
     def originals() -> Images:
         """The same images at full size."""
-        images = open_train(reduction=None)
+        images = open_train(reduction=None, which=None)
         images.leave_out(train.excluded)
         return images
 

@@ -53,13 +53,15 @@ class Probe:
         return {"probe_knn": nearest.value, "probe_linear": probed.value, "probe_seconds": seconds}
 
 
-def open_probe(options: PretrainOptions, config: RunConfig, device: str, channels: int) -> Probe | None:
+def open_probe(options: PretrainOptions, config: RunConfig, device: str, trained_on: Images) -> Probe | None:
     """None where no probe is asked for; refuses images that cannot be told apart by class."""
     if options.probe_every is None:
         return None
     labels = str(options.probe_labels) if options.probe_labels else None
     size = config.model.image_size if config.data.latent is None else config.data.latent.image_size
-    images = read_images(str(options.probe_data), labels, channels, reduction=BY_SIZE.reduction(size))
+    channels, small = trained_on.shape.channels, BY_SIZE.reduction(size)
+    how: dict[str, Any] = {"reduction": small, "which": "--probe-data", "like": trained_on}
+    images = read_images(str(options.probe_data), labels, channels, **how)
     require_channels(images, channels, "--probe-data")
     if images.labels is None:
         raise DataError("--probe-data has no labels; give sub-folders as classes, or --probe-labels FILE.csv")
