@@ -11,6 +11,7 @@ from typing import Any
 from echoless.config.checks import require_whole
 from echoless.config.metrics import Metric
 from echoless.config.options import SweepOptions
+from echoless.config.options.fields import path_text
 from echoless.data.reading import align_classes, attach_masks, read_images
 from echoless.errors import ConfigError, EcholessError, RunError
 from echoless.evaluation.extractor import PREFIX
@@ -103,14 +104,12 @@ def _read_data_once(options: SweepOptions) -> Sets:
         "test": (options.test, options.test_labels, options.test_masks),
     }
     learned_from = "data" if options.train is None else "train"
-    classes = str(options.classes) if options.classes else None
-    meaning = str(options.mask_classes) if options.mask_classes else None
+    classes, meaning = path_text(options.classes), path_text(options.mask_classes)
     sets, opened = {}, {}
     for name, (data, labels, masks) in given.items():
         if data is None:
             continue
-        file = str(labels) if labels else None
-        images = read_images(str(data), file, classes=classes, require_labels=name == learned_from)
+        images = read_images(str(data), path_text(labels), classes=classes, require_labels=name == learned_from)
         if masks is not None:
             attach_masks(images, str(masks), meaning, 255)
         opened[name] = images
