@@ -14,7 +14,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "reliability"))
 from tiny import tiny_config, tiny_images, tiny_run
 
-import echoless.verbs.pretraining as pretraining
+import echoless.verbs.configuring as configuring
 from echoless.config import RuntimeConfig
 from echoless.config.options import PretrainOptions
 from echoless.data import Batch, Loader
@@ -97,14 +97,14 @@ class TestCompilation:
     @pytest.mark.parametrize("device", ["cpu", "cuda"])
     def test_only_long_runs_on_a_gpu_are_compiled(self, device, images):
         config, team = tiny_config(images, steps=10), Team(0, 1, torch.device(device))
-        assert not pretraining.compilation_pays(config, team)
+        assert not configuring.compilation_pays(config, team)
         long = replace(config, steps=99_999_999, batch_size=1024)
-        assert pretraining.compilation_pays(long, team) is (device == "cuda")
+        assert configuring.compilation_pays(long, team) is (device == "cuda")
 
     @pytest.mark.parametrize("asked", [True, False])
     def test_the_user_decides_if_asked(self, asked, images):
         options = PretrainOptions("shapes", out="run", compile=asked, max_steps=10, recipe="shapes")
-        assert pretraining.configure(options, images, self.team).compile is asked
+        assert configuring.configure(options, images, self.team).compile is asked
 
 
 def _loader_of(images, config):

@@ -11,7 +11,7 @@ import pytest
 
 from echoless.config import ShortcutConfig, mae_preset
 from echoless.shortcuts import choose_alpha_min
-from echoless.verbs.pretraining import with_alpha
+from echoless.verbs.configuring import with_alpha
 
 
 @pytest.mark.parametrize("choice", [{}, {"per": "block"}, {"fade": "mlp"}, {"schedule": "cosine"}])

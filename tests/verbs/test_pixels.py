@@ -21,7 +21,7 @@ from echoless.config.facts import DataFacts
 from echoless.data.reading import training_reduction
 from echoless.data.resizing import Fit
 from echoless.recipes.table import RECIPES
-from echoless.verbs.pretraining import settled_side
+from echoless.verbs.configuring import settled_side
 
 TINY = {"recipe": "shapes", "image_size": (16,), "patch_size": 8, "width": 32, "depth": 2, "batch_size": 4}
 

@@ -20,7 +20,7 @@ from echoless.config.options.remembered import Remembered
 from echoless.data import open_images
 from echoless.errors import ConfigError, RunError
 from echoless.runtime import Team
-from echoless.verbs import finetuning, pretraining
+from echoless.verbs import configuring, finetuning
 from echoless.verbs.pretrain import _with_recorded_data, pretrain
 from echoless.verbs.record import Record, read_record, require_same_start, require_verb, with_remembered
 
@@ -122,9 +122,9 @@ def test_no_setting_of_a_verb_that_resumes_has_a_default_of_its_own(cls):
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_setting_given_to_resume_is_honoured_or_refused_by_name(name, images):
     recipe, first, later, path = SETTINGS[name]
-    started = pretraining.configure(options(**{"recipe": recipe, name: first}), images, TEAM)
+    started = configuring.configure(options(**{"recipe": recipe, name: first}), images, TEAM)
     try:
-        resumed = pretraining.configure(options(resume=True, **{name: later}), images, TEAM, started)
+        resumed = configuring.configure(options(resume=True, **{name: later}), images, TEAM, started)
     except ConfigError as error:
         assert str(error).startswith(f"{name} is {later!r}, but the run being resumed has ")
         return
@@ -137,17 +137,17 @@ def test_a_setting_given_to_resume_is_honoured_or_refused_by_name(name, images):
 def test_a_setting_that_is_not_given_stays(name, images):
     recipe, first, _, _ = SETTINGS[name]
     asked = options(**{"recipe": recipe, name: first})
-    started = pretraining.configure(asked, images, TEAM)
+    started = configuring.configure(asked, images, TEAM)
     again = _with_recorded_data(options(data=asked.data, resume=True), Record(started, Remembered()))
-    assert pretraining.configure(again, images, TEAM, started) == started
+    assert configuring.configure(again, images, TEAM, started) == started
 
 
 def test_what_a_resume_cannot_change_is_refused(images):
     for name in ("recipe", "channels", "conditional"):
         recipe, first, later, _ = SETTINGS[name]
-        started = pretraining.configure(options(**{"recipe": recipe, name: first}), images, TEAM)
+        started = configuring.configure(options(**{"recipe": recipe, name: first}), images, TEAM)
         with pytest.raises(ConfigError, match=f"^{name} is .*, but the run being resumed has .*; leave it out, or"):
-            pretraining.configure(options(resume=True, **{name: later}), images, TEAM, started)
+            configuring.configure(options(resume=True, **{name: later}), images, TEAM, started)
 
 
 FINETUNE = {

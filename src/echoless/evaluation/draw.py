@@ -23,7 +23,7 @@ from torch import Tensor
 
 from echoless.config import from_dict, to_dict
 from echoless.config.options import SampleOptions
-from echoless.config.options.fields import given
+from echoless.config.options.fields import given, path_text
 from echoless.config.options.sample import SampleSettings
 from echoless.errors import RunError
 from echoless.evaluation.generate import ON_CPU, ImageGenerator, check_request, open_generator
@@ -47,8 +47,7 @@ def draw_into(options: SampleOptions) -> int:
     try:
         with StopRequest() as stop, ExitStack() as stack:
             with team.together():
-                latent = str(options.latent) if options.latent else None
-                generator = open_generator(Path(options.run), str(team.device), latent=latent)
+                generator = open_generator(Path(options.run), str(team.device), latent=path_text(options.latent))
                 check_request(generator, settings.guidance, settings.classes)
                 settings = _settled(settings, generator)
                 if team.leads:

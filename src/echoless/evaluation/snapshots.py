@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from echoless.config.metrics import Metric
+from echoless.config.options.fields import path_text
 from echoless.errors import RunError
 from echoless.evaluation.context import Evaluation, FeatureSource
 from echoless.evaluation.frozen import load
@@ -30,7 +31,7 @@ def measure_snapshots(evaluation: Evaluation, names: Sequence[str]) -> list[Metr
             folder,
             device=str(choose_device(evaluation.options.device)),
             noise=evaluation.encoder.noise,
-            latent=str(evaluation.options.latent) if evaluation.options.latent else None,
+            latent=path_text(evaluation.options.latent),
         )
         source = FeatureSource(evaluation, "trained", encoder, {"step": int(folder.name.removeprefix("step-"))})
         metrics += [metric for measurement in followed for metric in measurement.measure(source)]

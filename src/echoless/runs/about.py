@@ -8,7 +8,7 @@ shortcuts   variant, first_alpha, last_alpha, effective_alpha (of fixed alphas);
 run         steps, batch_size, epochs, optimizer, precision, compiled, seed
 speed       images_per_second, after the first steps of the latest session
 sessions, ended, seconds, started      over all sessions; a killed one has begun and not ended
-command, machine, versions             of the latest session
+command, machine, versions             of the first session
 history     command, started, seconds, machine, versions, images_per_second of every session, in order
 """
 

@@ -29,11 +29,11 @@ FEWEST_KEPT = 2
 MANIFEST = "MANIFEST.json"
 STATE = "state.json"
 LATEST = "latest"
+STEP_FOLDER = re.compile(r"step-(\d{8})")  # the name of a checkpoint, and of a snapshot
 
 _GROUP = re.compile(r"[a-z][a-z0-9_]{0,31}")
 # The only names a manifest may list: no separator, no dot at the front, nothing that leaves the folder.
 _FILE = re.compile(r"state\.json|[a-z][a-z0-9_]{0,31}\.safetensors")
-_FOLDER = re.compile(r"step-(\d{8})")
 _MOST_FILES = 64
 _OURS = ("step", "files", "config_sha256", "seal")  # what save_checkpoint adds to the caller's manifest
 
@@ -96,8 +96,8 @@ def save_checkpoint(
     return path
 
 
-def folder_of(checkpoints: Path, step: int) -> Path:
-    return checkpoints / f"step-{step:08d}"
+def folder_of(parent: Path, step: int) -> Path:
+    return parent / f"step-{step:08d}"
 
 
 def load_checkpoint(path: Path, *, only: Collection[str] | None = None, verified: bool = False) -> Checkpoint:
@@ -151,7 +151,7 @@ def checkpoint_folders(checkpoints: Path) -> list[Path]:
     if not checkpoints.is_dir():
         return []
     try:
-        named = [path for path in checkpoints.iterdir() if _FOLDER.fullmatch(path.name)]
+        named = [path for path in checkpoints.iterdir() if STEP_FOLDER.fullmatch(path.name)]
     except OSError as error:
         raise RunError(f"{checkpoints} cannot be read: {error.strerror}") from error
     return sorted(named, key=lambda path: path.name, reverse=True)
@@ -163,7 +163,7 @@ def _missing_latest(checkpoints: Path, newest: Path) -> list[Skipped]:
         name = read_small(checkpoints / LATEST).decode(errors="replace").strip()
     except EcholessError as error:
         return [Skipped(LATEST, str(error))]
-    if not _FOLDER.fullmatch(name):
+    if not STEP_FOLDER.fullmatch(name):
         return [Skipped(LATEST, f"{checkpoints / LATEST} does not name a checkpoint")]
     if name > newest.name and not (checkpoints / name).exists():
         return [Skipped(name, f"{checkpoints / name} does not exist, although {LATEST} names it")]

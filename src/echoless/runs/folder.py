@@ -10,10 +10,10 @@ reads, and writes what other verbs add (results, the encoder); it takes no lock.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from echoless.errors import RunError
 from echoless.runs import checkpoint
-from echoless.runs.checkpoint import Found
+from echoless.runs.checkpoint import STEP_FOLDER, Found, folder_of
 from echoless.runs.journal import Journal, MetricsJournal
 from echoless.runs.results import merge_results, read_results, remove_results
 from echoless.runs.weights import save_weights
@@ -40,27 +40,6 @@ from echoless.storage.lock import FileLock, is_locked
 from echoless.storage.owned import require_ours, strangers
 
 LOCK = ".lock"
-# Everything a run may hold. --overwrite deletes these and nothing else; the last two go last, so that a folder in
-# which a deletion was interrupted still looks like a run.
-RUN_ENTRIES = (
-    "metrics.jsonl",
-    "log.txt",
-    "about.json",
-    "results.json",
-    "results-removed.json",
-    ".results.json.lock",
-    "report.html",
-    "figures",
-    "features",
-    "encoder",
-    "snapshots",
-    "tensorboard",
-    "wandb",
-    "samples",
-    "checkpoints",
-    "config.json",
-)
-
 _STEP = "step-" + 8 * "[0-9]"
 # What `sample` writes into its folder, as patterns.
 SAMPLES = (
@@ -70,20 +49,17 @@ SAMPLES = (
 )
 # Everything that a run may hold, as patterns: somebody else may have put a file into any of its folders.
 _WRITTEN = (
-    *("metrics.jsonl", "log.txt", "about.json", "results.json", ".results.json.lock", "report.html", "config.json"),
-    "results-removed.json",
-    *("encoder/model.safetensors", "encoder/config.json", "checkpoints/latest", "tensorboard/events.out.tfevents.*"),
-    *("wandb/id.txt", "wandb/debug*.log", "wandb/latest-run", "wandb/run-*", "wandb/offline-run-*"),
-    *(f"{name}/{_STEP}/*" for name in ("checkpoints", "snapshots")),
-    f"features/{32 * '[0-9a-f]'}/*",
+    *("metrics.jsonl", "log.txt", "about.json", "results.json", ".results.json.lock", "results-removed.json"),
+    *(f"results-{_STEP}.json", "report.html", "encoder/model.safetensors", "encoder/config.json"),
     *(f"figures/{name}.png" for name in ("data", "grid", "spectral-*", "neighbours-*", "tsne", "reconstructions")),
-    *("figures/tsne.json", "figures/tsne-images.jpg"),
-    *(f"samples/*/{name}" for name in SAMPLES),
-    f"results-{_STEP}.json",
-    LOCK,
+    *("figures/tsne.json", "figures/tsne-images.jpg", f"features/{32 * '[0-9a-f]'}/*", f"snapshots/{_STEP}/*"),
+    *("tensorboard/events.out.tfevents.*", "wandb/id.txt", "wandb/debug*.log", "wandb/latest-run"),
+    *("wandb/run-*", "wandb/offline-run-*", *(f"samples/*/{name}" for name in SAMPLES)),
+    *("checkpoints/latest", f"checkpoints/{_STEP}/*", "config.json", LOCK),
 )
-
-_SNAPSHOT = re.compile(r"step-(\d{8})")
+# What --overwrite deletes, in this order: the last two go last, so that a folder in which a deletion was interrupted
+# still looks like a run. The lock stays.
+_ENTRIES = tuple(dict.fromkeys(pattern.split("/")[0] for pattern in _WRITTEN if pattern != LOCK))
 
 
 class RunFolder:
@@ -190,7 +166,7 @@ class RunFolder:
         """An encoder-only snapshot, for measurements over training; it is never pruned."""
         with explained(self.snapshots):
             self.snapshots.mkdir(exist_ok=True)
-        folder = self.snapshots / f"step-{step:08d}"
+        folder = folder_of(self.snapshots, step)
         save_weights(folder, tensors, config, shortcuts)
         return folder
 
@@ -198,7 +174,7 @@ class RunFolder:
         """Every snapshot, oldest first."""
         if not self.snapshots.is_dir():
             return []
-        return sorted(path for path in self.snapshots.iterdir() if _SNAPSHOT.fullmatch(path.name))
+        return sorted(path for path in self.snapshots.iterdir() if STEP_FOLDER.fullmatch(path.name))
 
     def drop_snapshots_after(self, step: int) -> None:
         """On resume: remove snapshots of steps that will be trained again."""
@@ -296,11 +272,17 @@ def _check_content(out: Path, resume: bool, overwrite: bool) -> None:
         require_ours(out, _WRITTEN)
         if not looks_like_a_run:
             raise RunError(f"{out} is not overwritten: it does not look like a run; give another --out")
-    if resume and not looks_like_a_run and present - set(RUN_ENTRIES):
+    if resume and not looks_like_a_run and present - set(_entries(present)):
         raise RunError(f"{out} cannot be resumed: it has neither config.json nor checkpoints; give --out a run")
     if not resume and not overwrite:
         how = "--resume to continue the run in it, --overwrite to replace it, or " if looks_like_a_run else ""
         raise RunError(f"{out} is not empty (it holds {', '.join(sorted(present)[:5])}); give {how}another --out")
+
+
+def _entries(names: Iterable[str]) -> list[str]:
+    """Those of the names that a run may hold, in the order in which they are deleted."""
+    present = sorted(names)
+    return [name for entry in _ENTRIES for name in present if fnmatchcase(name, entry)]
 
 
 def _is_nothing(path: Path) -> bool:
@@ -314,9 +296,9 @@ def _prepare(out: Path, overwrite: bool, locked: bool) -> None:
     checkpoints = out / "checkpoints"
     _probe(out)
     if overwrite:
-        for path in (*out.glob("results-step-*.json"), *(out / name for name in RUN_ENTRIES)):
-            with explained(path):
-                remove(path)
+        for name in _entries(path.name for path in out.iterdir()):
+            with explained(out / name):
+                remove(out / name)
     clear_leftovers(out)  # other verbs write here without the lock
     for folder in (checkpoints, out / "snapshots"):
         clear_leftovers(folder, locked=locked)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,7 +26,7 @@ from echoless.config import ObjectiveConfig, RunConfig, from_dict
 from echoless.config.training import OBJECTIVE_CONFIGS, LatentConfig, model_after
 from echoless.errors import EcholessError, RunError, UntrustedFile
 from echoless.models.registry import BODIES, body_config, build
-from echoless.runs.checkpoint import MANIFEST, find_latest_valid, load_checkpoint
+from echoless.runs.checkpoint import MANIFEST, STEP_FOLDER, find_latest_valid, load_checkpoint
 from echoless.runs.weights import CONFIG, WEIGHTS, checked_shortcuts, load_weights, require_same_shortcuts
 from echoless.storage.jsonfile import read_json_object
 
@@ -39,7 +38,6 @@ USES = {
     "uvit": "evaluate, embed and sample",
     "sit": "evaluate, embed and sample",
 }
-_STEP = re.compile(r"step-(\d{8})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +171,7 @@ def _locate(path: Path) -> _Location:
         return _Location(path / "encoder", "encoder")
     if (path / CONFIG).is_file() and (path / WEIGHTS).is_file():
         _refuse_foreign(path)
-        if (step := _STEP.fullmatch(path.name)) is None:
+        if (step := STEP_FOLDER.fullmatch(path.name)) is None:
             return _Location(path, "encoder")
         return _Location(path, f"snapshot of step {int(step[1])}", int(step[1]))
     newest = _newest(path)

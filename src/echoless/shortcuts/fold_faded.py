@@ -71,7 +71,7 @@ def _weights_once(found: ShortcutSearch, shortcut: FoundShortcut) -> tuple[nn.Pa
 
 
 def _origin(node: Node) -> Node:
-    """The stream itself, before a branch selects or reshapes it."""
+    """The stream itself, before it was copied or cast."""
     while node.name in ("contiguous", "to", "float", "clone") and len(node.parents) == 1:
         node = node.parents[0]
     return node

@@ -29,6 +29,26 @@ def residual(x: Tensor, fx: Tensor, alpha: float | Tensor = 1.0) -> Tensor:
     return torch.add(fx, x, alpha=alpha)
 
 
+# The same for code that `fade` rewrites (rewrite.py): the result lies in memory where that of the old sum did.
+
+
+def stream_first(x: Tensor, fx: Tensor, alpha: float) -> Tensor:
+    """With the memory layout of `x + f(x)`: that of x, where the strides of the operands differ."""
+    if x.stride() == fx.stride():
+        return residual(x, fx, alpha)
+    return residual(fx, x * alpha)
+
+
+def add_stream_(fx: Tensor, x: Tensor, alpha: float) -> Tensor:
+    """In the place of the branch: `fx += x`."""
+    return fx.add_(x, alpha=alpha)
+
+
+def add_branch_(x: Tensor, fx: Tensor, alpha: float) -> Tensor:
+    """In the place of the stream: `x += fx`."""
+    return x.mul_(alpha).add_(fx)
+
+
 class Shortcut(nn.Module):
     """Joins the stream with its branch. `alpha` is the weight of the stream, whatever the variant."""
 

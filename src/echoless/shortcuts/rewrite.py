@@ -23,10 +23,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CellType, CodeType, FunctionType
 from typing import Any, NamedTuple
 
-from torch import Tensor
-
-from echoless.shortcuts.residual import residual
-from echoless.shortcuts.trace import Place, content_of, home_of, leads_to, stream_first
+from echoless.shortcuts.residual import add_branch_, add_stream_, residual, stream_first
+from echoless.shortcuts.trace import Place, content_of, home_of, leads_to
 
 ALPHAS = "faded_alphas"  # the attribute of a rewritten object: one entry per rewritten addition
 _serial = itertools.count()
@@ -102,10 +100,10 @@ def _faded_method(home: type, code: CodeType, routes: Sequence[tuple[int, Route]
     if not isinstance(method, FunctionType):
         raise CannotRewrite(f"{home.__name__}.{code.co_name} is a {type(method).__name__}, not a plain method")
     definition = copy.deepcopy(_definition(code))
-    self_name = definition.args.posonlyargs + definition.args.args
+    self_argument, *_ = (*definition.args.posonlyargs, *definition.args.args)
     function = _Function(definition, home.__name__)
     for index, route in routes:
-        alpha = f"{self_name[0].arg}.{ALPHAS}[{index}]"
+        alpha = f"{self_argument.arg}.{ALPHAS}[{index}]"
         if route.looped:
             function.prologue.append(f"{ALPHAS}_{index} = iter({alpha})")
             alpha = f"next_alpha({ALPHAS}_{index})"
@@ -123,8 +121,8 @@ class _Function:
         self.names: dict[str, object] = {
             "stream_plus_branch": stream_first,
             "branch_plus_stream": residual,
-            "add_stream_": _add_stream_,
-            "add_branch_": _add_branch_,
+            "add_stream_": add_stream_,
+            "add_branch_": add_branch_,
             "next_alpha": _next_alpha,
         }
         self._edits: dict[int, Callable[[Any], ast.AST]] = {}
@@ -145,8 +143,7 @@ class _Function:
         self._edits[id(call)] = functools.partial(_redirected, name=name, alpha=alpha)
 
     def build(self, original: FunctionType) -> FunctionType:
-        definition = self.definition
-        definition = _Editor(self._edits).visit(definition)
+        definition = _Editor(self._edits).visit(self.definition)
         definition.decorator_list = []
         start = 1 if ast.get_docstring(definition, clean=False) is not None else 0
         definition.body[start:start] = [ast.parse(line).body[0] for line in self.prologue]
@@ -199,14 +196,6 @@ def _redirected(node: ast.Call, name: str, alpha: str) -> ast.Call:
     return ast.Call(ast.Name(name, ast.Load()), node.args, [*node.keywords, keyword])
 
 
-def _add_stream_(fx: Tensor, x: Tensor, alpha: float) -> Tensor:
-    return fx.add_(x, alpha=alpha)
-
-
-def _add_branch_(x: Tensor, fx: Tensor, alpha: float) -> Tensor:
-    return x.mul_(alpha).add_(fx)
-
-
 def _next_alpha(alphas: Iterator[float]) -> float:
     alpha = next(alphas, None)
     if alpha is None:
@@ -240,8 +229,8 @@ def _addition_at(definition: ast.AST, place: Place) -> ast.AST:
     sums = [n for n in nodes if isinstance(n, ast.BinOp | ast.AugAssign) and isinstance(n.op, ast.Add)]
     exact = [n for n in sums if (n.lineno, n.col_offset) == (place.line, place.column)]
     calls = [n for n in nodes if isinstance(n, ast.Call)]
-    for node in (*exact, *calls):
-        return node
+    if found := [*exact, *calls]:
+        return found[0]
     raise CannotRewrite(f"there is no addition at line {place.line} of {place.code.co_filename}")
 
 

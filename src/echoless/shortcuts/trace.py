@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from echoless.shortcuts.residual import residual
+from echoless.shortcuts.residual import residual, stream_first
 
 _ADDITIONS = frozenset({torch.add, Tensor.add, Tensor.add_, Tensor.__add__, Tensor.__radd__, Tensor.__iadd__})
 _IN_PLACE_ADDITIONS = frozenset({Tensor.add_, Tensor.__iadd__})
@@ -169,13 +169,6 @@ class Tracer(TorchFunctionMode):
                 return name
             frame = frame.f_back
         return ""
-
-
-def stream_first(x: Tensor, fx: Tensor, alpha: float) -> Tensor:
-    """alpha * x + f(x) with the memory layout of `x + f(x)`: that of x, where the strides of the operands differ."""
-    if x.stride() == fx.stride():
-        return residual(x, fx, alpha)
-    return residual(fx, x * alpha)
 
 
 def tensors_in(value: object) -> Iterator[Tensor]:

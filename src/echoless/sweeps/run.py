@@ -12,7 +12,7 @@ from echoless.config.checks import require_whole
 from echoless.config.metrics import Metric
 from echoless.config.options import SweepOptions
 from echoless.config.options.evaluate import INCEPTION
-from echoless.config.options.fields import flag
+from echoless.config.options.fields import flag, path_text
 from echoless.config.tables import aligned
 from echoless.data import Images
 from echoless.data.reading import align_classes, attach_masks, read_images
@@ -108,18 +108,21 @@ def _read_data_once(options: SweepOptions) -> Sets:
         "test": (options.test, options.test_labels, options.test_masks),
     }
     learned_from = "data" if options.train is None else "train"
-    classes = str(options.classes) if options.classes else None
-    meaning = str(options.mask_classes) if options.mask_classes else None
+    classes, meaning = path_text(options.classes), path_text(options.mask_classes)
     several = options.train is not None or options.test is not None
     sets: dict[str, str] = {}
     opened: dict[str, Images] = {}
     for name, (data, labels, masks) in given.items():
         if data is None:
             continue
-        which = ("DATA" if name == "data" else flag(name)) if several else ""
-        like = next((images for images in opened.values() if images.labels is not None), None)
-        how: dict[str, Any] = {"require_labels": name == learned_from, "which": which, "like": like}
-        images = read_images(str(data), str(labels) if labels else None, classes=classes, **how)
+        images = read_images(
+            str(data),
+            path_text(labels),
+            classes=classes,
+            require_labels=name == learned_from,
+            which=("DATA" if name == "data" else flag(name)) if several else "",
+            like=next((images for images in opened.values() if images.labels is not None), None),
+        )
         if masks is not None:
             attach_masks(images, str(masks), meaning, 255)
         opened[name] = images

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from echoless.config.addresses import without_secrets
 from echoless.config.options import EmbedOptions
+from echoless.config.options.fields import path_text
 from echoless.config.sizes import parse_bytes
 from echoless.errors import ConfigError
 from echoless.verbs.early import require_data, require_encoder, require_labels, require_vectors_file
@@ -36,11 +37,12 @@ def embed(options: EmbedOptions) -> int:
     from echoless.runtime import join_team, leave_team
 
     target = TableTarget(Path(options.out), options.overwrite, parse_bytes("part_size", options.part_size))
-    latent = str(options.latent) if options.latent else None
     team = join_team(options.device)
     try:
         with team.together():
-            encoder = load(str(options.run), device=str(team.device), noise=options.noise, latent=latent)
+            encoder = load(
+                str(options.run), device=str(team.device), noise=options.noise, latent=path_text(options.latent)
+            )
             columns = _columns(options, encoder)
             check_target(target, columns)
         images = team.leader_first(lambda: _read(options, encoder, leads=team.leads))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from echoless.config.metrics import Metric, Metrics
 from echoless.config.options import EvaluateOptions
-from echoless.config.options.fields import AnyPath, filled
+from echoless.config.options.fields import AnyPath, filled, path_text
 from echoless.data import Images, default_cache_dir
 from echoless.data.overlap import overlap_warning
 from echoless.data.provenance import describe_labels, describe_sets
@@ -108,28 +108,18 @@ def _show_own_images(run: RunFolder, evaluation: Evaluation) -> None:
 
 
 def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
-    source = str(options.run)
-    latent = str(options.latent) if options.latent else None
-    encoder = load(source, device=str(choose_device(options.device)), latent=latent)
-    if encoder.checkpoint is not None:
-        say(f"the run has not ended: evaluating {encoder.name}")
-    for line in describe_tiles(options.tiles, encoder.tiles):
-        say(line)
-    channels = encoder.converted_channels
-    run = Path(source) if (Path(source) / "checkpoints").is_dir() else None
-    known = options if options.train else _with_data_of(Path(source), options)
-    data, classes = str(known.train), str(known.classes) if known.classes else None
-    how: dict[str, Any] = {"channels": channels, "tiles": options.tiles, "reduction": encoder.reduction}
-    open_train = partial(_open, data, known.labels, encoder, **how, classes=classes)
+    source = Path(options.run)
+    encoder = _open_encoder(options, say)
+    known = options if options.train else _with_data_of(source, options)
+    data, classes = str(known.train), path_text(known.classes)
+    open_set = partial(_open, encoder=encoder, tiles=options.tiles, classes=classes, reduction=encoder.reduction)
+    open_train = partial(open_set, data, known.labels)
     train, test = open_train(which="--train" if options.test else ""), None
     if options.test:
-        how |= {"classes": classes, "require_labels": False, "which": "--test", "like": train}
-        test = _open(str(options.test), options.test_labels, encoder, **how)
+        test = open_set(options.test, options.test_labels, require_labels=False, which="--test", like=train)
     _attach_masks(train, options.masks, options)
     _attach_masks(test, options.test_masks, options)
     _settle(train, test, options.metrics, say)
-    sets = describe_sets(train, test, (data, str(options.test)))
-    named = describe_labels(train, test)
 
     def originals() -> Images:
         """The same images at full size."""
@@ -137,14 +127,41 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
         images.leave_out(train.excluded)
         return images
 
-    stored = open_stored(options.patches, encoder, [train] if test is None else [train, test])
-    evaluation = Evaluation(encoder, train, test, options, run, None, say, sets, named, originals, stored=stored)
-    if run is None:
-        say(f"{source} is not a run that was trained here: the numbers are printed, and not kept in it")
+    evaluation = Evaluation(
+        encoder=encoder,
+        train=train,
+        test=test,
+        options=options,
+        run=source if (source / "checkpoints").is_dir() else None,
+        cache=None,
+        say=say,
+        sets=describe_sets(train, test, (data, str(options.test))),
+        label_protocol=describe_labels(train, test),
+        originals=originals,
+        stored=open_stored(options.patches, encoder, [train] if test is None else [train, test]),
+    )
+    return _with_cache(evaluation)
+
+
+def _open_encoder(options: EvaluateOptions, say: Say) -> Encoder:
+    encoder = load(options.run, device=str(choose_device(options.device)), latent=path_text(options.latent))
+    if encoder.checkpoint is not None:
+        say(f"the run has not ended: evaluating {encoder.name}")
+    for line in describe_tiles(options.tiles, encoder.tiles):
+        say(line)
+    return encoder
+
+
+def _with_cache(evaluation: Evaluation) -> Evaluation:
+    """In the run, or in the common cache where that cannot be written; says that its numbers are not kept then."""
+    if evaluation.run is None:
+        evaluation.say(
+            f"{evaluation.options.run} is not a run that was trained here: the numbers are printed, and not kept in it"
+        )
     elif evaluation.home is None:
-        say(f"{run} is read-only: the numbers are printed, and not kept in it")
+        evaluation.say(f"{evaluation.run} is read-only: the numbers are printed, and not kept in it")
     cache = (evaluation.home or default_cache_dir()) / "features"
-    return replace(evaluation, cache=cache if options.cache and can_write(cache) else None)
+    return replace(evaluation, cache=cache if evaluation.options.cache and can_write(cache) else None)
 
 
 def _settle(train: Images, test: Images | None, metrics: Sequence[str], say: Say) -> None:
@@ -169,17 +186,16 @@ def _with_data_of(run: Path, options: EvaluateOptions) -> EvaluateOptions:
         raise RunError(f"{run} does not say which images it was trained on; give --train") from None
 
 
-def _open(data: str, labels: AnyPath | None, encoder: Encoder, **how: Any) -> Images:
-    how["tiles"] = settled_tiles(data, how["tiles"], encoder.tiles)
-    images = read_images(data, str(labels) if labels else None, **how)
+def _open(data: AnyPath, labels: AnyPath | None, *, encoder: Encoder, tiles: int | None, **how: Any) -> Images:
+    tiles = settled_tiles(data, tiles, encoder.tiles)
+    images = read_images(str(data), path_text(labels), encoder.converted_channels, tiles=tiles, **how)
     check_channels(encoder, images)
     return images
 
 
 def _attach_masks(images: Images | None, masks: AnyPath | None, options: EvaluateOptions) -> None:
     if images is not None and masks is not None:
-        meaning = str(options.mask_classes) if options.mask_classes else None
-        attach_masks(images, str(masks), meaning, options.mask_ignore)
+        attach_masks(images, str(masks), path_text(options.mask_classes), options.mask_ignore)
 
 
 def _allowed(evaluation: Evaluation) -> tuple[str, ...]:

@@ -8,24 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from echoless.config import DataConfig, RunConfig, RuntimeConfig, ViTConfig
-from echoless.config.addresses import without_secrets
+from echoless.config import RunConfig, RuntimeConfig, ViTConfig
 from echoless.config.facts import steps_for
 from echoless.config.memory import require_memory_settings
 from echoless.config.metrics import Metric
 from echoless.config.options import FinetuneOptions, as_command
-from echoless.config.options.fields import AnyPath, given
+from echoless.config.options.fields import AnyPath, given, path_text
 from echoless.config.options.remembered import Remembered
 from echoless.config.supervised import ClassifierConfig
 from echoless.data import Images
 from echoless.data.rand_augment import allows_rand_augment, require_rand_augment
-from echoless.data.reading import (
-    leave_out_unlabelled,
-    natural_filter,
-    read_images,
-    require_channels,
-    training_reduction,
-)
+from echoless.data.reading import leave_out_unlabelled, read_images, require_channels, training_reduction
 from echoless.data.resizing import BY_SIZE, Fit
 from echoless.recipes.finetuning import finetuning
 from echoless.reports.datasheet import show_data
@@ -34,6 +27,7 @@ from echoless.runtime import Share
 from echoless.training import require_trackers
 from echoless.training.launch import Launch, common_share, launch, workplace
 from echoless.training.validation import judge_on, require_labels
+from echoless.verbs.configuring import described_data
 from echoless.verbs.record import Record
 from echoless.verbs.starting import open_encoder
 
@@ -97,10 +91,15 @@ def _read(
     share: Share,
     like: Images | None = None,
 ) -> Images:
-    how: dict[str, Any] = {"classes": str(options.classes) if options.classes else None, "reduction": reduction}
-    which = what if what == "--test" else None
     images = read_images(
-        str(data), str(labels) if labels else None, channels, **how, share=share, which=which, like=like
+        str(data),
+        path_text(labels),
+        channels,
+        classes=path_text(options.classes),
+        reduction=reduction,
+        share=share,
+        which=what if what == "--test" else None,
+        like=like,
     )
     require_channels(images, channels, what)
     return images
@@ -128,17 +127,12 @@ def configure(options: FinetuneOptions, source: Source, images: Images, record: 
     published = finetuning(source.encoder.depth, images.usable, rand_augment=allows_rand_augment(images))
     base = published if record is None else record
     assert images.labels is not None and isinstance(base.model, ClassifierConfig)
-    data = DataConfig(
-        path=without_secrets(str(options.train)),
-        labels=str(options.labels) if options.labels else None,
-        classes=str(options.classes) if options.classes else None,
-        fingerprint=images.fingerprint,
+    data = replace(
+        described_data(str(options.train), options, images, record),
         label_fingerprint=images.label_fingerprint,
-        count=images.usable,
         mean=source.mean,
         std=source.std,
         crop_scale=(0.08, 1.0),
-        interpolation=natural_filter(images) if record is None else record.data.interpolation,
         cache_side="original" if record is None else record.data.cache_side,
     )
     # One norm: the head's own, after the pooling. Runs of earlier versions kept the encoder's too.

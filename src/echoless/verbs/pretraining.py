@@ -5,25 +5,20 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from echoless.config import DataConfig, MaskedConfig, ModelConfig, RunConfig, RuntimeConfig, with_body
+from echoless.config import DataConfig, RunConfig, RuntimeConfig
 from echoless.config.addresses import without_secrets
 from echoless.config.checks import require
 from echoless.config.facts import DataFacts, StartFacts
 from echoless.config.memory import require_memory_settings
 from echoless.config.options import PretrainOptions, as_command
-from echoless.config.options.fields import given
+from echoless.config.options.fields import given, path_text
 from echoless.config.options.remembered import Remembered
 from echoless.config.supervised import SupervisedConfig
-from echoless.config.training import Precision
-from echoless.data import Images, Latents, measure_statistics, open_images
-from echoless.data.rand_augment import require_rand_augment
-from echoless.data.reading import natural_filter, read_images, require_channels, training_reduction
+from echoless.data import Images, Latents, open_images
+from echoless.data.reading import read_images, require_channels, training_reduction
 from echoless.data.resizing import BY_SIZE, Fit
 from echoless.data.survey import Survey
 from echoless.errors import INTERRUPTED, REQUEUE, ConfigError, EcholessError
@@ -33,18 +28,17 @@ from echoless.reports.datasheet import show_data
 from echoless.runs import RunFolder
 from echoless.runs.autoencoder import image_channels, require_vae
 from echoless.runtime import Progress, Share, Team
-from echoless.shortcuts import choose_alpha_min
 from echoless.training import require_trackers
 from echoless.training.latent_space import LatentSpace, encode_all, latent_image_size, open_space
 from echoless.training.launch import Launch, Workplace, common_share, launch, workplace
 from echoless.training.timing import measure_speed
 from echoless.training.validation import Judge, judge_on, require_labels
+from echoless.verbs.configuring import configure, facts_of, settled_side
 from echoless.verbs.planning import Time, make_plan
 from echoless.verbs.probing import open_probe
 from echoless.verbs.record import Record
 from echoless.verbs.starting import facts_of_start, open_start, with_channels_of
 
-_ROOM_FOR_CROPS = 3
 RUNTIME = (
     *("workers", "device", "checkpoint_every", "snapshot_every", "snapshots", "log_every", "strict"),
     *("track", "probe_every", "shard", "checkpoint_activations"),
@@ -64,7 +58,7 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
     started = time.monotonic()
     runtime = RuntimeConfig(**given(options, *RUNTIME))
     recorded = record.config if record else None
-    _require_ready(options)
+    require_trackers(runtime.track)
     opened = open_start(options)
     start = facts_of_start(opened, recorded)
     options = with_channels_of(_with_channels_of_autoencoder(options), start)
@@ -155,11 +149,6 @@ def _with_channels_of_autoencoder(options: PretrainOptions) -> PretrainOptions:
     return replace(options, channels=image_channels(require_vae(Path(options.latent))))
 
 
-def _require_ready(options: PretrainOptions) -> None:
-    """What the settings need besides the data."""
-    require_trackers(options.track or ())
-
-
 def _read(
     options: PretrainOptions, place: Workplace, record: RunConfig | None, start: StartFacts | None, share: Share
 ) -> Images:
@@ -228,84 +217,24 @@ def _stop_here(place: Workplace, options: PretrainOptions) -> None:
     place.team.check()
 
 
-def configure(
-    options: PretrainOptions,
-    images: Images,
-    team: Team,
-    record: RunConfig | None = None,
-    space: LatentSpace | None = None,
-    start: StartFacts | None = None,
-) -> RunConfig:
-    """The config with every "auto" resolved: what RUN/config.json will say."""
-    statistics = measure_statistics(images)
-    facts = facts_of(images, team)
-    data = DataConfig(
-        path=without_secrets(str(options.data)),
-        labels=str(options.labels) if options.labels else None,
-        classes=str(options.classes) if options.classes else None,
-        channels=options.channels,
-        fingerprint=images.fingerprint,
-        count=images.usable,
-        mean=statistics.mean,
-        std=statistics.std,
-        interpolation=natural_filter(images) if record is None else record.data.interpolation,
-        tiles=options.tiles,
-    )
-    if space is None:
-        config = resolve(options, facts, data, record, start)
-    else:
-        config = resolve(replace(options, image_size=None), space.facts(facts), data, record)
-        config = space.configured(config, images.shape.channels)
-    require_rand_augment(getattr(config.objective, "rand_augment", None), images)
-    config = replace(config, model=with_alpha(config.model))
-    if record is None:
-        config = replace(config, data=settled_side(config))
-    if getattr(config.model, "classes", None) is not None:
-        config = replace(config, data=replace(config.data, label_fingerprint=images.label_fingerprint))
-    if options.precision is not None or record is None:
-        config = replace(config, precision=_precision(options, team))
-    if options.compile is not None or record is None:
-        compiled = compilation_pays(config, team) if options.compile is None else options.compile
-        config = replace(config, compile=compiled)
-    return config
-
-
-def facts_of(images: Images, team: Team) -> DataFacts:
-    """What a recipe may know."""
-    accelerated, shape = team.accelerated, (images.shape.channels, *images.typical_size)
-    return DataFacts(*shape, images.usable, accelerated=accelerated, classes=_count_classes(images))
-
-
-def settled_side(config: RunConfig) -> DataConfig:
-    """The data's config, with a size at which larger images are kept.
-
-    What the user or the recipe says; else the input size of a diffusion model, which sees no other crop, and three
-    times the input size for random crops: no crop of the usual scale is enlarged then.
-    """
-    data = config.data
-    if data.cache_side is not None:
-        return data
-    side = max(config.model.image_size if data.latent is None else data.latent.image_size)
-    return replace(data, cache_side=side if data.crop_scale is None else _ROOM_FOR_CROPS * side)
-
-
-def _precision(options: PretrainOptions, team: Team) -> Precision:
-    if options.precision is not None and options.precision != "auto":
-        return options.precision
-    return "bf16" if team.device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
-
-
 def _judge(config: RunConfig, options: PretrainOptions, images: Images, team: Team, share: Share) -> Judge | None:
     """What measures the accuracy of a classifier after every epoch; None without labels, or without --test."""
     if not isinstance(config.objective, SupervisedConfig):
         return None
-    labels = str(options.test_labels) if options.test_labels else None
-    channels = images.shape.channels
-    small = BY_SIZE.reduction(config.model.image_size)
-    read = partial(read_images, str(options.test), labels, channels, reduction=small, tiles=options.tiles)
+    channels, test = images.shape.channels, None
     with team.together():
-        classes = str(options.classes) if options.classes else None
-        test = read(classes=classes, share=share, which="--test", like=images) if options.test else None
+        if options.test:
+            test = read_images(
+                str(options.test),
+                path_text(options.test_labels),
+                channels,
+                classes=path_text(options.classes),
+                reduction=BY_SIZE.reduction(config.model.image_size),
+                tiles=options.tiles,
+                share=share,
+                which="--test",
+                like=images,
+            )
     require_labels(images, test, names=("DATA", "--test"))
     if test is None:
         return None
@@ -323,30 +252,3 @@ def _add_accuracy(run: RunFolder, judge: Judge) -> None:
         run.add_results([metric.to_json()])
         run.log(str(metric))
         print(metric)
-
-
-def _count_classes(images: Images) -> int | None:
-    """None where the images are not labelled, or not all of them."""
-    if images.labels is None or len(images.labels) == 0 or int(images.labels.min()) < 0:
-        return None
-    return int(images.labels.max()) + 1
-
-
-def with_alpha(model: ModelConfig) -> ModelConfig:
-    """The model with a number for alpha_min."""
-    body: Any = model.body
-    shortcuts = body.shortcuts
-    if shortcuts.alpha_min != "auto":
-        return model
-    chosen = choose_alpha_min(**body.fades_over, schedule=shortcuts.schedule, per=shortcuts.per, fade=shortcuts.fade)
-    return with_body(model, replace(body, shortcuts=replace(shortcuts, alpha_min=chosen.alpha_min)))
-
-
-def compilation_pays(config: RunConfig, team: Team) -> bool:
-    """On a GPU, from about twenty minutes of work on. On CPUs it was measured to gain nothing (docs/results.md)."""
-    if team.device.type != "cuda":
-        return False
-    shown = 1 - config.objective.mask_ratio if isinstance(config.objective, MaskedConfig) else 1
-    per_image = 6 * shown * config.model.body.multiplications
-    speed = 5e13  # FLOP/s, within a factor of two or three
-    return per_image * config.batch_size * config.steps / speed > 1200

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from echoless.config import RunConfig
 from echoless.config.options import PretrainOptions
+from echoless.config.options.fields import path_text
 from echoless.data import Images
 from echoless.data.reading import leave_out_unlabelled, read_images, require_channels
 from echoless.data.resizing import BY_SIZE
@@ -57,11 +58,16 @@ def open_probe(options: PretrainOptions, config: RunConfig, device: str, trained
     """None where no probe is asked for; refuses images that cannot be told apart by class."""
     if options.probe_every is None:
         return None
-    labels = str(options.probe_labels) if options.probe_labels else None
     size = config.model.image_size if config.data.latent is None else config.data.latent.image_size
-    channels, small = trained_on.shape.channels, BY_SIZE.reduction(size)
-    how: dict[str, Any] = {"reduction": small, "which": "--probe-data", "like": trained_on}
-    images = read_images(str(options.probe_data), labels, channels, **how)
+    channels = trained_on.shape.channels
+    images = read_images(
+        str(options.probe_data),
+        path_text(options.probe_labels),
+        channels,
+        reduction=BY_SIZE.reduction(size),
+        which="--probe-data",
+        like=trained_on,
+    )
     require_channels(images, channels, "--probe-data")
     if images.labels is None:
         raise DataError("--probe-data has no labels; give sub-folders as classes, or --probe-labels FILE.csv")
@@ -70,4 +76,4 @@ def open_probe(options: PretrainOptions, config: RunConfig, device: str, trained
         kept = set(draw_images(images, MOST, seed=0))
         images.leave_out([index for index in images.usable_ids().tolist() if index not in kept])
     fold_count(images.labels[images.usable_ids()])
-    return Probe(images, device, latent=str(options.latent) if options.latent else None)
+    return Probe(images, device, latent=path_text(options.latent))

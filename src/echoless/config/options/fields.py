@@ -48,6 +48,11 @@ def filled(options: Options, known: Mapping[str, Any]) -> Options:
     return dataclasses.replace(options, **missing)  # type: ignore[type-var]
 
 
+def path_text(path: AnyPath | None) -> str | None:
+    """A path that may be missing, as text."""
+    return str(path) if path else None
+
+
 def summary(options: type[Any]) -> str:
     """The first line of the docstring: what the verb does."""
     return (inspect.getdoc(options) or "").splitlines()[0]
