@@ -6,21 +6,30 @@ Run alone: pytest tests/reliability/test_r27_full_disk.py
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import echoless
 
+# All verbs in one process, because torch takes seconds to import.
 LIMITED = """
-import resource, signal, sys
+import contextlib, io, json, resource, signal, sys
+from pathlib import Path
+from echoless.cli.main import main
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
-from echoless.cli.main import main
-sys.exit(main(sys.argv[2:]))
+before = set(Path.cwd().rglob("*"))
+for words in sys.argv[2:]:
+    with contextlib.redirect_stderr(io.StringIO()) as said, contextlib.redirect_stdout(io.StringIO()):
+        code = main(words.split())
+    left = [path.name for path in set(Path.cwd().rglob("*")) - before if ".tmp-" in path.name or ".old-" in path.name]
+    print(json.dumps({"code": code, "said": said.getvalue(), "left": left}))
 """
 
 
@@ -31,10 +40,6 @@ def home(tmp_path_factory) -> Path:
     echoless.pretrain("shapes:64", out=home / "sit", recipe="sit-tiny", max_steps=1, batch_size=8, width=64, depth=2)
     echoless.export(home / "run", to="hf", out=home / "encoder")
     return home
-
-
-def files_below(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
 VERBS = {
@@ -51,19 +56,24 @@ VERBS = {
 }
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_full_disk_is_one_sentence(home, verb):
-    before = files_below(home)
+@pytest.fixture(scope="module")
+def outcomes(home) -> dict[str, dict[str, Any]]:
     done = subprocess.run(
-        [sys.executable, "-c", LIMITED, "40000", *VERBS[verb].split()],
+        [sys.executable, "-c", LIMITED, "40000", *VERBS.values()],
         cwd=home,
         capture_output=True,
         text=True,
         env=os.environ | {"ECHOLESS_CACHE": str(home / "cache")},
     )
-    assert done.returncode == 2, (done.returncode, done.stderr)
-    said = [line for line in done.stderr.splitlines() if line.startswith("echoless ")]
-    assert len(said) == 1 and "cannot be written" in said[0] and "Traceback" not in done.stderr, done.stderr
-    halves = {name for name in files_below(home) - before if ".tmp-" in name or ".old-" in name}
-    print(f"full disk: {verb}: exit code 2, debris {len(halves)}")
-    assert not halves
+    assert done.returncode == 0, done.stderr
+    return dict(zip(VERBS, map(json.loads, done.stdout.splitlines()), strict=True))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_full_disk_is_one_sentence(outcomes, verb):
+    outcome = outcomes[verb]
+    assert outcome["code"] == 2, outcome
+    sentences = [line for line in outcome["said"].splitlines() if line.startswith("echoless ")]
+    assert len(sentences) == 1 and "cannot be written" in sentences[0] and "Traceback" not in outcome["said"], outcome
+    print(f"full disk: {verb}: exit code 2, debris {len(outcome['left'])}")
+    assert not outcome["left"]

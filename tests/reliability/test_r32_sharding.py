@@ -148,6 +148,7 @@ step._backward = backward
 """
 
 
+@pytest.mark.slow
 def test_a_weight_that_is_not_finite_in_the_part_of_one_rank_is_named_by_both(tmp_path):
     done = run(tmp_path / "run", 2, patch=NAN_IN_THE_PART_OF_RANK_1, steps=8, **SHARDED)
     assert [process.returncode for process in done] == [3, 3], [process.stderr for process in done]

@@ -52,7 +52,10 @@ def config_of(run: Path) -> RunConfig:
     return from_dict(RunConfig, json.loads((run / "config.json").read_text()))
 
 
-@pytest.mark.parametrize("name", [*SHOWN, "dinov2-registers", "dinov3-gated", "deit", "beit"])
+OTHERS = ("dinov3", "vit", "ijepa", "dinov2-registers", "dinov3-gated", "deit", "beit")
+
+
+@pytest.mark.parametrize("name", ["dinov2", "vitmae", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
 def test_twenty_steps_of_continued_training_decrease_the_loss(name, folders, tmp_path):
     run = tmp_path / "run"
     assert pretrain(DATA, out=run, init=folders[name], max_steps=20, **QUICK)
