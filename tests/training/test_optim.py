@@ -24,6 +24,7 @@ from echoless.randomness import generator_for
 from echoless.runtime import Team
 from echoless.training import learning_rate, make_optimizer, make_trainee, take_step
 from echoless.training.optim import clip_gradients, set_rates, weight_decay
+from echoless.training.uncompiled import UncompiledAdamW
 
 ALONE = Team(0, 1, torch.device("cpu"))
 
@@ -153,6 +154,26 @@ def test_every_optimiser_resumes_bitwise(name, images, tmp_path):
     shutil.rmtree(tmp_path / "cut" / "checkpoints" / "step-00000006")
     tiny_run(tmp_path / "cut", images, config, checkpoint_every=3, resume=True)
     assert fingerprint(tmp_path / "cut", 6) == fingerprint(tmp_path / "whole", 6)
+
+
+def test_adamw_is_torchs_to_the_bit():
+    """Losses, weights and stored state, with parameters in two groups."""
+    states = []
+    for make in (torch.optim.AdamW, UncompiledAdamW):
+        network = torch.nn.Linear(5, 3)
+        for weight in network.parameters():
+            torch.nn.init.normal_(weight, generator=generator_for(0, "init", weight.ndim))
+        groups = [{"params": [network.weight], "weight_decay": 0.1}, {"params": [network.bias], "weight_decay": 0.0}]
+        optimizer = make(groups, lr=1e-2, betas=(0.9, 0.95), fused=True)
+        for step in range(5):
+            optimizer.zero_grad()
+            network(torch.full((2, 5), float(step))).square().sum().backward()
+            optimizer.step()
+        stored = optimizer.state_dict()
+        optimizer.load_state_dict(stored)
+        states.append((network.state_dict(), stored))
+    for one, other in zip(*states):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("error", [ImportError("no"), RuntimeError("broken")])

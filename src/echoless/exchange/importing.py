@@ -32,7 +32,7 @@ from echoless.exchange.from_mae import from_authors, from_mae, from_vit
 from echoless.exchange.from_sit import from_diffusers_dit, from_sit
 from echoless.exchange.from_uvit import from_uvit
 from echoless.exchange.target import write_json_file
-from echoless.models import build, sincos_positions
+from echoless.models import outline, sincos_positions
 from echoless.runs import save_checkpoint, save_weights
 from echoless.runs.open import USES
 from echoless.storage import new_folder, write_json
@@ -222,12 +222,8 @@ def _with_fixed_positions(imported: Imported) -> Imported:
 
 
 def _checked(config: Any, state: Mapping[str, Tensor], file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The state in float32 and the shortcuts, if it fits the config exactly and is finite.
-
-    The model is built without memory: a file of kilobytes must not be able to ask for gigabytes.
-    """
-    with torch.device("meta"):
-        model = build(config)
+    """The state in float32 and the shortcuts, if it fits the config exactly and is finite."""
+    model = outline(config)
     expected = {name: tensor.shape for name, tensor in model.state_dict().items()}
     found = {name: tensor.shape for name, tensor in state.items()}
     for name in sorted(expected.keys() | found.keys()):

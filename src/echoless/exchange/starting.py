@@ -11,7 +11,7 @@ from echoless.config.options import ImportOptions
 from echoless.errors import ConfigError, UntrustedFile
 from echoless.exchange.foreign import Foreign, read_foreign
 from echoless.exchange.importing import Parts, read_parts
-from echoless.models import build
+from echoless.models import outline
 from echoless.runs.open import Start, TrainedBody, TrainedModel
 from echoless.storage import read_json_object
 
@@ -57,8 +57,7 @@ def _whole(name: str, parts: Parts) -> TrainedModel | None:
 
 
 def _filled(config: Any, state: dict[str, torch.Tensor]) -> Any:
-    with torch.device("meta"):
-        model = build(config)
+    model = outline(config)
     model.load_state_dict(state, assign=True)
     return model.eval()
 

@@ -195,9 +195,8 @@ def _check_batch(features_BD: Tensor, labels_B: Tensor, dim: int, classes: int) 
 
 def _linear_head(dim: int, classes: int) -> nn.Linear:
     """A zero-initialised linear layer that does not use the global generator."""
-    head: nn.Linear = nn.utils.skip_init(nn.Linear, dim, classes)
-    nn.init.zeros_(head.weight)
-    nn.init.zeros_(head.bias)
+    head = nn.Linear(dim, classes, device="meta")
+    head.weight, head.bias = nn.Parameter(torch.zeros(classes, dim)), nn.Parameter(torch.zeros(classes))
     return head
 
 

@@ -6,6 +6,7 @@ from echoless.models.features import POOLINGS, Features, pool
 from echoless.models.layers import count_parameters, patchify, sincos_positions, unpatchify
 from echoless.models.mae import MAE, Masking, tap_blocks
 from echoless.models.moco import MoCo
+from echoless.models.outline import outline
 from echoless.models.registry import BODIES, DENOISERS, MODELS, body_config, build, fresh
 from echoless.models.resnet import ResNet
 from echoless.models.silent import without_silent_branches
@@ -32,6 +33,7 @@ __all__ = [
     "build",
     "count_parameters",
     "fresh",
+    "outline",
     "patchify",
     "pool",
     "sincos_positions",

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +25,7 @@ from echoless.shortcuts import Shortcut, alphas, make_shortcut
 
 # Called with the name of every intermediate and its value, which it observes and cannot change: models/features.py.
 Note = Callable[[str, Tensor], None]
+Layer = TypeVar("Layer", bound=nn.Module)
 
 
 def ignore(name: str, value: Tensor) -> None:
@@ -50,6 +52,8 @@ def unpatchify(patches_BNP: Tensor, patch: int, grid: tuple[int, int]) -> Tensor
 
 def sincos_positions(grid: tuple[int, int], width: int) -> Tensor:
     """Fixed 2-d positions (N, D): sin and cos of the column, then sin and cos of the row (He et al. 2022)."""
+    if torch.get_default_device().type == "meta":  # only shapes are asked for, and `arange` there imports the compiler
+        return torch.empty(grid[0] * grid[1], width)
     rows, columns = (torch.arange(side, dtype=torch.float64) for side in grid)
     frequencies = 10000.0 ** -(torch.arange(width // 4, dtype=torch.float64) / (width // 4))
     y_N, x_N = (axis.flatten() for axis in torch.meshgrid(rows, columns, indexing="ij"))
@@ -68,9 +72,20 @@ def resample_positions(
     return table.flatten(2)[0].T
 
 
+def uninitialised(layer: type[Layer], *sizes: int, **settings: Any) -> Layer:
+    """A layer whose weights have no values yet; `initialise` draws them from a generator.
+
+    As torch.nn.utils.skip_init, whose way over `empty_like` imports sympy: a second in every process.
+    """
+    made = layer(*sizes, **settings, device="meta")
+    for name, weight in list(made.named_parameters()):
+        setattr(made, name, nn.Parameter(torch.empty(weight.shape)))
+    return made
+
+
 def linear(inputs: int, outputs: int, bias: bool = True) -> nn.Linear:
-    """A linear layer with uninitialised weights; `initialise` draws them from a generator."""
-    return nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias, device=torch.get_default_device())
+    """With uninitialised weights."""
+    return uninitialised(nn.Linear, inputs, outputs, bias=bias)
 
 
 class Attention(nn.Module):

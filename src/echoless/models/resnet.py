@@ -9,7 +9,6 @@ Shapes (legend: models/layers.py): x_BCHW. Features are given as tokens (B, H * 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +17,7 @@ from echoless.config.resnet import ResNetConfig
 from echoless.models.body import Backbone
 from echoless.models.features import Features
 from echoless.models.global_batch import GlobalBatchNorm2d
-from echoless.models.layers import Note, drop_path, ignore
+from echoless.models.layers import Note, drop_path, ignore, uninitialised
 from echoless.shortcuts import Shortcut, alphas, evaluating, make_shortcut
 
 
@@ -105,8 +104,7 @@ def tokens(x_BCHW: Tensor) -> Tensor:
 
 def convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
     """Uninitialised, and without a bias because a batch norm follows."""
-    settings: dict[str, Any] = {"stride": stride, "padding": kernel // 2, "bias": False}
-    return nn.utils.skip_init(nn.Conv2d, inputs, outputs, kernel, **settings, device=torch.get_default_device())
+    return uninitialised(nn.Conv2d, inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
 
 
 def _stem(config: ResNetConfig) -> nn.Sequential:

@@ -20,6 +20,7 @@ from echoless.models.layers import (
     linear,
     patchify,
     silence_branches,
+    uninitialised,
     unpatchify,
 )
 
@@ -100,5 +101,4 @@ class UViT(Denoiser):
 
 
 def _conv3x3(channels: int) -> nn.Conv2d:
-    """Uninitialised, as `linear`."""
-    return nn.utils.skip_init(nn.Conv2d, channels, channels, 3, padding=1, device=torch.get_default_device())
+    return uninitialised(nn.Conv2d, channels, channels, 3, padding=1)

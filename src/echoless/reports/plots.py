@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import log2
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +73,17 @@ def growth_plot(path: Path, panels: Mapping[str, Mapping[str, Mapping[int, Any]]
             low, high = ([100 * end[side] for end in ends] for side in (0, 1))
             axes.fill_between(list(points), low, high, color=line.get_color(), alpha=0.15, linewidth=0)
         axes.set_xscale("log", base=2)
+        axes.set_xticks(*_doublings(curves.values()))
         axes.set(title=title, xlabel="images seen", ylabel="%")
         axes.legend(fontsize=8, frameon=False)
     return _save(path, figure)
+
+
+def _doublings(curves: Iterable[Mapping[int, Any]]) -> tuple[list[float], list[str]]:
+    """Places and names of marks from the largest number of images down, each half of the one before."""
+    counts = [images for points in curves for images in points]
+    marks = [max(counts) / 2**halvings for halvings in range(int(log2(max(counts) / min(counts))) + 1)]
+    return marks, [f"{mark:,.0f}" for mark in marks]
 
 
 def _save(path: Path, figure: Any) -> Path:

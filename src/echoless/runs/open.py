@@ -19,12 +19,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from echoless.config import ObjectiveConfig, RunConfig, from_dict
 from echoless.config.training import OBJECTIVE_CONFIGS, LatentConfig, model_after
 from echoless.errors import EcholessError, RunError, UntrustedFile
+from echoless.models.outline import outline
 from echoless.models.registry import BODIES, body_config, build
 from echoless.runs.checkpoint import MANIFEST, STEP_FOLDER, find_latest_valid, load_checkpoint
 from echoless.runs.weights import CONFIG, WEIGHTS, checked_shortcuts, load_weights, require_same_shortcuts
@@ -284,9 +284,8 @@ def _filled(config: Any, tensors: dict[str, Tensor], folder: Path) -> Any:
 
 
 def _require_fitting(config: Any, tensors: Mapping[str, Tensor], folder: Path) -> Any:
-    """Built without memory, because a small file must not be able to ask for gigabytes; returns that model."""
-    with torch.device("meta"):
-        model = build(config)
+    """Refuses tensors of other names or shapes, before anything is allocated; returns the network without them."""
+    model = outline(config)
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     for name in sorted(expected.keys() | found.keys()):

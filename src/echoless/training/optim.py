@@ -13,6 +13,7 @@ from echoless.config import OptimConfig
 from echoless.errors import ConfigError
 from echoless.training.sharding import whole
 from echoless.training.soap import SOAP
+from echoless.training.uncompiled import UncompiledAdamW
 
 COOLDOWN = 0.2  # share of a run with `--decay wsd` in which the learning rate falls
 
@@ -66,7 +67,7 @@ def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimiz
     if config.layer_decay is not None:
         groups = layer_groups(model, config)
     if config.name == "adamw":
-        return torch.optim.AdamW(groups, lr=config.base_lr, betas=config.betas, fused=True)
+        return UncompiledAdamW(groups, lr=config.base_lr, betas=config.betas, fused=True)
     if config.name == "soap":
         return SOAP(groups, lr=config.base_lr, betas=config.betas)
     return _muon(groups, config)

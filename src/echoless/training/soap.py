@@ -18,12 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from echoless.training.uncompiled import Uncompiled
+
 STACKED_VALUES = 2**24  # a stack's largest tensor: more would take memory and save no time
 
 Sides = Sequence[Tensor | None]
 
 
-class SOAP(torch.optim.Optimizer):
+class SOAP(Uncompiled):
     """The first gradient of a weight only initialises its bases; every later one updates it.
 
     precondition_frequency: bases are renewed in every so many steps.
