@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor
 
-from echoless.config.model import DEEPEST
+from echoless.config.body import DEEPEST
 from echoless.config.training import IMAGENET_MEAN, IMAGENET_STD
 from echoless.data.resizing import BY_SIZE, Filter, Framing
 from echoless.errors import ConfigError, EcholessError, RunError, UntrustedFile
