@@ -76,7 +76,7 @@ def test_it_trains_and_resumes_on_the_cifar10_parquet(shared_data, tmp_path, typ
     words = ("pretrain", data, "--out", tmp_path / "run", *QUICK, "--patch-size", 8, "--cache", "off")
     assert typed(*words, "--max-steps", 2).code == 0
     resumed = typed(*words, "--max-steps", 4, "--resume")
-    assert resumed.code == 0 and "data: 10000 images of about 32 x 32, 3 channel(s), 8 bit" in resumed.said
+    assert resumed.code == 0 and "data: 10000 images of about 32 x 32, 3 channels, 8 bit" in resumed.said
     assert_complete(tmp_path / "run", 4, channels=3)
 
 
@@ -95,7 +95,7 @@ def test_it_trains_on_fifty_thousand_images_through_a_kill(shared_data, tmp_path
         process.kill()
     assert not (run / "encoder").exists()
     resumed = typed(*words, "--log-every", 1, "--resume")
-    assert resumed.code == 0 and "data: 50000 images of about 32 x 32, 3 channel(s), 8 bit" in resumed.said
+    assert resumed.code == 0 and "data: 50000 images of about 32 x 32, 3 channels, 8 bit" in resumed.said
     after = next(line for line in resumed.said.splitlines() if line.startswith("resuming after step"))
     assert_complete(run, 12, channels=3)
     print(f"cifar10 train: 50,000 images, SIGKILL after the first checkpoint, {after}, run folder complete")
@@ -143,7 +143,7 @@ def refused(done, *parts: str) -> None:
 MISTAKES = {
     "a wrong path": (("nowhere",), ("data 'nowhere' does not exist", "allowed: a folder of images")),
     "an empty folder": (("empty",), ("data 'empty' is an empty folder; it must hold images",)),
-    "a folder without images": (("texts",), ("texts holds no image file (1 other files)",)),
+    "a folder without images": (("texts",), ("texts holds no image file (1 other file)",)),
     "an unknown recipe": (("flat", "--recipe", "mea-tiny"), ("recipe is 'mea-tiny'", "did you mean 'mae-tiny'?")),
     "an unknown flag": (("flat", "--alpha", "0.5"), ("unknown option '--alpha'", "did you mean '--alpha-min'?")),
     "a word too many": (("flat", "other"), ("unknown word 'other'",)),

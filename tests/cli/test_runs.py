@@ -51,6 +51,16 @@ def test_models_beside_runs_are_not_listed_and_not_removed(folder):
         runs("rm", (model,), yes=True)
 
 
+def test_without_an_action_each_is_said_with_what_it_does(typed):
+    """It said that ACTION is missing."""
+    done = typed("runs")
+    assert done.code == 2 and done.printed == ""
+    assert done.said == (
+        "echoless runs: ACTION is missing: ls lists runs, best ranks them by a metric, rm removes some; results lists "
+        "the evaluations of one run, rm-results removes some; see echoless runs --help\n"
+    )
+
+
 def test_an_empty_folder_says_what_makes_a_run(tmp_path, typed):
     assert typed("runs", "ls", tmp_path) == (
         0,
@@ -177,6 +187,24 @@ def test_nothing_is_removed_without_a_number_a_yes_or_a_single_run(folder, typed
     with pytest.raises(ConfigError, match="nobody can answer here; give --yes"):
         runs("rm-results", (run,), which=(1,))
     assert (run / "results.json").read_bytes() == content
+
+
+def test_evaluations_fit_a_terminal_and_nothing_of_them_is_lost(folder, typed):
+    """The table was 140 columns wide."""
+    run, sets = folder / "plain", {"train": "photographs of 2026", "test": "photographs of 2025", "train_set": "aa"}
+    protocol = sets | {"label_set": "32d5368e7932", "labels": "a labels file"}
+    for name, value in (("knn", 0.25), ("linear", 0.5), ("rank_paper", 3.0), ("rank_centered", 2.5), ("rankme", 17.0)):
+        RunFolder(run).add_results(
+            [{"metric": name, "value": value, "n": 2000, "interval": None, "protocol": protocol}]
+        )
+    lines = typed("runs", "results", run).printed.splitlines()
+    assert max(map(len, lines)) <= 100
+    whole = " ".join(" ".join(line.split()) for line in lines)
+    assert "knn 25.00 %," in whole and "linear 50.00 %," in whole, "a value stays with its name"
+    for text in ("rank_paper 3", "rank_centered 2.5", "rankme 17", "(32d5368e7932)", "2000"):
+        assert text in whole
+    (_, record) = map(json.loads, typed("runs", "results", run, "--json").printed.splitlines())
+    assert record["metrics"]["rankme"] == "17" and record["images"].endswith("test photographs of 2025")
 
 
 def test_evaluations_that_changed_since_they_were_listed_are_not_removed(folder):

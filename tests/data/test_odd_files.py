@@ -6,6 +6,7 @@ Run alone: pytest tests/data/test_odd_files.py
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import tarfile
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from echoless.data import open_images
+from echoless.data import content, open_images
 from echoless.errors import DataError
 
 
@@ -32,11 +33,53 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_links_to_nowhere_and_to_themselves_pipes_and_sockets_are_passed_over(folder):
-    (folder / "loop.png").symlink_to("loop.png")
-    (folder / "gone.png").symlink_to("nowhere.png")
+def test_pipes_are_passed_over(folder):
     os.mkfifo(folder / "pipe.png")
     assert open_images(folder).paths == [f"{number}.png" for number in range(4)]
+
+
+@pytest.mark.parametrize("how", [{}, {"tiles": 8}, {"cache": "off"}], ids=["images", "tiles", "without a cache"])
+def test_links_to_nowhere_and_to_themselves_are_bad_images(folder, how):
+    """They were passed over in silence: a set whose disk is not mounted looked like a small one."""
+    (folder / "loop.png").symlink_to("loop.png")
+    (folder / "gone.png").symlink_to("nowhere.png")
+    images = open_images(folder, max_bad_fraction=0.5, **how)
+    images.get(range(6))
+    assert [(bad.path, bad.reason) for bad in images.bad] == [
+        ("gone.png", "it is a link that leads nowhere"),
+        ("loop.png", "it is a link that leads nowhere"),
+    ]
+    with pytest.raises(DataError, match=r"2 of 6 images cannot be used.*--max-bad-fraction 0\.34 leaves them out"):
+        open_images(folder, **how).get(range(6))
+
+
+def test_links_to_nowhere_that_are_no_images_are_counted_with_the_other_files(folder):
+    said: list[str] = []
+    (folder / "class2").symlink_to("/not/mounted")
+    assert len(open_images(folder, say=said.append)) == 4
+    assert said == [f"1 other file in {folder} passed over (1 broken link)"]
+
+
+def test_a_broken_link_is_remembered_as_one_until_it_leads_somewhere(folder, monkeypatch):
+    """Otherwise all images would be decoded again by every command."""
+    (folder / "4.png").symlink_to("there.png")
+    monkeypatch.setattr(content, "_SETTLED_NS", 0)
+    before = open_images(folder, max_bad_fraction=0.5)
+    with monkeypatch.context() as patched:
+        patched.setattr("echoless.data.sources.FolderSource.read", lambda *_: pytest.fail("it is known"))
+        again = open_images(folder, max_bad_fraction=0.5)
+    assert again.fingerprint == before.fingerprint and [bad.path for bad in again.bad] == ["4.png"]
+    (folder / "0.png").rename(folder / "there.png")
+    (folder / "0.png").symlink_to("there.png")
+    mended = open_images(folder)
+    assert len(mended) == 6 and mended.bad == [] and mended.fingerprint != before.fingerprint
+
+
+def test_links_that_lead_nowhere_change_no_other_set(folder):
+    """The fingerprint of a folder without them, as runs of earlier versions recorded it."""
+    lines = [f"{n}.png/{hashlib.sha256((folder / f'{n}.png').read_bytes()).hexdigest()[:32]}" for n in range(4)]
+    whole = b"".join(b"%d:%b" % (len(line), line.encode()) for line in lines)
+    assert open_images(folder).fingerprint == hashlib.sha256(whole).hexdigest()
 
 
 def refusing(plain, name: str, number: int):
@@ -124,14 +167,15 @@ def test_a_folder_of_images_and_shards_is_ambiguous(folder):
 
 
 def test_image_files_can_be_named_one_by_one_and_by_a_pattern(tmp_path):
-    """Labels are those of the folder; links that lead nowhere and hidden files are passed over, as in a folder."""
+    """Labels are those of the folder; hidden files are passed over, and links that lead nowhere are bad, as there."""
     for name in ("a/0.png", "a/1.jpg", "b/2.png", "b/.hidden.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         Image.new("RGB", (8, 8), len(name)).save(tmp_path / name)
     (tmp_path / "b" / "nowhere.png").symlink_to(tmp_path / "no.png")
     (tmp_path / "a" / "notes.txt").write_text("no image")
-    assert open_images(f"{tmp_path}/*/*.png").paths == ["a/0.png", "b/2.png"]
-    assert open_images(f"{tmp_path}/**/*").class_names == ("a", "b")
+    named = open_images(f"{tmp_path}/*/*.png", max_bad_fraction=0.5)
+    assert named.paths == ["a/0.png", "b/2.png", "b/nowhere.png"] and len(named.bad) == 1
+    assert open_images(f"{tmp_path}/**/*", max_bad_fraction=0.5).class_names == ("a", "b")
     assert open_images(f"{tmp_path}/a/*.{{png,jpg}}").paths == ["0.png", "1.jpg"]
     assert open_images(tmp_path / "a" / "1.jpg").paths == ["1.jpg"]
     with pytest.raises(DataError, match="is no data set"):

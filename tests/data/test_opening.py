@@ -170,6 +170,27 @@ def test_sub_folders_are_labels_unless_they_are_switched_off(
     assert describe_classes(open_images(tmp_path, labels=Path("none"))) == []
 
 
+def test_classes_that_were_listed_are_not_listed_again(tmp_path: Path, picture: Picture, encoded: Encoded) -> None:
+    """Of a second set: its own classes, a file of labels, and what is odd about it are still said."""
+    names = ("a/cats/0.png", "a/dogs/1.png", "b/cats/0.png", "b/dogs/1.png", "c/cats/0.png", "c/elk/1.png")
+    for i, name in enumerate(names):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(encoded(picture(i)))
+    file = tmp_path / "few.csv"
+    file.write_text("cats/0.png,cats\ndogs/1.png,dogs\nelsewhere.png,cats\n")
+    first, same, other = (open_images(tmp_path / name) for name in "abc")
+    assert describe_classes(same, "--test", like=first) == []
+    assert describe_classes(other, "--test", like=first) == [
+        "labels of --test: 2 classes from sub-folders (cats, elk); always naming the largest is right in 50.0 %; "
+        "--test-labels none ignores them"
+    ]
+    listed, odd = describe_classes(open_images(tmp_path / "b", labels=file), "--test", like=first)
+    assert listed.startswith("labels of --test: 2 classes from few.csv, on 2 of 2 images (cats, dogs)")
+    assert "1 of the 3 rows" in odd
+    first.labels[0] = -1
+    assert "on 1 of 2 images" in describe_classes(first, "--test", like=same)[0]
+
+
 def test_a_label_as_long_as_a_page_is_cut_where_it_is_named(tmp_path: Path, picture: Picture, encoded: Encoded) -> None:
     for number in (0, 1):
         (tmp_path / f"{number}.png").write_bytes(encoded(picture(number)))
@@ -381,7 +402,7 @@ def test_what_is_no_data_is_refused_in_a_sentence(tmp_path: Path) -> None:
         open_images(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "readme.md").write_text("")
-    with pytest.raises(DataError, match=r"holds no image file \(1 other files\)"):
+    with pytest.raises(DataError, match=r"holds no image file \(1 other file\)"):
         open_images(tmp_path / "empty")
     (tmp_path / "file.xyz").write_text("")
     with pytest.raises(DataError, match="is no data set"):

@@ -327,7 +327,7 @@ def test_the_verb_says_what_was_found_and_what_was_assumed(tmp_path, capsys):
     torch.save(shaken(PublishedUViT(6, True)).state_dict(), tmp_path / "uvit.pth")
     assert main(["import", str(tmp_path / "uvit.pth"), "--out", str(tmp_path / "out"), "--heads", "3"]) == 0
     printed = capsys.readouterr().out
-    assert "read a U-ViT as published: width 48, 5 blocks, 3 heads, patch 2 at 8 x 8, 3 channel(s)" in printed
+    assert "read a U-ViT as published: width 48, 5 blocks, 3 heads, patch 2 at 8 x 8, 3 channels" in printed
     assert "assumed: row 6 of the label table is the null label" in printed
     assert "also in evaluate, embed and sample" in printed
     assert json.loads((tmp_path / "out" / "import.json").read_text())["family"] == "a U-ViT as published"

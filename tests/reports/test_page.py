@@ -71,7 +71,7 @@ def test_the_verdicts_the_rules_and_the_command_are_there(page):
         "Its command; to repeat the run",
         "echoless pretrain shapes",
         "A Processor",
-        "4000 images of about 32 x 32, 3 channel(s), 8 bit",
+        "4000 images of about 32 x 32, 3 channels, 8 bit",
         "encoder 192 x 12, 5.9 M parameters",
         "faded, alpha from 1 to 0.6",
     ):

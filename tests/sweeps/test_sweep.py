@@ -169,6 +169,15 @@ def test_with_labelled_images_of_their_own_data_needs_no_labels_and_both_are_rem
     assert recorded.keys() == {"data", "train"}
 
 
+def test_classes_that_the_sets_share_are_listed_once(tmp_path, capsys):
+    given = {"data": "shapes:40", "train": "shapes:30", "test": "shapes:20@test"}
+    with pytest.raises(Planned), mock.patch("echoless.sweeps.run.carry_out", side_effect=Planned):
+        run_sweep(options(**given, out=tmp_path / "s"), print)
+    assert [line.partition(" (")[0] for line in capsys.readouterr().err.splitlines() if "classes" in line] == [
+        "labels of DATA: 10 classes from the data set"
+    ]
+
+
 def test_classes_that_do_not_agree_are_found_before_the_first_training(tmp_path):
     for name, label in (("train", "n01440764"), ("val", "1")):
         (tmp_path / name).mkdir()

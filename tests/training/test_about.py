@@ -53,15 +53,15 @@ def test_the_data_line_says_the_size_of_the_files_and_what_is_used_of_them():
     data = {"images": 24, "height": 256, "width": 341, "channels": 3, "bits": 8, "file_height": 375, "file_width": 500}
     used = {"input": [224, 224], "crop_scale": [0.2, 1.0], "interpolation": "bicubic"}
     assert sentences({"data": data | used})["data"] == (
-        "24 images of about 375 x 500, kept at about 256 x 341, 3 channel(s), 8 bit; "
+        "24 images of about 375 x 500, kept at about 256 x 341, 3 channels, 8 bit; "
         "random crops of 20 to 100 % of the area, bicubic, at 224 x 224"
     )
     tiles = data | {"height": 64, "width": 64, "files": 2, "input": [64, 64], "crop_scale": None}
     assert sentences({"data": tiles})["data"] == (
-        "24 tiles of 64 x 64 from 2 images of about 375 x 500, 3 channel(s), 8 bit; the centre, at 64 x 64"
+        "24 tiles of 64 x 64 from 2 images of about 375 x 500, 3 channels, 8 bit; the centre, at 64 x 64"
     )
     older = {"images": 24, "height": 32, "width": 32, "channels": 3, "bits": 8}
-    assert sentences({"data": older})["data"] == "24 images of about 32 x 32, 3 channel(s), 8 bit"
+    assert sentences({"data": older})["data"] == "24 images of about 32 x 32, 3 channels, 8 bit"
 
 
 def test_no_code_reads_a_sentence_back():

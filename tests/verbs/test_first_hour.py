@@ -83,7 +83,7 @@ def test_few_labels_of_many_images_are_measured_and_said(run, photos, labels, ca
     assert [metric.n for metric in metrics] == [6] and metrics[0].protocol["train_n"] == 6
     assert "--train: 4 images have no label and are left out: measuring on the 6 that have one" in said.out
     assert "unreadable image, left out: broken0.jpg" in said.err
-    assert "labels: 2 classes from a labels file, on 6 of 12 images (cat, dog)" in said.err
+    assert "labels: 2 classes from labels.csv, on 6 of 12 images (cat, dog)" in said.err
 
 
 def halves(labels: Path) -> list[Path]:
@@ -213,6 +213,18 @@ def test_two_sets_are_told_apart_where_their_labels_are_named(run, photos, label
     echoless.evaluate(run, train=photos, test=photos, labels=train, test_labels=test, metrics=("knn",), baselines=False)
     said = capsys.readouterr().err
     assert "labels of --train: 2 classes" in said and "labels of --test: 2 classes" in said
+
+
+def test_classes_that_two_sets_share_are_listed_once(run, tmp_path, capsys):
+    """Of the same ten classes, two or three equal lines began an evaluation, a fine-tuning, a probe and a sweep."""
+    data, few = "shapes:40", {"max_steps": 1, "batch_size": 4, "workers": 0}
+    echoless.evaluate(run, train=data, test="shapes:20@test", metrics=("knn",), baselines=False)
+    assert capsys.readouterr().err.count("10 classes from") == 1
+    echoless.finetune(run, train=data, test="shapes:20@test", out=tmp_path / "tuned", **few)
+    assert capsys.readouterr().err.count("10 classes from") == 1
+    probed = SMALL | {"probe_every": 1, "probe_data": "shapes:80@test"}
+    echoless.pretrain(data, out=tmp_path / "probed", **probed)
+    assert capsys.readouterr().err.count("10 classes from") == 1
 
 
 def test_one_step_is_one_step(run, tmp_path):

@@ -45,10 +45,10 @@ def test_a_run_records_at_what_size_it_kept_its_images(photos, tmp_path):
     data = recorded(tmp_path / "a")
     assert (data.interpolation, data.cache_side, data.tiles) == ("bicubic", 48, None)
     log = (tmp_path / "a" / "log.txt").read_text()
-    assert "6 images of about 150 x 200, kept at about 48 x 64, 3 channel(s), 8 bit; random crops of 20 to 100 %" in log
+    assert "6 images of about 150 x 200, kept at about 48 x 64, 3 channels, 8 bit; random crops of 20 to 100 %" in log
     echoless.pretrain(photos, out=tmp_path / "b", max_steps=2, cache_side="original", checkpoint_every=1, **TINY)
     assert recorded(tmp_path / "b").cache_side == "original"
-    assert "6 images of about 150 x 200, 3 channel(s)" in (tmp_path / "b" / "log.txt").read_text()
+    assert "6 images of about 150 x 200, 3 channels" in (tmp_path / "b" / "log.txt").read_text()
     echoless.pretrain(photos, out=tmp_path / "b", max_steps=3, resume=True)
     assert recorded(tmp_path / "b").cache_side == "original"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from echoless.config.checks import nearest
-from echoless.config.options.fields import flag, is_required, positional, word
+from echoless.config.options.fields import explanations, flag, is_required, positional, word
 
 
 def explain(options: type[Any], words: Sequence[str], prog: str, other_flags: Iterable[str] = ()) -> str:
@@ -32,9 +32,17 @@ def explain(options: type[Any], words: Sequence[str], prog: str, other_flags: It
         for field in walk.fields
         if is_required(field) or (not field.kw_only and field.default is None and not recorded)
     ]
-    if missing := [walk.shown(name) for name in required if name not in walk.given]:
-        return f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; {help_page}"
+    if missing := [name for name in required if name not in walk.given]:
+        shown = " and ".join(map(walk.shown, missing))
+        return f"{shown} {'is' if len(missing) == 1 else 'are'} missing{_meaning(walk, missing[0])}; {help_page}"
     return f"{' '.join(words)!r} cannot be read; {help_page}"
+
+
+def _meaning(walk: _Walk, name: str) -> str:
+    """What the words of a first argument mean, where it is one of a few words."""
+    if name not in walk.positional or not _choices(walk.hints[name]):
+        return ""
+    return f": {explanations(walk.options)[name].rstrip('.')}"
 
 
 def _meant(typed: str, flags: Sequence[str]) -> str:
@@ -49,6 +57,7 @@ class _Walk:
     """Which words belong to which field."""
 
     def __init__(self, options: type[Any]) -> None:
+        self.options = options
         self.fields, self.hints = dataclasses.fields(options), get_type_hints(options)
         self.positional = positional(options)
         named = [field.name for field in self.fields if field.kw_only]

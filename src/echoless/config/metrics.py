@@ -13,8 +13,7 @@ from textwrap import wrap
 from typing import Any, Literal
 
 from echoless.config.checks import require_one_of
-
-WIDTH = 100  # columns of a terminal
+from echoless.config.tables import WIDTH
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,12 +143,16 @@ def digest_of(blob: bytes | memoryview | OSError) -> bytes:
     return hashlib.sha256(b"unreadable" if isinstance(blob, OSError) else blob).digest()[:DIGEST_BYTES]
 
 
+class BrokenLink(OSError):
+    """A link in the place of an image that leads nowhere: its stamp says so, and changes when it leads somewhere."""
+
+
 class Hasher:
     """Hashes images as they are read: `for first, blobs in hasher.passing(source.chunks())`."""
 
     def __init__(self) -> None:
         self.digests = bytearray()  # of all images so far, one after the other
-        self.complete = True  # whether every image could be read
+        self.complete = True  # whether every image could be read, or will be as unreadable while the stamps are these
         self.began_ns = time.time_ns()
 
     @classmethod
@@ -172,7 +176,8 @@ class Hasher:
 
     def add(self, blobs: Sequence[bytes | memoryview | OSError]) -> None:
         self.digests += b"".join([digest_of(blob) for blob in blobs])
-        self.complete = self.complete and not any(isinstance(blob, OSError) for blob in blobs)
+        failed = (blob for blob in blobs if isinstance(blob, OSError))
+        self.complete = self.complete and all(isinstance(blob, BrokenLink) for blob in failed)
 
 
 class Memory:

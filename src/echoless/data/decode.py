@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, ImageOps
 
+from echoless.config.counts import counted
 from echoless.data.jpeg import decode_plain_jpeg, plain_jpeg_header
 from echoless.data.layout import channels_first
 from echoless.data.resample import Array
@@ -230,7 +231,7 @@ def to_channels(pixels_CHW: Array, channels: int | None) -> Array:
     if channels is None or have == channels:
         return pixels_CHW
     if {have, channels} - {1, 3, 4}:
-        raise Undecodable(f"{have} channels, but the set has {channels}")
+        raise Undecodable(f"{counted(have, 'channel')}, but the set has {channels}")
     if channels == 1:
         red, green, blue = pixels_CHW[:3].astype(np.uint32)
         return ((299 * red + 587 * green + 114 * blue + 500) // 1000).astype(pixels_CHW.dtype)[None]

@@ -16,7 +16,7 @@ from typing import Any
 from echoless.data.cache import CachedPixels, in_parallel, open_cache
 from echoless.data.cache_place import CachePlace
 from echoless.data.classes import folder_of, label_note, label_source
-from echoless.data.content import Chunk, Content, Hasher, Memory, digest, digest_of, make_content
+from echoless.data.content import BrokenLink, Chunk, Content, Hasher, Memory, digest, digest_of, make_content
 from echoless.data.decode import DecodeSettings, Undecodable, decode, file_shape
 from echoless.data.hashing import hash_all, shared_name
 from echoless.data.images import BadSample, Fetched, Images
@@ -331,7 +331,7 @@ def _shape(source: ImageSource, settings: DecodeSettings, file: int) -> tuple[in
     """Height and width; 0 x 0 for what is no image, None for what cannot be read now."""
     data = read_or_error(source, file)
     if isinstance(data, OSError):
-        return None
+        return (0, 0) if isinstance(data, BrokenLink) else None
     try:
         return file_shape(data, settings)
     except Undecodable:

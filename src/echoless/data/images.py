@@ -81,6 +81,7 @@ class Images:
     labels: Tensor | None = None
     class_names: tuple[str, ...] | None = None
     label_source: str = ""  # where the labels come from: sub-folders, the data set, or a labels file
+    label_file: str = ""  # the name of that file
     label_note: str = ""  # why there are none, or which rows of a labels file name no image
     bad: list[BadSample] = field(default_factory=list)
     max_bad_fraction: float = 0.01

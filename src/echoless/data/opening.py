@@ -100,7 +100,7 @@ def open_images(
     if labels is not None and given is None:
         images.labels, images.class_names, images.label_source, images.label_note = None, None, "", ""
     elif given is not None:
-        images.label_source = LABELS_FILE
+        images.label_source, images.label_file = LABELS_FILE, given.name
     return images
 
 

@@ -18,6 +18,7 @@ import torch
 from PIL import Image, ImageEnhance, ImageOps
 
 from echoless.config.checks import require
+from echoless.config.counts import counted
 from echoless.data.images import Images
 from echoless.data.resample import Array
 
@@ -39,7 +40,7 @@ def require_rand_augment(magnitude: float | None, images: Images) -> None:
     """Refuses images that the operations do not apply to."""
     if magnitude is None:
         return
-    has = f"{images.bits}-bit images with {images.shape.channels} channel(s)"
+    has = f"{images.bits}-bit images with {counted(images.shape.channels, 'channel')}"
     allowed = f"0 (off) with {has}, because it needs 8 bits and one channel or three"
     require(allows_rand_augment(images), "rand_augment", magnitude, allowed)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from echoless.config import DataConfig
+from echoless.config.counts import counted
 from echoless.config.training import Interpolation
 from echoless.data import Images, open_images
 from echoless.data.encoded import Reduction
@@ -19,6 +20,8 @@ from echoless.runtime import ALONE, Progress, Share
 
 MOST_LISTED = 20
 LONGEST_NAME = 60  # characters of a class, in the line that names a few
+# The option that names the labels of a set, or switches them off.
+LABELS_OF = {"": "--labels", "--train": "--labels", "--test": "--test-labels", "--probe-data": "--probe-labels"}
 _OLD_SIDE = 256  # short side at which earlier versions kept larger images
 
 
@@ -67,10 +70,11 @@ def read_images(
     tiles: int | None = None,
     share: Share = ALONE,
     which: str | None = "",
+    like: Images | None = None,
 ) -> Images:
     """`channels`: what every image is converted to; None: as most of them are. Bad images are listed and left out.
     which: the option that names them, where there are two sets; None: the log of a run lists bad images and classes.
-    The others: `open_images`."""
+    like: a set whose classes are listed already. The others: `open_images`."""
     speaks = share.index == 0
     with Progress("reading images", 1, "images") as progress:
 
@@ -93,8 +97,9 @@ def read_images(
             max_bad_fraction=1.0,
             share=share,
         )
-        for line in (*describe_bad(images), *describe_classes(images, which)) if speaks and which is not None else ():
-            progress.say(line)
+        if speaks and which is not None:
+            for line in (*describe_bad(images), *describe_classes(images, which, like)):
+                progress.say(line)
         return images
 
 
@@ -109,8 +114,12 @@ def describe_bad(images: Images, *, late: bool = False) -> list[str]:
     return [*lines, f"and {rest} more"] if rest else lines
 
 
-def describe_classes(images: Images, which: str = "") -> list[str]:
-    """Where the labels come from, how many there are and what guessing scores; or why there are none, if known."""
+def describe_classes(images: Images, which: str = "", like: Images | None = None) -> list[str]:
+    """Where the labels come from, how many there are and what guessing scores; or why there are none, if known.
+
+    which: the option that names the images, where there are several sets. like: a set that was described already;
+    where the classes are the same, they are not listed again.
+    """
     title = f"labels of {which}" if which else "labels"
     if images.labels is None or images.class_names is None:
         return [f"{title}: none; {images.label_note}"] if images.label_note else []
@@ -118,18 +127,30 @@ def describe_classes(images: Images, which: str = "") -> list[str]:
     if not len(known):
         return []
     counts = known.bincount()
-    present = [images.class_names[label] for label in counts.nonzero()[:, 0].tolist()]
+    chance = f"always naming the largest is right in {100 * float(counts.max()) / len(known):.1f} %"
+    joined, option = images.label_source == LABELS_FILE, LABELS_OF.get(which)
+    off = f"; {option} none ignores them" if option and not joined else ""
+    said = like is not None and _labelled_alike(images, like)
+    lines = [] if said else [f"{title}: {_classes(images)}; {chance}{off}"]
+    return [*lines, f"{title}: {images.label_note}"] if images.label_note else lines
+
+
+def _classes(images: Images) -> str:
+    """How many there are, where they come from, and the names of a few."""
+    assert images.labels is not None
+    present, labelled = _names(images), int((images.labels >= 0).sum())
     shown = [name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..." for name in present[:5]]
     names = ", ".join(shown) + (", ..." if len(present) > 5 else "")
-    joined = len(known) < len(images.labels) or images.label_source == LABELS_FILE
-    of = f", on {len(known)} of {len(images.labels)} images" if joined else ""
-    chance = 100 * float(counts.max()) / len(known)
-    off = "" if images.label_source == LABELS_FILE else "; --labels none ignores them"
-    line = (
-        f"{title}: {len(present)} classes from {images.label_source}{of} ({names}); always naming the largest is right "
-        f"in {chance:.1f} %{off}"
-    )
-    return [line, f"{title}: {images.label_note}"] if images.label_note else [line]
+    joined = labelled < len(images.labels) or images.label_source == LABELS_FILE
+    of = f", on {labelled} of {counted(len(images.labels), 'image')}" if joined else ""
+    source = images.label_file or images.label_source
+    return f"{counted(len(present), 'class', 'classes')} from {source}{of} ({names})"
+
+
+def _labelled_alike(one: Images, other: Images) -> bool:
+    """The same classes, on all images of both: a file of labels says on how many."""
+    complete = all(each.labels is not None and bool((each.labels >= 0).all()) for each in (one, other))
+    return complete and LABELS_FILE != one.label_source == other.label_source and _names(one) == _names(other)
 
 
 def leave_out_unlabelled(images: Images, use: str = "measuring") -> str:
@@ -140,7 +161,8 @@ def leave_out_unlabelled(images: Images, use: str = "measuring") -> str:
     if not without or len(without) == images.usable:
         return ""
     images.leave_out(without)
-    return f"{len(without)} images have no label and are left out: {use} on the {images.usable} that have one"
+    none = "1 image has no label and is" if len(without) == 1 else f"{len(without)} images have no label and are"
+    return f"{none} left out: {use} on the {images.usable} that have one"
 
 
 def attach_masks(images: Images, folder: str, classes: str | None, ignored: int) -> None:
@@ -155,8 +177,8 @@ def align_classes(train: Images, test: Images) -> None:
     """Number the classes of the test set as the training set does, by name."""
     if train.class_names is None or test.class_names is None or train.labels is None or test.labels is None:
         return
-    learned = {train.class_names[label] for label in _present(train)}
-    unseen = [name for label in _present(test) if (name := test.class_names[label]) not in learned]
+    learned = set(_names(train))
+    unseen = [name for name in _names(test) if name not in learned]
     if unseen:
         raise DataError(f"the test set has classes that the training set lacks: {', '.join(unseen[:10])}")
     number = [train.class_names.index(name) if name in train.class_names else -1 for name in test.class_names]
@@ -168,8 +190,14 @@ def require_channels(images: Images, channels: int, what: str) -> None:
     """Before any work: pixels that are not decoded from image files cannot be converted."""
     if images.shape.channels != channels:
         raise DataError(
-            f"{what} has images of {images.shape.channels} channel(s); allowed: {channels}, as the model takes"
+            f"{what} has images of {counted(images.shape.channels, 'channel')}; allowed: {channels}, as the model takes"
         )
+
+
+def _names(images: Images) -> list[str]:
+    """Of the classes that occur."""
+    assert images.class_names is not None
+    return [images.class_names[label] for label in _present(images)]
 
 
 def _present(images: Images) -> list[int]:

@@ -16,7 +16,8 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from echoless.data.content import Stamp, Stamps
+from echoless.config.counts import counted
+from echoless.data.content import BrokenLink, Stamp, Stamps
 from echoless.data.paths import PathColumn
 from echoless.errors import DataError
 
@@ -87,11 +88,13 @@ class FolderSource:
 
     def __init__(self, root: Path, only: Collection[str] | None = None) -> None:
         self.root, self._only = root, only
-        numbers, self._others = array("Q"), Counter[str]()
+        numbers, self._others, self._broken = array("Q"), Counter[str](), set[str]()
         found = PathColumn.of(self._found(numbers))
         if not len(found):
             kinds = ", ".join(sorted(IMAGE_SUFFIXES))
-            raise DataError(f"{root} holds no image file ({self._others.total()} other files); looked for {kinds}")
+            raise DataError(
+                f"{root} holds no image file ({counted(self._others.total(), 'other file')}); looked for {kinds}"
+            )
         order_N = found.order()
         self.paths = found.in_order(order_N)
         self.stamps = Stamps.of(root, self.paths, numbers, order_N)
@@ -102,11 +105,13 @@ class FolderSource:
     def _found(self, numbers: array[int]) -> Iterator[str]:
         """The path of every image; what the file system says of it is added to the numbers."""
         for path, status in _walk(self.root, "", set()):
+            broken = stat.S_ISLNK(status.st_mode)
             if is_image_name(path) and (self._only is None or path in self._only):
                 numbers.extend(Stamps.row(status))
+                self._broken.update([path] if broken else ())
                 yield path
             elif not is_image_name(path):
-                self._others[Path(path).suffix.lower() or Path(path).name] += 1
+                self._others["broken link" if broken else Path(path).suffix.lower() or Path(path).name] += 1
 
     @property
     def passed_over(self) -> str:
@@ -116,12 +121,14 @@ class FolderSource:
         if not kinds:
             return ""
         total = self._others.total()
-        return f"{total} other {'file' if total == 1 else 'files'} in {self.root} passed over ({kinds})"
+        return f"{counted(total, 'other file')} in {self.root} passed over ({kinds})"
 
     def read(self, index: int) -> bytes:
         if (size := self.stamps.size(index)) > LARGEST_FILE:
             raise OSError(f"the file has {size:,} bytes; allowed: {LARGEST_FILE:,}")
-        return (self.root / self.paths[index]).read_bytes()
+        if (path := self.paths[index]) in self._broken:
+            raise BrokenLink("it is a link that leads nowhere")
+        return (self.root / path).read_bytes()
 
     def chunks(self) -> Iterator[tuple[int, list[bytes | OSError]]]:
         return read_in_order(self)
@@ -136,7 +143,8 @@ def is_image_name(path: str) -> bool:
 
 
 def _walk(root: Path, inside: str, seen: set[str]) -> Iterator[tuple[str, os.stat_result]]:
-    """(relative path, status) of every visible file; a folder that links reach twice counts once."""
+    """(relative path, status) of every visible file, and of every link that leads nowhere: an image was meant to be
+    there. A folder that links reach twice counts once."""
     real = os.path.realpath(root / inside)
     if real in seen:
         return
@@ -146,7 +154,7 @@ def _walk(root: Path, inside: str, seen: set[str]) -> Iterator[tuple[str, os.sta
         status = _status(entry)
         if status is not None and stat.S_ISDIR(status.st_mode):
             yield from _walk(root, path, seen)
-        elif status is not None and stat.S_ISREG(status.st_mode):  # not a pipe, nor a device
+        elif status is not None and _is_file_or_link(status.st_mode):  # not a pipe, nor a device
             yield path, status
 
 
@@ -160,13 +168,20 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
-    """None for a link that leads nowhere or to itself, and for what was deleted meanwhile."""
+    """Of the link itself where it leads nowhere, or to itself; None for what was deleted meanwhile."""
     try:
         return entry.stat()
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ELOOP):
-            return None
-        raise DataError(_unreadable(entry.path, error)) from None
+        if error.errno not in (errno.ENOENT, errno.ELOOP):
+            raise DataError(_unreadable(entry.path, error)) from None
+    try:
+        return entry.stat(follow_symlinks=False)
+    except OSError:
+        return None
+
+
+def _is_file_or_link(mode: int) -> bool:
+    return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
 
 
 def _unreadable(path: str, error: OSError) -> str:

@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from echoless.config.counts import counted
 from echoless.data import Batch, Images, evaluation_batches
 from echoless.errors import DataError, EcholessError, RunError
 from echoless.evaluation.encoder import MOST_AT_ONCE, Encoder
@@ -215,7 +216,8 @@ def _of_the_first(folders: dict[View, Path | None], view: View, images: Images) 
 def check_channels(encoder: Encoder, images: Images) -> None:
     if images.shape.channels != encoder.channels:
         raise DataError(
-            f"the images have {images.shape.channels} channel(s); allowed: {encoder.channels}, as {encoder.name} needs"
+            f"the images have {counted(images.shape.channels, 'channel')}; allowed: {encoder.channels}, as "
+            f"{encoder.name} needs"
         )
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from echoless.config.options.evaluate import INCEPTION
 from echoless.errors import ConfigError, DataError, UntrustedFile
 from echoless.evaluation.encoder import Encoder, Layers, Tokens
 from echoless.evaluation.frozen import load
@@ -24,7 +25,6 @@ from echoless.exchange.foreign import read_foreign
 from echoless.models.inception import Inception
 from echoless.runs.open import fingerprint_of
 
-PREFIX = "inception:"
 FEATURES, PROBABILITIES = "features", "probabilities"
 
 Network = Callable[[Tensor], tuple[Tensor, Tensor]]  # images in 0..1 -> features, class probabilities
@@ -32,9 +32,9 @@ Network = Callable[[Tensor], tuple[Tensor, Tensor]]  # images in 0..1 -> feature
 
 def open_extractor(name: str, image_size: tuple[int, int], device: str = "cpu") -> Encoder:
     """`image_size` is that of the images that are compared: Inception resizes them itself, as FID tools do."""
-    if not name.startswith(PREFIX):
+    if not name.startswith(INCEPTION):
         return load(name, device=device)
-    file = Path(name.removeprefix(PREFIX))
+    file = Path(name.removeprefix(INCEPTION))
     if not file.exists():
         raise ConfigError(f"extractor is {name!r}, but the file {file} does not exist")
     if not file.is_file():

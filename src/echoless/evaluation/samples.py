@@ -17,6 +17,7 @@ import torch
 from echoless.config.checks import require_whole
 from echoless.config.metrics import Metric
 from echoless.config.options import SampleOptions
+from echoless.config.options.evaluate import INCEPTION
 from echoless.data import Images
 from echoless.data.provenance import short_name
 from echoless.data.reading import read_images
@@ -27,7 +28,7 @@ from echoless.evaluation.context import Evaluation, FeatureSource
 from echoless.evaluation.draw import draw_into
 from echoless.evaluation.encoder import Encoder
 from echoless.evaluation.extract import FeatureSet, View, check_channels
-from echoless.evaluation.extractor import PREFIX, PROBABILITIES, open_extractor
+from echoless.evaluation.extractor import PROBABILITIES, open_extractor
 from echoless.evaluation.reference import published_moments, reference_moments, require_statistics
 from echoless.measures import Moments, frechet_distance, frechet_interval, inception_score, moments, precision_recall
 from echoless.randomness import generator_for
@@ -68,7 +69,7 @@ def check_samples(evaluation: Evaluation) -> None:
         require_whole("draw", evaluation.options.draw, FEWEST)
     _check_reference(evaluation)
     wants_classes = "inception-score" in evaluation.options.metrics
-    if wants_classes and not (evaluation.options.extractor or "").startswith(PREFIX):
+    if wants_classes and not (evaluation.options.extractor or "").startswith(INCEPTION):
         raise ConfigError("inception-score needs the classes of Inception; give --extractor inception:FILE")
 
 

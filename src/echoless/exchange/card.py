@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from echoless.config.counts import counted
 from echoless.config.metrics import Metric, interval_text, number
 from echoless.data.resizing import LARGE, SHARE
 from echoless.exchange.exported import ExportedEncoder
@@ -22,9 +23,9 @@ def model_card(source: ExportedEncoder, library: str, written: Written, error: s
         "# A vision encoder for frozen features",
         (
             f"A vision transformer: width {config.width}, {config.depth} blocks, {config.heads} heads, patches of "
-            f"{config.patch_size} x {config.patch_size} in images of {height} x {width} with {config.channels} "
-            f"channel(s). It was pretrained with {source.shortcuts}, and is stored here as an ordinary network: the "
-            f"alphas are folded into its weights, and {library} loads it without further code."
+            f"{config.patch_size} x {config.patch_size} in images of {height} x {width} with "
+            f"{counted(config.channels, 'channel')}. It was pretrained with {source.shortcuts}, and is stored here as "
+            f"an ordinary network: the alphas are folded into its weights, and {library} loads it without further code."
         ),
         "## Feature",
         written.feature,

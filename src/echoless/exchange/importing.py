@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from echoless.config import DataConfig, RunConfig, SiTConfig, UViTConfig, ViTConfig, to_dict
+from echoless.config.counts import counted
 from echoless.config.options import ImportOptions
 from echoless.config.training import IMAGENET_MEAN, IMAGENET_STD
 from echoless.errors import ConfigError, UntrustedFile
@@ -76,7 +77,7 @@ class ImportReport:
         config, (height, width) = self.encoder, self.encoder.image_size
         lines = [
             f"read {self.family}: width {config.width}, {config.blocks} blocks, {config.heads} heads, patch "
-            f"{config.patch_size} at {height} x {width}, {config.channels} channel(s), alpha_min "
+            f"{config.patch_size} at {height} x {width}, {counted(config.channels, 'channel')}, alpha_min "
             f"{config.shortcuts.alpha_min}",
             f"dropped: {', '.join(self.dropped) or 'nothing'}",
             *(f"assumed: {note}" for note in self.notes),

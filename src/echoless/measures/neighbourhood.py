@@ -41,7 +41,7 @@ def nearest_others(rows_ND: Rows, k: int) -> tuple[Tensor, Tensor]:
     """
     count = len(rows_ND)
     if count < 2:
-        raise DataError(f"features has {count} row(s); allowed: 2 or more")
+        raise DataError(f"features has {count} {'row' if count == 1 else 'rows'}; allowed: 2 or more")
     k = min(k, count - 1)
     values_NK, rows_NK = torch.empty(count, k), torch.empty(count, k, dtype=torch.int64)
     for start in range(0, count, ASKED_AT_ONCE):

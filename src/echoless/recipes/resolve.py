@@ -8,6 +8,7 @@ from typing import Any
 
 from echoless.config import DataConfig, RunConfig, ShortcutConfig, ViTConfig, with_body
 from echoless.config.checks import require, require_length, require_one_of
+from echoless.config.counts import counted
 from echoless.config.facts import DataFacts, StartFacts, fitted, natural_patch, steps_for
 from echoless.config.options import PretrainOptions
 from echoless.config.options.fields import given
@@ -161,7 +162,8 @@ def _data(measured: DataConfig, wanted: DataConfig, options: PretrainOptions, ch
     for name, values in given(options, *_PIXELS).items():
         lowest = 0 if name == "std" else -math.inf
         good = len(values) == channels and all(lowest < value < math.inf for value in values)
-        require(good, name, values, f"{channels} number(s){', above 0' if name == 'std' else ''}, one for each channel")
+        above = ", above 0" if name == "std" else ""
+        require(good, name, values, f"{counted(channels, 'number')}{above}, one for each channel")
     return replace(
         measured,
         mean=options.mean or wanted.mean or measured.mean,

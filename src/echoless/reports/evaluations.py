@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from echoless.config.metrics import FINGERPRINTS, NAMES_OF_SETS, Metric, number
+from echoless.config.tables import WIDTH, aligned
 from echoless.errors import ConfigError
-from echoless.reports.listing import aligned
 from echoless.runs import RunFolder
 
 _HEADER = ("number", "measured, newest of the trained features", "images", "labels", "n", "values")
@@ -45,7 +45,7 @@ class Evaluations(list[ListedEvaluation]):
         self.title = title
 
     def __str__(self) -> str:
-        return aligned([_HEADER, *(row.cells for row in self)]) if self else self.title
+        return aligned([_HEADER, *(row.cells for row in self)], WIDTH) if self else self.title
 
     def _repr_html_(self) -> str:
         rows = [_HEADER, *(row.cells for row in self)]

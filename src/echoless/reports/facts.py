@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from echoless.config import RunConfig, from_dict
+from echoless.config.counts import counted
 from echoless.errors import EcholessError
 from echoless.reports.collect import RunData, is_number, is_whole
 from echoless.reports.figures import effective_alpha_note
@@ -20,11 +21,11 @@ def is_killed(run: RunData) -> bool:
 
 def status(run: RunData) -> str:
     if run.complete:
-        return f"complete: {_counted(run.steps_done, 'step')}"
+        return f"complete: {counted(run.steps_done, 'step')}"
     if run.steps is not None and run.lines:
         now = "killed: " if is_killed(run) else "stopped: " if run.alive is False else ""
         return f"{now}step {run.steps_done} of {run.steps} ({100 * run.steps_done / run.steps:.0f} %)"
-    return f"{_counted(run.steps_done, 'step')} recorded" if run.lines else "no step recorded yet"
+    return f"{counted(run.steps_done, 'step')} recorded" if run.lines else "no step recorded yet"
 
 
 def facts(run: RunData) -> list[tuple[str, str]]:
@@ -155,18 +156,14 @@ def _machine(run: RunData) -> str:
     if isinstance(machine, dict):
         device = "" if machine.get("device") == "cpu" else f"{machine.get('device')}, "
         return (
-            f"{device}{machine.get('processor')}, {_counted(machine.get('cores'), 'core')}, "
-            f"{_counted(machine.get('threads'), 'thread')} used, "
+            f"{device}{machine.get('processor')}, {counted(machine.get('cores'), 'core')}, "
+            f"{counted(machine.get('threads'), 'thread')} used, "
             f"{machine.get('memory_gb')} GB, {machine.get('system')}"
             + (f", {machine['processes']} processes" if machine.get("processes", 1) != 1 else "")
             + _vectors(machine.get("vector_features"))
         )
     known = [f"{key} {run.environment[key]}" for key in ("device", "machine", "threads") if key in run.environment]
     return ", ".join(known)
-
-
-def _counted(number: Any, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _vectors(features: object) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from echoless.config.metrics import METRICS, NAMES_OF_SETS, Metric, describe, interval_text, number
+from echoless.config.tables import aligned, wrapped
 from echoless.errors import RunError
 from echoless.reports.collect import RunData, collect, looks_like_a_run
 from echoless.reports.compare import comparable
@@ -54,7 +55,7 @@ class Listing(list[ListedRun]):
         parts = []
         for how in dict.fromkeys(row.how for row in self):
             lines = [self._header(), *(self._cells(row) for row in self if row.how == how)]
-            parts.append("\n".join([*([how] if how else []), aligned(lines)]))
+            parts.append("\n".join([*wrapped(how), aligned(lines)]))
         return "\n\n".join(parts)
 
     def _repr_html_(self) -> str:
@@ -180,9 +181,3 @@ def _size(folder: Path) -> int:
             except OSError:  # it is being replaced
                 continue
     return total
-
-
-def aligned(lines: Sequence[Sequence[str]]) -> str:
-    """Cells in columns, two spaces apart."""
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
+from echoless.config.counts import counted
 from echoless.errors import ConfigError, EcholessError, RunError
 from echoless.reports.collect import collect
 from echoless.reports.gallery import card, find_runs, state_of
@@ -80,7 +81,7 @@ class Library:
         for name, path in runs.items():
             make = _card_maker(name, path)
             cards.append(self._once(("card", name), state_of(path), make) | {"address": f"/run/{quote(name)}"})
-        title = f"{len(cards)} run{'' if len(cards) == 1 else 's'} in {self.root.resolve().name}"
+        title = f"{counted(len(cards), 'run')} in {self.root.resolve().name}"
         live = "/state"
         return str(template("gallery.html").render(title=title, cards=cards, live=live, **frame_values(live)))
 
@@ -183,7 +184,7 @@ def serve(root: Path, port: int, say: Callable[[str], None] = print) -> None:
     server = make_server(root, port)
     try:
         count = len(find_runs(root))
-        runs = "1 run" if count == 1 else f"{count} runs"
+        runs = counted(count, "run")
         say(f"http://{ADDRESS}:{server.server_port}/ shows {runs} of {root}; stop with Ctrl-C")
         server.serve_forever(poll_interval=0.2)
     except KeyboardInterrupt:

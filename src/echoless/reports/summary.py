@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from echoless.config.counts import counted
 from echoless.config.words import Words, in_words
 from echoless.reports.collect import RunData, printable_path
 from echoless.reports.facts import is_killed
@@ -47,7 +48,7 @@ def _as_typed(run: RunData) -> str:
 
 
 def _unfinished(run: RunData) -> Words:
-    done = f"{run.steps_done} of {run.steps} steps" if run.steps else f"{run.steps_done} steps"
+    done = f"{run.steps_done} of {run.steps} steps" if run.steps else counted(run.steps_done, "step")
     again = "the same command with --resume continues it"
     if is_killed(run):
         return Words(f"Training was killed after {done}.", f"{again}, from the last checkpoint.", "warning")

@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from echoless.config.counts import counted
+
 Facts = Mapping[str, Any]
 
 
@@ -39,7 +41,7 @@ def _data(data: Facts) -> str:
         what = f"{data['images']} tiles of {kept} from {data['files']} images of about {file}"
     else:
         what = f"{data['images']} images of about {file}" + (f", kept at about {kept}" if kept != file else "")
-    return f"{what}, {data['channels']} channel(s), {data['bits']} bit{_crops(data)}"
+    return f"{what}, {counted(data['channels'], 'channel')}, {data['bits']} bit{_crops(data)}"
 
 
 def _crops(data: Facts) -> str:
@@ -70,7 +72,8 @@ def _shortcuts(shortcuts: Facts) -> str:
 
 def _run(run: Facts) -> str:
     return (
-        f"{run['steps']} steps of {run['batch_size']} images ({run['epochs']:.1f} epochs), {run['optimizer']}, "
+        f"{counted(run['steps'], 'step')} of {counted(run['batch_size'], 'image')} ({run['epochs']:.1f} epochs), "
+        f"{run['optimizer']}, "
         f"{run['precision']}, {'compiled' if run['compiled'] else 'not compiled'}, seed {run['seed']}"
     )
 

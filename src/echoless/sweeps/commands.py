@@ -12,6 +12,7 @@ from typing import Any
 
 from echoless.config.checks import require_whole
 from echoless.config.options import SweepOptions
+from echoless.config.options.evaluate import INCEPTION
 
 RUN = "{run}"  # a word that begins so stands for the trial's own folder: `{run}`, `{run}-tuned`
 BESIDE = f"{RUN}/../"  # a word that begins so, for a folder that all trials share
@@ -56,7 +57,7 @@ class Inputs:
     @property
     def through_inception(self) -> bool:
         """Whether samples are compared in the features of published FIDs."""
-        return self.extractor is not None and self.extractor.startswith("inception:")
+        return self.extractor is not None and self.extractor.startswith(INCEPTION)
 
     @property
     def built_in(self) -> bool:

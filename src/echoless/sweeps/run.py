@@ -11,10 +11,12 @@ from typing import Any
 from echoless.config.checks import require_whole
 from echoless.config.metrics import Metric
 from echoless.config.options import SweepOptions
-from echoless.config.options.fields import path_text
+from echoless.config.options.evaluate import INCEPTION
+from echoless.config.options.fields import flag, path_text
+from echoless.config.tables import aligned
+from echoless.data import Images
 from echoless.data.reading import align_classes, attach_masks, read_images
 from echoless.errors import ConfigError, EcholessError, RunError
-from echoless.evaluation.extractor import PREFIX
 from echoless.evaluation.reference import published_moments, require_statistics
 from echoless.reports.page import Findings, report
 from echoless.runs.autoencoder import require_vae
@@ -31,7 +33,7 @@ from echoless.sweeps.grid import grid
 from echoless.sweeps.ledger import Ledger, Outcome, is_done, require_same_training
 from echoless.sweeps.papers import paper
 from echoless.sweeps.starting import Starting, fills_shared_folder
-from echoless.sweeps.tabulate import aligned, collect, findings, table, write_csv
+from echoless.sweeps.tabulate import collect, findings, table, write_csv
 
 PLAN = "sweep.json"
 LINE_SECONDS = 60.0  # between lines of progress where there is no terminal
@@ -89,8 +91,10 @@ def _require_networks(options: SweepOptions) -> None:
     if options.latent is not None:
         require_vae(Path(options.latent))
     extractor = options.extractor or ""
-    if extractor.startswith(PREFIX) and not Path(extractor.removeprefix(PREFIX)).is_file():
-        raise ConfigError(f"extractor is {extractor!r}, but the file {extractor.removeprefix(PREFIX)} does not exist")
+    if extractor.startswith(INCEPTION) and not Path(extractor.removeprefix(INCEPTION)).is_file():
+        raise ConfigError(
+            f"extractor is {extractor!r}, but the file {extractor.removeprefix(INCEPTION)} does not exist"
+        )
     if options.reference not in (None, "train", "test"):
         published_moments(require_statistics(str(options.reference)))
 
@@ -105,11 +109,20 @@ def _read_data_once(options: SweepOptions) -> Sets:
     }
     learned_from = "data" if options.train is None else "train"
     classes, meaning = path_text(options.classes), path_text(options.mask_classes)
-    sets, opened = {}, {}
+    several = options.train is not None or options.test is not None
+    sets: dict[str, str] = {}
+    opened: dict[str, Images] = {}
     for name, (data, labels, masks) in given.items():
         if data is None:
             continue
-        images = read_images(str(data), path_text(labels), classes=classes, require_labels=name == learned_from)
+        images = read_images(
+            str(data),
+            path_text(labels),
+            classes=classes,
+            require_labels=name == learned_from,
+            which=("DATA" if name == "data" else flag(name)) if several else "",
+            like=next((images for images in opened.values() if images.labels is not None), None),
+        )
         if masks is not None:
             attach_masks(images, str(masks), meaning, 255)
         opened[name] = images

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from echoless.config.metrics import Metric, info_of
+from echoless.config.tables import aligned
 from echoless.measures import mean_interval
 from echoless.reports.page import Findings
 from echoless.runs.results import read_results
@@ -200,11 +201,6 @@ def _paired(row: SettingRow, baseline: SettingRow, heading: str) -> list[float]:
 
 def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def aligned(lines: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
 
 
 def write_csv(path: Path, experiment: Experiment, found: Mapping[str, Sequence[Metric]]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from echoless.config import RunConfig, RuntimeConfig, to_dict
+from echoless.config.counts import counted
 from echoless.data import Batch, Images, Latents
 from echoless.errors import ConfigError, EcholessError, RunError
 from echoless.runs import Checkpoint, RunFolder, find_latest_valid, load_checkpoint
@@ -289,7 +290,7 @@ def _end(session: Session, done: int) -> bool:
     if session.run is not None:
         if encoder is not None:
             session.run.save_encoder(*encoder)
-            session.say(f"done: {done} {'step' if done == 1 else 'steps'}; the encoder is in {session.run.encoder}")
+            session.say(f"done: {counted(done, 'step')}; the encoder is in {session.run.encoder}")
             _say_next(session)
         else:
             who = session.stop.requested or "another process"

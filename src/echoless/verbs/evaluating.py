@@ -116,14 +116,14 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
     open_train = partial(open_set, data, known.labels)
     train, test = open_train(which="--train" if options.test else ""), None
     if options.test:
-        test = open_set(options.test, options.test_labels, require_labels=False, which="--test")
+        test = open_set(options.test, options.test_labels, require_labels=False, which="--test", like=train)
     _attach_masks(train, options.masks, options)
     _attach_masks(test, options.test_masks, options)
     _settle(train, test, options.metrics, say)
 
     def originals() -> Images:
         """The same images at full size."""
-        images = open_train(reduction=None)
+        images = open_train(reduction=None, which=None)
         images.leave_out(train.excluded)
         return images
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,9 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
         whole = BY_SIZE.reduction(source.encoder.image_size)
         share = common_share(place.team)
         with place.team.together():
-            images = _read(options, options.train, options.labels, channels, "--train", crops, share)
-            test = _read(options, options.test, options.test_labels, channels, "--test", whole, share)
+            read = partial(_read, options, channels=channels, share=share)
+            images = read(options.train, options.labels, what="--train", reduction=crops)
+            test = read(options.test, options.test_labels, what="--test", reduction=whole, like=images)
         for flag, each, use in (("--train", images, "training"), ("--test", test, "testing")):
             if (sentence := leave_out_unlabelled(each, use)) and place.team.leads:
                 print(f"{flag}: {sentence}", file=sys.stderr, flush=True)
@@ -82,10 +84,12 @@ def _read(
     options: FinetuneOptions,
     data: AnyPath,
     labels: AnyPath | None,
+    *,
     channels: int,
     what: str,
     reduction: Fit | None,
     share: Share,
+    like: Images | None = None,
 ) -> Images:
     images = read_images(
         str(data),
@@ -95,6 +99,7 @@ def _read(
         reduction=reduction,
         share=share,
         which=what if what == "--test" else None,
+        like=like,
     )
     require_channels(images, channels, what)
     return images

@@ -74,7 +74,7 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
         config, plan = _planned(options, images, place, recorded, space, start, started)
         require_memory_settings(config, runtime)
         judge = _judge(config, options, images, place.team, share)
-        probe = open_probe(options, config, str(place.team.device), images.shape.channels) if place.team.leads else None
+        probe = open_probe(options, config, str(place.team.device), images) if place.team.leads else None
         latents = _encode(space, images, place, options, share)
         size = space.config.image_size if space else config.model.image_size
         job = Launch(
@@ -232,6 +232,8 @@ def _judge(config: RunConfig, options: PretrainOptions, images: Images, team: Te
                 reduction=BY_SIZE.reduction(config.model.image_size),
                 tiles=options.tiles,
                 share=share,
+                which="--test",
+                like=images,
             )
     require_labels(images, test, names=("DATA", "--test"))
     if test is None:

@@ -54,13 +54,19 @@ class Probe:
         return {"probe_knn": nearest.value, "probe_linear": probed.value, "probe_seconds": seconds}
 
 
-def open_probe(options: PretrainOptions, config: RunConfig, device: str, channels: int) -> Probe | None:
+def open_probe(options: PretrainOptions, config: RunConfig, device: str, trained_on: Images) -> Probe | None:
     """None where no probe is asked for; refuses images that cannot be told apart by class."""
     if options.probe_every is None:
         return None
     size = config.model.image_size if config.data.latent is None else config.data.latent.image_size
+    channels = trained_on.shape.channels
     images = read_images(
-        str(options.probe_data), path_text(options.probe_labels), channels, reduction=BY_SIZE.reduction(size)
+        str(options.probe_data),
+        path_text(options.probe_labels),
+        channels,
+        reduction=BY_SIZE.reduction(size),
+        which="--probe-data",
+        like=trained_on,
     )
     require_channels(images, channels, "--probe-data")
     if images.labels is None:

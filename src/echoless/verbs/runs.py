@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from echoless.config.checks import require_one_of
+from echoless.config.counts import counted
 from echoless.config.metrics import METRICS
 from echoless.config.options import RunsOptions
 from echoless.config.options.fields import AnyPath
@@ -75,7 +76,7 @@ def _remove(found: Listing, options: RunsOptions, ask: Ask) -> Listing:
 
     for entry in found:
         require_removable(Path(entry.path))
-    question = f"{found}\nremove {len(found)} {'run' if len(found) == 1 else 'runs'}? [y/N] "
+    question = f"{found}\nremove {counted(len(found), 'run')}? [y/N] "
     if not options.yes and not _agrees(question, ask):
         return found.without_entries()
     for entry in found:

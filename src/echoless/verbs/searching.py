@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from echoless.config.counts import counted
 from echoless.config.options import SearchOptions
 from echoless.data.resizing import Fit
 from echoless.evaluation.duplicates import Duplicates
@@ -166,7 +167,7 @@ def _duplicates(options: SearchOptions, searcher: Searcher) -> tuple[Duplicates,
 
 def _summary(copies: Duplicates, rows: int) -> str:
     images = sum(map(len, copies.groups))
-    return f"{len(copies.groups)} groups of near-duplicates, with {images} of {rows} images"
+    return f"{counted(len(copies.groups), 'group')} of near-duplicates, with {images} of {rows} images"
 
 
 def _title(sections: Sequence[Section], features: Path) -> str:
@@ -189,7 +190,7 @@ def _write_table(file: Path, table: pa.Table) -> str:
     with explained(file):
         file.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(file, data.getvalue())
-    return f"{file}: all {len(table)} rows"
+    return f"{file}: all {counted(len(table), 'row')}"
 
 
 class _Tiles:
@@ -232,10 +233,10 @@ def _duplicates_section(copies: Duplicates, table: pa.Table, searcher: Searcher,
         beyond = f", {IN_A_ROW} of them shown" if len(group) > IN_A_ROW else ""
         rows.append(TileRow(images, f"Group {number}: {len(group)} images{beyond}"))
     hidden = len(copies.groups) - len(rows)
-    more = f"{hidden} more groups are not shown; --table FILE.csv writes all of them." if hidden else ""
+    more = f"{counted(hidden, 'more group')} not shown; --table FILE.csv writes all of them." if hidden else ""
     measure = "correlation of their thumbnails" if by == "pixels" else "cosine similarity of their features"
     note = f"Each image with its best partner in the group, by the {measure}."
-    return Section("duplicates", f"{len(copies.groups)} groups of near-duplicates", note, rows, more)
+    return Section("duplicates", f"{counted(len(copies.groups), 'group')} of near-duplicates", note, rows, more)
 
 
 def _outliers_section(odd: Outliers, table: pa.Table, searcher: Searcher, k: int) -> Section:

@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from textwrap import wrap
 from typing import Any
 
 from echoless.config import options as of
-from echoless.config.metrics import WIDTH
 from echoless.config.metrics import table as metric_table
 from echoless.config.options.fields import summary
+from echoless.config.tables import wrapped
 from echoless.config.words import best_of, in_words
 from echoless.errors import INTERRUPTED, REQUEUE
 from echoless.verbs import records as to
@@ -72,13 +71,8 @@ def _metrics(options: of.EvaluateOptions, metrics: Any) -> str:
         ]
     words = in_words(metrics, str(options.run))
     if words is not None:
-        lines += ["", *_wrapped(words.verdict), *_wrapped(f"Next: {words.next}")]
+        lines += ["", *wrapped(words.verdict), *wrapped(f"Next: {words.next}")]
     return "\n".join(lines)
-
-
-def _wrapped(text: str) -> list[str]:
-    """Lines of a sentence; a number stays with its percent sign."""
-    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in wrap(text.replace(" %", "\N{NO-BREAK SPACE}%"), WIDTH)]
 
 
 def _vectors(options: of.EmbedOptions, rows: int) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from echoless.config.options import TrialOptions
+from echoless.config.options.evaluate import INCEPTION
 from echoless.errors import DataError
 from echoless.verbs.early import require_data, require_labels
 from echoless.verbs.signature import signature_of
@@ -47,7 +48,7 @@ def _require_inputs(planned: Trial, finished: int) -> None:
         require_data(*words[1:2] if words[0] == "pretrain" else (), given.get("train"), given.get("test"))
         require_labels(given.get("labels"), given.get("test_labels"))
         extractor = given.get("extractor", "")
-        file = extractor.removeprefix("inception:") if extractor.startswith("inception:") else None
+        file = extractor.removeprefix(INCEPTION) if extractor.startswith(INCEPTION) else None
         for path in (file, given.get("latent"), given.get("masks"), given.get("test_masks")):
             if path is not None and not Path(path).exists():
                 raise DataError(f"{path} does not exist, and `{words[0]}` of this trial needs it; nothing was started")

@@ -9,6 +9,8 @@ from echoless.config.checks import require, require_whole
 from echoless.config.metrics import require_measurements
 from echoless.config.options.fields import AnyPath, group
 
+INCEPTION = "inception:"  # of --extractor, before the file of Inception-v3
+
 
 @dataclass(frozen=True)
 class EvaluateOptions:

@@ -26,7 +26,8 @@ class RunsOptions:
     )
 
     action: Literal["ls", "best", "rm", "results", "rm-results"]
-    """ls, best, rm, results or rm-results."""
+    """ls lists runs, best ranks them by a metric, rm removes some; results lists the evaluations of one run, rm-results
+    removes some."""
     folders: tuple[AnyPath, ...] = (".",)
     """ls and best: folders of runs, up to four levels deep, or runs. rm: the runs to remove. Else: one run."""
     _: KW_ONLY
