@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 from torch import Tensor
 
-from echoless.config.options.sample import Sampler
+from echoless.config.options.sample import GuidanceChannels, Sampler
 from echoless.errors import ConfigError
 from echoless.objectives import samplers
 from echoless.objectives.diffusion import DiffusionObjective
@@ -29,7 +28,7 @@ class Sampling:
     name: Sampler | None = None
     steps: int = 20
     guidance: float = 1.0
-    channels: Literal["all", "first-three"] = "all"
+    channels: GuidanceChannels = "all"
     clip: bool = True  # see `draw_samples`: `bounds`
 
 
