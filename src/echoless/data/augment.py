@@ -98,9 +98,7 @@ def augment(
     if config.scale is None:
         return _centre_or_mirrored(pixels, uniform_BN, size, config, mean, std)
     boxes = random_boxes(uniform_BN, image_shapes(pixels), config)
-    gain_C, shift_C = _scaling(pixels[0].dtype, mean, std)
-    resized = sampler(config.interpolation)(pixels, boxes, size, gain_C, shift_C)
-    return torch.from_numpy(resized.astype(np.float32, copy=False))
+    return _model_input(pixels, boxes, size, mean, std, config.interpolation)
 
 
 def sampler(interpolation: Filter) -> Callable[..., Array]:
@@ -178,7 +176,13 @@ def _scaling(pixel_type: np.dtype, mean: Sequence[float], std: Sequence[float]) 
 
 
 def _model_input(
-    pixels: Array | list[Array], boxes: Boxes, size: tuple[int, int], mean: Sequence[float], std: Sequence[float]
+    pixels: Array | list[Array],
+    boxes: Boxes,
+    size: tuple[int, int],
+    mean: Sequence[float],
+    std: Sequence[float],
+    interpolation: Filter = "bilinear",
 ) -> Tensor:
     gain_C, shift_C = _scaling(pixels[0].dtype, mean, std)
-    return torch.from_numpy(resample(pixels, boxes, size, gain_C, shift_C).astype(np.float32, copy=False))
+    resized = sampler(interpolation)(pixels, boxes, size, gain_C, shift_C)
+    return torch.from_numpy(resized.astype(np.float32, copy=False))

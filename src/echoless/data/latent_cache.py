@@ -14,7 +14,7 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -86,12 +86,19 @@ class _Encoding:
         words += [repr((framing, images.reduction))] if framing.every else []
         return f"latents-{hashlib.sha256(chr(0).join(words).encode()).hexdigest()[:32]}"
 
-    def faces(self, first: int, last: int, batch: int = _BATCH) -> Any:
+    def faces(self, first: int, last: int, batch: int = _BATCH) -> Iterator[tuple[Array, Array]]:
         """(ids_B, moments (B, F, C, H, W)) of images first .. last - 1, a batch at a time."""
         half = (0.5,) * self.images.shape.channels
-        how: dict[str, Any] = {"size": self.config.image_size, "mean": half, "std": half}
-        how |= {"framing": _framing(self.images), "ids": range(first, last)}
-        for each in evaluation_batches(self.images, batch_size=batch, **how):
+        batches = evaluation_batches(
+            self.images,
+            size=self.config.image_size,
+            batch_size=batch,
+            mean=half,
+            std=half,
+            ids=range(first, last),
+            framing=_framing(self.images),
+        )
+        for each in batches:
             faces = [*self.encode(each.images_BCHW), *self.encode(each.images_BCHW.flip(-1))]
             yield each.ids_B.numpy(), torch.stack(faces, dim=1).float().numpy()
 

@@ -27,7 +27,7 @@ from echoless.evaluation.encoder import MOST_AT_ONCE, Encoder
 from echoless.evaluation.extract import CHUNK, WORKERS, BadFeatures, check_channels, chunks, count_chunks
 from echoless.evaluation.ranks import LOOKED_AT, collapse_in_words
 from echoless.evaluation.table_columns import Columns
-from echoless.evaluation.table_files import PARQUET, Pieces, TableTarget, check_target, make_table, numbers_of
+from echoless.evaluation.table_files import PARQUET, Pieces, Report, TableTarget, check_target, make_table, numbers_of
 from echoless.runtime.sharing import rank_and_world, wait
 from echoless.storage import clear_leftovers, write_bytes
 from echoless.storage.atomic import explained
@@ -35,8 +35,6 @@ from echoless.storage.lock import FileLock
 
 CHUNKS_PER_PIECE = 16
 LOOKED_AT_PIECES = 16
-
-Report = Callable[[str, int, int], None]  # (what is being done, how many are done, of how many)
 
 
 def embed(

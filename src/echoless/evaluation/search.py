@@ -16,6 +16,7 @@ from echoless.data.paths import PathColumn
 from echoless.errors import DataError
 from echoless.evaluation.approximate import approximate_neighbours
 from echoless.evaluation.duplicates import Duplicates, coarse, find_duplicates, signatures_of
+from echoless.evaluation.extract import Report
 from echoless.evaluation.feature_table import BLOCK, FeatureTable
 from echoless.evaluation.originals import Originals
 from echoless.evaluation.queries import encode, encoder_of, query_files, read_queries
@@ -29,8 +30,6 @@ from echoless.measures import (
 
 MOST_COMPARISONS = 10**12  # of queries with rows: all pairs of a million; hours on a few cores
 CANDIDATES = 20  # nearest neighbours of an image among which its copies are looked for
-
-Report = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ class Searcher:
         if not own:
             raise DataError(f"query {path!r} is no file or folder, and no path in {self.table.path}")
         k = min(k, self.table.rows - 1)
-        values_MK, rows_MK, how = self._nearest(self.table.blocks, _rows_of(self.table, own), k + 1)
+        values_MK, rows_MK, how = self._nearest(self.table.blocks, self.table.at(own), k + 1)
         values_MK, rows_MK = without_self(values_MK, rows_MK, torch.tensor(own))
         return Neighbours([path] * len(own), values_MK, rows_MK, None, how)
 
@@ -183,12 +182,3 @@ def _described(recall: float) -> str:
 def _blocks(vectors_ND: np.ndarray) -> Iterator[np.ndarray]:
     for start in range(0, len(vectors_ND), BLOCK):
         yield vectors_ND[start : start + BLOCK]
-
-
-def _rows_of(table: FeatureTable, rows: Sequence[int]) -> np.ndarray:
-    found: dict[int, np.ndarray] = {}
-    first = 0
-    for block in table.blocks():
-        found |= {row: block[row - first].copy() for row in rows if first <= row < first + len(block)}
-        first += len(block)
-    return np.stack([found[row] for row in rows])

@@ -37,7 +37,7 @@ PARTS = ("part-*.parquet",)
 # Numbers do not repeat themselves, so that neither a dictionary nor compression saves anything.
 PARQUET: dict[str, Any] = {"compression": "none", "use_dictionary": ["path", "label"]}
 
-Report = Callable[[str, int, int], None]
+Report = Callable[[str, int, int], None]  # (what is being done, how many are done, of how many)
 
 
 @dataclass(frozen=True)
