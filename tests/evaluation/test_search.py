@@ -251,8 +251,20 @@ def _typed(*words: str) -> tuple[int, str]:
 def test_the_list_for_programs(features):
     code, printed = _typed("search", str(features), "--query", "disc/040.png", "--k", "2", "--json")
     records = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
-    assert code == 0 and [record["rank"] for record in records] == [1, 2]
-    assert {"kind", "query", "similarity", "path", "label"} <= set(records[0])
+    *found, summary = records
+    assert code == 0 and [record["rank"] for record in found] == [1, 2]
+    assert {"kind", "query", "similarity", "path", "label"} <= set(found[0])
+    assert (summary["kind"], summary["neighbours"], summary["page"]) == ("summary", 2, "search.html")
+
+
+def test_nothing_found_is_said_to_programs_too(run):
+    """They got no line at all, as from a command that had failed in silence."""
+    echoless.embed(run, "shapes:2@test", out="two.parquet")
+    words = ("--duplicates", "--by", "features", "--threshold", "1", "--json")
+    code, printed = _typed("search", "two.parquet", *words)
+    (summary,) = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+    assert code == 0 and summary["duplicates"] == 0
+    assert "0 groups of near-duplicates, with 0 of 2 images" in summary["notes"]
 
 
 def test_faiss_finds_nearly_all_of_the_true_neighbours_and_says_how_many():
