@@ -31,6 +31,7 @@ from echoless.data.resample import Array
 from echoless.data.resizing import DIFFUSION, LARGE, Framing
 from echoless.errors import DataError, RunError
 from echoless.runtime import ALONE, Share, duration
+from echoless.storage.atomic import nearest_existing
 from echoless.storage.seal import seal_of
 
 Encode = Callable[[Tensor], tuple[Tensor, Tensor]]  # images in [-1, 1] -> mean and std of their latents
@@ -160,8 +161,7 @@ def _announce(work: _Encoding, parts: SharedParts, share: Share, say: Say | None
     if not missing:
         return
     needed, root = missing * work.bytes_per_image, parts.folder.parent
-    place = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
-    free = shutil.disk_usage(place).free
+    free = shutil.disk_usage(nearest_existing(root)).free
     if needed > free:
         raise DataError(
             f"the latents of {missing:,} images need {needed / 1e9:,.1f} GB in {root}, but {free / 1e9:,.1f} GB are "

@@ -100,9 +100,14 @@ def in_the_way(path: Path) -> Path | None:
     return None if nearest.is_dir() else nearest
 
 
+def nearest_existing(path: Path) -> Path:
+    """The path itself, or the nearest folder above it that is there: on the disk that it will be on."""
+    return next(each for each in (path, *path.absolute().parents) if each.exists())
+
+
 def can_write(folder: Path) -> bool:
     """Whether the folder, or the nearest one above it that exists, may be written into."""
-    nearest = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    nearest = nearest_existing(folder)
     return nearest.is_dir() and os.access(nearest, os.W_OK)
 
 
