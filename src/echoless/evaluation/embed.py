@@ -147,10 +147,10 @@ def _work_folder(encoder: Encoder, images: Images, target: TableTarget, columns:
     return target.out.parent / f".{target.out.name}.parts-{key}"
 
 
-def embedded(encoder: Encoder, images: Images, columns: Columns, *, workers: int = WORKERS) -> pa.Table:
+def embedded(encoder: Encoder, images: Images, columns: Columns) -> pa.Table:
     """All of it in memory."""
     columns.check(encoder, images)
-    table = columns.table(images, list(chunks(encoder, images, columns.views, workers=workers)))
+    table = columns.table(images, list(chunks(encoder, images, columns.views)))
     if not table.num_rows:
         raise NoImages("the data has no usable image")
     return table
