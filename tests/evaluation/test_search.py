@@ -76,6 +76,23 @@ def test_the_images_of_a_folder_are_queries(features, photos):
     assert "queries are not shown" in Path("ring.html").read_text() and "more; --table FILE.csv" in str(found)
 
 
+def test_files_of_a_query_folder_that_are_no_images_are_left_out_and_named(features, photos):
+    """One broken file or link of hundreds ended the search."""
+    Path("queries").mkdir()
+    for name in ("040.png", "042.png"):
+        shutil.copy(photos / "disc" / name, "queries")
+    Path("queries/broken.jpg").write_bytes(b"no image")
+    Path("queries/link.jpg").symlink_to("nowhere")
+    found = echoless.search(features, query="queries", k=1)
+    assert found.neighbours["path"].to_pylist() == ["disc/040.png", "disc/042.png"]
+    assert found.notes[-2].startswith("unreadable query, left out: queries/broken.jpg: ")
+    assert found.notes[-1] == "unreadable query, left out: queries/link.jpg: No such file or directory"
+    for name in ("040.png", "042.png"):
+        Path("queries", name).unlink()
+    with pytest.raises(DataError, match=r"none of the 2 images can be used; queries/broken\.jpg: "):
+        echoless.search(features, query="queries", k=1)
+
+
 def test_planted_copies_are_found_and_told_from_others(features):
     """Re-encoded, cropped by 2 % and mirrored, with an encoder that has hardly learned anything."""
     found = echoless.search(features, duplicates=True, table="copies.csv")

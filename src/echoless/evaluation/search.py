@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -41,6 +41,7 @@ class Neighbours:
     rows_MK: Tensor
     files: list[Path] | None = None  # of the queries; None: they are rows of the table
     how: str = "exact"
+    left_out: Mapping[Path, str] = field(default_factory=dict)  # files of a folder that cannot be used, and why
 
 
 @dataclass(frozen=True)
@@ -90,10 +91,12 @@ class Searcher:
             return self._neighbours_of_row(query, k)
         files = query_files(Path(query))
         model = encoder_of(self.table, encoder, device)
-        vectors_MD = encode(model, read_queries(model, files), self.table)
+        left_out: dict[Path, str] | None = {} if Path(query).is_dir() else None
+        vectors_MD = encode(model, read_queries(model, files, left_out), self.table)
         values, rows, how = self._nearest(self.table.blocks, vectors_MD, k)
-        names = [str(file.relative_to(query)) if Path(query).is_dir() else str(file) for file in files]
-        return Neighbours(names, values, rows, files, how)
+        used = [file for file in files if file not in (left_out or {})]
+        names = [str(file.relative_to(query)) if Path(query).is_dir() else str(file) for file in used]
+        return Neighbours(names, values, rows, used, how, left_out or {})
 
     def _neighbours_of_row(self, path: str, k: int) -> Neighbours:
         own = [row for row, known in enumerate(self.paths) if known == path]
