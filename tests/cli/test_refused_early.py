@@ -76,6 +76,7 @@ sys.exit(code)
         ("search file --k 0 --outliers", "k is 0; allowed: a whole number, 1 or more"),
         ("demo --out file", "--out is file, which is a file; give a folder"),
         ("conditioning --out file", "--out is file, which is a file; give a folder"),
+        ("pretrain shapes --out file/new", "out is 'file/new', but file is not a folder; give a path inside one"),
         ("conditioning nowhere --out new", "data 'nowhere' does not exist"),
     ],
 )
@@ -108,6 +109,37 @@ def test_an_output_whose_name_is_no_text_is_refused_before_any_work(words, tmp_p
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2 and "out is 'caf\\udce9.parquet', which is not UTF-8" in done.stderr, done.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "finetune run --train shapes --test shapes --out",
+        "sweep shapes --out",
+        "embed run shapes --out",
+        "sample run --out",
+        "export run --to hf --out",
+        "import run --out",
+        "report run --out",
+        "search run --outliers --out",
+        "search run --outliers --table",
+        "demo --out",
+        "conditioning --out",
+    ],
+)
+def test_every_verb_refuses_an_output_below_a_file(words, typed, tmp_path: Path, monkeypatch):
+    """They said "File exists", "permission denied", or nothing before the end of the work."""
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("mine")
+    field = words.rpartition("--")[2]
+    sentence = f"{field} is 'file/deep/new.csv', but file is not a folder; give a path inside one"
+    assert typed(*words.split(), "file/deep/new.csv") == (2, "", f"echoless {words.split()[0]}: {sentence}\n")
+
+
+def test_in_python_too_an_output_below_a_file_or_a_broken_link_is_refused(tmp_path: Path):
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(ConfigError, match=r"out is '.*/link/f\.npy', but .*/link is not a folder; give a path inside"):
+        echoless.embed(tmp_path, "shapes:8", out=tmp_path / "link" / "f.npy")
 
 
 def test_a_world_size_that_is_no_number_is_one_sentence(tmp_path: Path, monkeypatch):

@@ -108,6 +108,24 @@ def test_an_interrupted_embedding_continues(run, tmp_path, small_pieces, monkeyp
     assert (tmp_path / "f.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
 
 
+def test_a_refused_embedding_leaves_nothing(run, tmp_path, small_pieces):
+    """Hidden pieces stayed, though no command would ever use them: another image or encoder has other pieces."""
+    encoder, images = load(run), open_images("shapes:200@test")
+    whole, batches = type(encoder).tokens_of, []
+
+    def damaged(self, *given):
+        batches.append(given)
+        tokens = whole(self, *given)
+        return tokens if len(batches) < 3 else {name: each * torch.nan for name, each in tokens.items()}
+
+    with mock.patch.object(type(encoder), "tokens_of", damaged), pytest.raises(DataError, match="are not finite"):
+        embed(encoder, images, tmp_path / "f.parquet")
+    assert list(tmp_path.iterdir()) == []
+    with mock.patch.object(module, "chunks", side_effect=RunError("no room")), pytest.raises(RunError):
+        embed(encoder, images, tmp_path / "f.parquet")
+    assert list(tmp_path.iterdir()) == [], "nor does an empty folder"
+
+
 def test_more_features_than_the_part_size_become_a_folder(run, tmp_path, small_pieces):
     """Files of at most that size, whose rows together are those of one file; the folder replaces what was there."""
     encoder, images = load(run), open_images("shapes:300@test")

@@ -117,13 +117,14 @@ def test_the_published_constants_do_the_same_for_a_vit_s():
     assert initialised < residual + 3
 
 
-def test_the_command_writes_the_table_and_the_figure(tmp_path):
+def test_the_command_writes_the_table_and_the_figure(tmp_path, capsys):
     said: list[str] = []
     options = {"width": 16, "depth": 2, "heads": 1, "images": 1}
     records = conditioning.run(ConditioningOptions("shapes:4", out=tmp_path / "out", **options), said.append)
     assert json.loads((tmp_path / "out" / "conditioning.json").read_text()) == records
     assert len(records) == 6 and (tmp_path / "out" / "conditioning.png").read_bytes().startswith(b"\x89PNG")
     assert any("blocks.1" in line for line in said)
+    assert "labels" not in capsys.readouterr().err, "it uses none, and has no --labels to switch them off"
 
 
 def test_measuring_leaves_no_hook_in_the_model():

@@ -76,6 +76,23 @@ def test_the_images_of_a_folder_are_queries(features, photos):
     assert "queries are not shown" in Path("ring.html").read_text() and "more; --table FILE.csv" in str(found)
 
 
+def test_files_of_a_query_folder_that_are_no_images_are_left_out_and_named(features, photos):
+    """One broken file or link of hundreds ended the search."""
+    Path("queries").mkdir()
+    for name in ("040.png", "042.png"):
+        shutil.copy(photos / "disc" / name, "queries")
+    Path("queries/broken.jpg").write_bytes(b"no image")
+    Path("queries/link.jpg").symlink_to("nowhere")
+    found = echoless.search(features, query="queries", k=1)
+    assert found.neighbours["path"].to_pylist() == ["disc/040.png", "disc/042.png"]
+    assert found.notes[-2].startswith("unreadable query, left out: queries/broken.jpg: ")
+    assert found.notes[-1] == "unreadable query, left out: queries/link.jpg: No such file or directory"
+    for name in ("040.png", "042.png"):
+        Path("queries", name).unlink()
+    with pytest.raises(DataError, match=r"none of the 2 images can be used; queries/broken\.jpg: "):
+        echoless.search(features, query="queries", k=1)
+
+
 def test_planted_copies_are_found_and_told_from_others(features):
     """Re-encoded, cropped by 2 % and mirrored, with an encoder that has hardly learned anything."""
     found = echoless.search(features, duplicates=True, table="copies.csv")
@@ -251,8 +268,20 @@ def _typed(*words: str) -> tuple[int, str]:
 def test_the_list_for_programs(features):
     code, printed = _typed("search", str(features), "--query", "disc/040.png", "--k", "2", "--json")
     records = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
-    assert code == 0 and [record["rank"] for record in records] == [1, 2]
-    assert {"kind", "query", "similarity", "path", "label"} <= set(records[0])
+    *found, summary = records
+    assert code == 0 and [record["rank"] for record in found] == [1, 2]
+    assert {"kind", "query", "similarity", "path", "label"} <= set(found[0])
+    assert (summary["kind"], summary["neighbours"], summary["page"]) == ("summary", 2, "search.html")
+
+
+def test_nothing_found_is_said_to_programs_too(run):
+    """They got no line at all, as from a command that had failed in silence."""
+    echoless.embed(run, "shapes:2@test", out="two.parquet")
+    words = ("--duplicates", "--by", "features", "--threshold", "1", "--json")
+    code, printed = _typed("search", "two.parquet", *words)
+    (summary,) = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+    assert code == 0 and summary["duplicates"] == 0
+    assert "0 groups of near-duplicates, with 0 of 2 images" in summary["notes"]
 
 
 def test_faiss_finds_nearly_all_of_the_true_neighbours_and_says_how_many():

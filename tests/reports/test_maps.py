@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image
+from scipy.spatial.distance import pdist
 from sklearn.neighbors import NearestNeighbors
 
 from echoless.reports.maps import NEIGHBOURS, neighbours, save_map
+from echoless.reports.payload import LOWEST_FRAME, in_frame
 from echoless.reports.pictures import labels_as_colours, tiles
 
 
@@ -45,6 +49,27 @@ def test_the_image_of_a_point_is_its_tile(tmp_path):
         assert abs(sheet[top : top + height, left : left + width].mean() - 255 * float(levels[index, 0, 0, 0])) < 6
     assert record["root"] == str(tmp_path / "photos")
     assert record["y"] == points[:, 1].tolist() and max(map(len, record["names"])) <= 120
+
+
+def test_a_map_fills_its_frame_and_keeps_its_proportions(generator):
+    """Half of a square was empty. Turning, moving and one scale for both axes leave all ratios of distances."""
+    line, angle = torch.randn(300, 2, generator=generator).double() * torch.tensor([9.0, 4.0]), math.radians(50)
+    turn = torch.tensor([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]]).double()
+    points = (line @ turn).numpy()
+    placed, height = in_frame(points)
+    ratios = pdist(placed) / pdist(points)
+    assert np.ptp(ratios) < 1e-9 * ratios.mean()
+    np.testing.assert_allclose(np.ptp(placed, axis=0), (1, height))
+    np.testing.assert_allclose(placed.min(axis=0), 0, atol=1e-12)
+    assert height < 0.6, "the frame follows the shape of the map"
+    assert np.linalg.det(np.linalg.lstsq(points - points.mean(0), placed - placed.mean(0))[0]) < 0, "only y is mirrored"
+
+
+@pytest.mark.parametrize("points", [np.zeros((4, 2)), np.arange(8.0).reshape(4, 2)], ids=["a point", "a line"])
+def test_a_map_without_an_area_has_a_frame(points):
+    placed, height = in_frame(points)
+    assert height == LOWEST_FRAME and (placed >= 0).all() and (placed[:, 0] <= 1).all()
+    np.testing.assert_allclose(placed[:, 1], height / 2)
 
 
 def test_sheets_have_room_for_every_picture():

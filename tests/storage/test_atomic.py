@@ -14,7 +14,7 @@ import pytest
 
 from echoless.errors import RunError
 from echoless.storage import clear_leftovers, new_folder, write_bytes
-from echoless.storage.atomic import can_write, create_file, discard_folder, new_file, temporary_beside
+from echoless.storage.atomic import can_write, create_file, discard_folder, explained, new_file, temporary_beside
 
 DEAD_PID = 2**22 + 1  # above the largest process id Linux gives out
 
@@ -221,6 +221,8 @@ def test_a_missing_parent_of_a_file_is_named_and_that_of_a_folder_is_made(tmp_pa
     write_bytes(tmp_path / "file", b"1")
     with pytest.raises(RunError, match=r"its parent .*/file is not a folder"):
         write_bytes(tmp_path / "file" / "a", b"1")
+    with pytest.raises(RunError, match=r"its parent .*/file is not a folder"), explained(tmp_path / "file" / "a"):
+        (tmp_path / "file").mkdir(parents=True, exist_ok=True)
     with pytest.raises(RunError, match=r"its parent .*/file is not a folder"), new_folder(tmp_path / "file" / "a"):
         pass
     with new_folder(tmp_path / "no" / "a"):

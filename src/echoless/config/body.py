@@ -9,8 +9,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
+from echoless.config.checks import require, require_number, require_whole
+
 if TYPE_CHECKING:
     from echoless.config.model import ShortcutConfig
+
+# A config file may ask for anything; these keep a small file from asking for hours of building.
+DEEPEST, WIDEST = 4096, 2**17
 
 
 class BodyConfig(Protocol):
@@ -76,7 +81,7 @@ class BodyConfig(Protocol):
 
 
 class TransformerBody:
-    """Properties that transformers derive from their fields."""
+    """What transformers derive from their fields, and what they require of them."""
 
     __slots__ = ()
 
@@ -85,9 +90,26 @@ class TransformerBody:
     channels: int
     width: int
     depth: int
+    heads: int
+    mlp_ratio: float
+    norm_eps: float
 
     denoises: ClassVar[bool] = False
     has_class_token: ClassVar[bool] = False
+
+    def require_sizes(self) -> None:
+        """Refuses sizes that no transformer can have."""
+        for name in ("patch_size", "channels", "heads"):
+            require_whole(name, getattr(self, name), 1)
+        require_whole("width", self.width, 1, WIDEST)
+        require_whole("depth", self.depth, 1, DEEPEST)
+        require_number("mlp_ratio", self.mlp_ratio, 0, 64, ends="(]")
+        require_number("norm_eps", self.norm_eps, 0, 1, ends="(]")
+        require_width("width", self.width, "heads", self.heads)
+        require_image_size(self.image_size)
+        for name, side in zip(("height", "width"), self.image_size):
+            whole = f"a multiple of the patch size {self.patch_size}"
+            require(side % self.patch_size == 0, f"image {name}", side, whole)
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -131,6 +153,18 @@ class TransformerBody:
     @property
     def multiplications(self) -> int:
         return 12 * self.blocks * self.width**2 * self.grid[0] * self.grid[1]
+
+
+def require_width(width_name: str, width: int, heads_name: str, heads: int) -> None:
+    require(width % heads == 0, heads_name, heads, f"a divisor of {width_name} {width}")
+    # Positions are sines and cosines of two coordinates: four equal parts.
+    require(width % 4 == 0, width_name, width, "a multiple of 4")
+
+
+def require_image_size(size: tuple[int, int]) -> None:
+    require(len(size) == 2, "image_size", size, "a height and a width")
+    for name, side in zip(("height", "width"), size):
+        require_whole(f"image {name}", side, 1)
 
 
 Encoder = TypeVar("Encoder", bound=BodyConfig)

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, NamedTuple, get_args
 
 from echoless.config.body import TransformerBody
 from echoless.config.checks import require, require_number, require_one_of, require_whole
-from echoless.config.model import DEEPEST, WIDEST, ShortcutConfig
+from echoless.config.model import ShortcutConfig
 
 NoiseSchedule = Literal["vp", "ddpm", "stable-diffusion"]
 Interpolant = Literal["linear", "gvp", "vp"]
@@ -40,7 +40,7 @@ class UViTConfig(TransformerBody):
     shortcuts: ShortcutConfig = field(default_factory=ShortcutConfig)
 
     def __post_init__(self) -> None:
-        _check_denoiser(self)
+        _require_denoiser(self)
         require(self.depth % 2 == 0, "depth", self.depth, "an even number: every output block has its input block")
 
     @property
@@ -84,7 +84,7 @@ class SiTConfig(TransformerBody):
     shortcuts: ShortcutConfig = field(default_factory=ShortcutConfig)
 
     def __post_init__(self) -> None:
-        _check_denoiser(self)
+        _require_denoiser(self)
         require_one_of("time_waves", self.time_waves, get_args(TimeWaves))
         if self.long_skips:
             require(
@@ -108,23 +108,10 @@ def _classes_title(config: UViTConfig | SiTConfig) -> str:
     return "unconditional" if config.classes is None else f"{config.classes} classes"
 
 
-def _check_denoiser(config: UViTConfig | SiTConfig) -> None:
-    for name in ("patch_size", "channels", "heads"):
-        require_whole(name, getattr(config, name), 1)
-    require_whole("width", config.width, 1, WIDEST)
-    require_whole("depth", config.depth, 1, DEEPEST)
-    require_number("mlp_ratio", config.mlp_ratio, 0, 64, ends="(]")
-    require_number("norm_eps", config.norm_eps, 0, 1, ends="(]")
-    require(config.width % config.heads == 0, "heads", config.heads, f"a divisor of width {config.width}")
-    require(config.width % 4 == 0, "width", config.width, "a multiple of 4")
+def _require_denoiser(config: UViTConfig | SiTConfig) -> None:
+    config.require_sizes()
     if config.classes is not None:
         require_whole("classes", config.classes, 1)
-    require(len(config.image_size) == 2, "image_size", config.image_size, "a height and a width")
-    for name, side in zip(("height", "width"), config.image_size):
-        require_whole(f"image {name}", side, 1)
-        require(
-            side % config.patch_size == 0, f"image {name}", side, f"a multiple of the patch size {config.patch_size}"
-        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, get_args
 
-from echoless.config.body import AroundEncoder, TransformerBody
+from echoless.config.body import DEEPEST, WIDEST, AroundEncoder, TransformerBody, require_width
 from echoless.config.checks import require, require_number, require_one_of, require_whole
 
 Variant = Literal["faded", "identity", "scale_both", "scale_branch", "learnable", "magnitude_preserving", "none"]
@@ -17,8 +17,6 @@ Taps = Literal["spread", "authors"]
 InitScheme = Literal["default", "skipless"]
 Positions = Literal["sincos", "learned", "rotary", "relative"]
 Activation = Literal["gelu", "gelu_tanh", "silu"]
-# A config file may ask for anything; these keep a small file from asking for hours of building.
-DEEPEST, WIDEST = 4096, 2**17
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,27 +74,11 @@ class ViTConfig(TransformerBody):
     shortcuts: ShortcutConfig = field(default_factory=ShortcutConfig)
 
     def __post_init__(self) -> None:
-        for name in ("patch_size", "channels", "heads"):
-            require_whole(name, getattr(self, name), 1)
-        require_whole("width", self.width, 1, WIDEST)
-        require_whole("depth", self.depth, 1, DEEPEST)
-        require_number("mlp_ratio", self.mlp_ratio, 0, 64, ends="(]")
-        require_number("norm_eps", self.norm_eps, 0, 1, ends="(]")
+        self.require_sizes()
         require_one_of("init_scheme", self.init_scheme, get_args(InitScheme))
         require(len(self.init_constants) == 3, "init_constants", self.init_constants, "alpha, beta and c")
         for name, value, low in zip(("alpha", "beta", "c"), self.init_constants, (0, -1e6, 1e-6)):
             require_number(f"{name} of init_constants", value, low, 1e6)
-        _require_transformer("width", self.width, "heads", self.heads)
-        self._require_options()
-        good = len(self.image_size) == 2
-        require(good, "image_size", self.image_size, "a height and a width")
-        for name, side in zip(("height", "width"), self.image_size):
-            require_whole(f"image {name}", side, 1)
-            require(
-                side % self.patch_size == 0, f"image {name}", side, f"a multiple of the patch size {self.patch_size}"
-            )
-
-    def _require_options(self) -> None:
         require_whole("registers", self.registers, 0, 4096)
         require_one_of("positions", self.positions, get_args(Positions))
         require_one_of("activation", self.activation, get_args(Activation))
@@ -159,14 +141,8 @@ class MAEConfig(AroundEncoder[ViTConfig]):
         require_whole("decoder_width", self.decoder_width, 1, WIDEST)
         require_whole("decoder_depth", self.decoder_depth, 1, DEEPEST)
         require_whole("decoder_heads", self.decoder_heads, 1)
-        _require_transformer("decoder_width", self.decoder_width, "decoder_heads", self.decoder_heads)
+        require_width("decoder_width", self.decoder_width, "decoder_heads", self.decoder_heads)
 
     @property
     def title(self) -> str:
         return f"masked autoencoder ({self.decoder}), encoder {self.encoder.title}"
-
-
-def _require_transformer(width_name: str, width: int, heads_name: str, heads: int) -> None:
-    require(width % heads == 0, heads_name, heads, f"a divisor of {width_name} {width}")
-    # Positions are sines and cosines of two coordinates: four equal parts.
-    require(width % 4 == 0, width_name, width, "a multiple of 4")

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from echoless.config.body import require_image_size
 from echoless.config.checks import require, require_one_of, require_whole
 from echoless.config.model import ShortcutConfig
 
@@ -32,9 +33,7 @@ class ResNetConfig:
             require_whole(name, getattr(self, name), 1)
         require_whole("third_stage", self.third_stage, 1, 1000)
         require_one_of("stem", self.stem, ("imagenet", "cifar"))
-        require(len(self.image_size) == 2, "image_size", self.image_size, "a height and a width")
-        for name, side in zip(("height", "width"), self.image_size):
-            require_whole(f"image {name}", side, 1)
+        require_image_size(self.image_size)
         splits = self.shortcuts.per != "sublayer" or self.shortcuts.fade != "both"
         allowed = "sublayer and both, because a ResNet's blocks have one shortcut each"
         require(not splits, "per and fade", (self.shortcuts.per, self.shortcuts.fade), allowed)

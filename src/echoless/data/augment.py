@@ -71,7 +71,8 @@ def random_boxes(uniform_BN: Array, shapes_B2: Array, config: AugmentConfig) -> 
     height, width = heights[each, first], widths[each, first]
     top = np.floor(attempts[each, first, 2] * (shapes_B2[:, 0] - height + 1))
     left = np.floor(attempts[each, first, 3] * (shapes_B2[:, 1] - width + 1))
-    fallback = _whole_pixels(shapes_B2, *_largest_centred(shapes_B2, *config.ratio))
+    _, _, *sides = _largest_centred(shapes_B2, *config.ratio)
+    fallback = _whole_pixels(shapes_B2, *sides)
     found = fits.any(axis=1)
     top, left, height, width = (
         np.where(found, drawn, other) for drawn, other in zip((top, left, height, width), fallback)
@@ -98,9 +99,7 @@ def augment(
     if config.scale is None:
         return _centre_or_mirrored(pixels, uniform_BN, size, config, mean, std)
     boxes = random_boxes(uniform_BN, image_shapes(pixels), config)
-    gain_C, shift_C = _scaling(pixels[0].dtype, mean, std)
-    resized = sampler(config.interpolation)(pixels, boxes, size, gain_C, shift_C)
-    return torch.from_numpy(resized.astype(np.float32, copy=False))
+    return _model_input(pixels, boxes, size, mean, std, config.interpolation)
 
 
 def sampler(interpolation: Filter) -> Callable[..., Array]:
@@ -165,7 +164,7 @@ def _largest_centred(shapes_B2: Array, low: float, high: float) -> tuple[Array, 
     return (height - box_height) / 2, (width - box_width) / 2, box_height, box_width
 
 
-def _whole_pixels(shapes_B2: Array, top: Array, left: Array, height: Array, width: Array) -> tuple[Array, ...]:
+def _whole_pixels(shapes_B2: Array, height: Array, width: Array) -> tuple[Array, ...]:
     """A centred box rounded as torchvision rounds it."""
     height, width = np.rint(height), np.rint(width)
     return (shapes_B2[:, 0] - height) // 2, (shapes_B2[:, 1] - width) // 2, height, width
@@ -178,7 +177,13 @@ def _scaling(pixel_type: np.dtype, mean: Sequence[float], std: Sequence[float]) 
 
 
 def _model_input(
-    pixels: Array | list[Array], boxes: Boxes, size: tuple[int, int], mean: Sequence[float], std: Sequence[float]
+    pixels: Array | list[Array],
+    boxes: Boxes,
+    size: tuple[int, int],
+    mean: Sequence[float],
+    std: Sequence[float],
+    interpolation: Filter = "bilinear",
 ) -> Tensor:
     gain_C, shift_C = _scaling(pixels[0].dtype, mean, std)
-    return torch.from_numpy(resample(pixels, boxes, size, gain_C, shift_C).astype(np.float32, copy=False))
+    resized = sampler(interpolation)(pixels, boxes, size, gain_C, shift_C)
+    return torch.from_numpy(resized.astype(np.float32, copy=False))

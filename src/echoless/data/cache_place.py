@@ -17,6 +17,7 @@ from echoless.data.making import Making, Produced, make_together
 from echoless.data.survey import Survey
 from echoless.errors import DataError, RunError
 from echoless.runtime import ALONE, Share
+from echoless.storage.atomic import nearest_existing
 
 CacheChoice = Literal["auto", "on", "off"]
 Progress = Callable[[int, int], None]  # (images done, images in all)
@@ -36,7 +37,7 @@ class CachePlace(NamedTuple):
         """A new cache of `count` images; or None and the reason. otherwise: what it means if there is no room."""
         if self.choice == "off":
             return None, "no cache: it was turned off"
-        needed, disk = int(survey.bytes_per_image * count), _existing(self.root)
+        needed, disk = int(survey.bytes_per_image * count), nearest_existing(self.root)
         limit = cache_limit(disk)
         if self.choice == "auto" and needed > limit:
             return None, self._refuse(
@@ -91,7 +92,3 @@ class CachePlace(NamedTuple):
             done += len(chunk)
             if self.progress is not None:
                 self.progress(done, count)
-
-
-def _existing(path: Path) -> Path:
-    return next(folder for folder in (path, *path.absolute().parents) if folder.exists())

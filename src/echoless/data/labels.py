@@ -61,8 +61,7 @@ def read_label_file(file: Path, paths: Sequence[str]) -> FoundLabels:
         theirs = f"; its first row is for {next(iter(known))!r}" if known else ""
         raise DataError(f"labels file {file} has no row for any of the {len(paths)} images, first {paths[0]!r}{theirs}")
     note = _other_rows(file, known, set(paths))
-    whole = all(label.isdecimal() and len(label) <= _LONGEST_NUMBER for label in given)
-    if whole and len({*map(int, given)}) == len(given):  # 1 and 01 are two classes
+    if _are_numbers(given):
         return FoundLabels([None if label is None else int(label) for label in found], note)
     return FoundLabels(list(found), note)
 
@@ -78,10 +77,10 @@ def _other_rows(file: Path, known: Collection[str], paths: Collection[str]) -> s
     return f"{len(others)} of the {len(known)} rows of {file} name no image here, first {others[0]!r}{hint}"
 
 
-def _numbers_or_names(labels: list[str]) -> list[int | str]:
+def _are_numbers(labels: Collection[str]) -> bool:
+    """Whether all are whole numbers, each written in one way: 1 and 01 are two classes."""
     whole = all(label.isdecimal() and len(label) <= _LONGEST_NUMBER for label in labels)
-    # 1 and 01 are two classes.
-    return [int(label) for label in labels] if whole and len({*map(int, labels)}) == len({*labels}) else list(labels)
+    return whole and len({*map(int, labels)}) == len({*labels})
 
 
 def _one_per_line(file: Path) -> list[str] | None:
@@ -113,7 +112,7 @@ def _in_order(file: Path, lines: list[str], paths: Sequence[str]) -> list[int | 
             f"labels file {file} has {len(lines)} lines and the data {len(paths)} images; allowed: rows path,label, or "
             "one label per line for each image, in the order of their names"
         )
-    labels = _numbers_or_names(lines)
+    labels: list[int | str] = [int(line) for line in lines] if _are_numbers(lines) else [*lines]
     meta = file.with_name(META)
     if meta.is_file() and all(isinstance(label, int) for label in labels):
         names = wordnet_ids(meta)

@@ -14,7 +14,7 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from echoless.data.resample import Array
 from echoless.data.resizing import DIFFUSION, LARGE, Framing
 from echoless.errors import DataError, RunError
 from echoless.runtime import ALONE, Share, duration
+from echoless.storage.atomic import nearest_existing
 from echoless.storage.seal import seal_of
 
 Encode = Callable[[Tensor], tuple[Tensor, Tensor]]  # images in [-1, 1] -> mean and std of their latents
@@ -86,12 +87,19 @@ class _Encoding:
         words += [repr((framing, images.reduction))] if framing.every else []
         return f"latents-{hashlib.sha256(chr(0).join(words).encode()).hexdigest()[:32]}"
 
-    def faces(self, first: int, last: int, batch: int = _BATCH) -> Any:
+    def faces(self, first: int, last: int, batch: int = _BATCH) -> Iterator[tuple[Array, Array]]:
         """(ids_B, moments (B, F, C, H, W)) of images first .. last - 1, a batch at a time."""
         half = (0.5,) * self.images.shape.channels
-        how: dict[str, Any] = {"size": self.config.image_size, "mean": half, "std": half}
-        how |= {"framing": _framing(self.images), "ids": range(first, last)}
-        for each in evaluation_batches(self.images, batch_size=batch, **how):
+        batches = evaluation_batches(
+            self.images,
+            size=self.config.image_size,
+            batch_size=batch,
+            mean=half,
+            std=half,
+            ids=range(first, last),
+            framing=_framing(self.images),
+        )
+        for each in batches:
             faces = [*self.encode(each.images_BCHW), *self.encode(each.images_BCHW.flip(-1))]
             yield each.ids_B.numpy(), torch.stack(faces, dim=1).float().numpy()
 
@@ -153,8 +161,7 @@ def _announce(work: _Encoding, parts: SharedParts, share: Share, say: Say | None
     if not missing:
         return
     needed, root = missing * work.bytes_per_image, parts.folder.parent
-    place = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
-    free = shutil.disk_usage(place).free
+    free = shutil.disk_usage(nearest_existing(root)).free
     if needed > free:
         raise DataError(
             f"the latents of {missing:,} images need {needed / 1e9:,.1f} GB in {root}, but {free / 1e9:,.1f} GB are "

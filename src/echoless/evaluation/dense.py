@@ -16,7 +16,7 @@ from echoless.data import Images
 from echoless.data.subset import draw_images, draw_protocol
 from echoless.errors import ConfigError, DataError
 from echoless.evaluation.context import Evaluation, FeatureSource
-from echoless.evaluation.encoder import Encoder, from_function
+from echoless.evaluation.encoder import Encoder, of_pixels
 from echoless.evaluation.extract import check_channels
 from echoless.evaluation.segment import class_count, class_maps, masks_protocol, patch_tokens
 from echoless.evaluation.stored_patches import Stored, stored_for
@@ -36,7 +36,6 @@ from echoless.measures import (
 from echoless.measures.tokencut import TAU
 from echoless.models import patchify
 from echoless.randomness import generator_for
-from echoless.runs.open import fingerprint_of
 
 FOUND = 0.5  # box overlap from which on an object counts as found (CorLoc)
 
@@ -83,10 +82,19 @@ def key_layer(encoder: Encoder, layer: str) -> str:
 
 def measure_segprobe(source: FeatureSource) -> list[Metric]:
     encoder, layer = _patches(source)
-    options, train, test = source.evaluation.options, source.evaluation.train, source.evaluation.test
-    how: dict[str, Any] = {"layer": layer, "count": options.images, "seed": options.seed}
-    how["stored"] = source.evaluation.stored
-    return [segprobe(encoder, train, test, **how, **source.dense_protocol)]
+    evaluation, options = source.evaluation, source.evaluation.options
+    return [
+        segprobe(
+            encoder,
+            evaluation.train,
+            evaluation.test,
+            layer=layer,
+            count=options.images,
+            seed=options.seed,
+            stored=evaluation.stored,
+            **source.dense_protocol,
+        )
+    ]
 
 
 def _patches(source: FeatureSource) -> tuple[Encoder, str]:
@@ -167,16 +175,7 @@ def raw_patches(encoder: Encoder) -> Encoder:
     assert encoder.grid is not None
     size, patch = encoder.image_size, encoder.image_size[0] // encoder.grid[0]
     about = repr((size, patch, encoder.channels, encoder.mean, encoder.std))
-    patches = from_function(
-        lambda images_BCHW: patchify(images_BCHW, patch),
-        image_size=size,
-        channels=encoder.channels,
-        mean=encoder.mean,
-        std=encoder.std,
-        name="raw pixels",
-        framing=encoder.framing,
-        fingerprint=fingerprint_of({}, ["raw patches", about]),
-    )
+    patches = of_pixels(encoder, lambda images_BCHW: patchify(images_BCHW, patch), ["raw patches", about])
     return replace(patches, grid=encoder.grid)
 
 

@@ -23,6 +23,7 @@ from torch import Tensor
 from echoless.data.cache import gathered_on_disk, in_parallel
 from echoless.data.resizing import Fit
 from echoless.errors import DataError
+from echoless.evaluation.extract import Report
 from echoless.evaluation.originals import Corners, Originals
 from echoless.measures import duplicate_groups, separating_threshold
 from echoless.randomness import generator_for
@@ -32,8 +33,6 @@ SIDE = 16
 AT_ONCE = 64  # images in memory
 CALIBRATED_ON = 200  # images
 _KEPT = Fit("cover", (4 * SIDE, 4 * SIDE))  # what is decoded of a larger image
-
-Report = Callable[[int, int], None]
 
 
 def _re_encoded(image: Image.Image) -> Image.Image:

@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import numpy as np
@@ -22,12 +22,12 @@ import pyarrow.parquet as pq
 import torch
 
 from echoless.data import Images
-from echoless.errors import DataError
+from echoless.errors import NoImages
 from echoless.evaluation.encoder import MOST_AT_ONCE, Encoder
-from echoless.evaluation.extract import CHUNK, WORKERS, check_channels, chunks, count_chunks
+from echoless.evaluation.extract import CHUNK, WORKERS, BadFeatures, check_channels, chunks, count_chunks
 from echoless.evaluation.ranks import LOOKED_AT, collapse_in_words
 from echoless.evaluation.table_columns import Columns
-from echoless.evaluation.table_files import PARQUET, Pieces, TableTarget, check_target, make_table, numbers_of
+from echoless.evaluation.table_files import PARQUET, Pieces, Report, TableTarget, check_target, make_table, numbers_of
 from echoless.runtime.sharing import rank_and_world, wait
 from echoless.storage import clear_leftovers, write_bytes
 from echoless.storage.atomic import explained
@@ -35,8 +35,6 @@ from echoless.storage.lock import FileLock
 
 CHUNKS_PER_PIECE = 16
 LOOKED_AT_PIECES = 16
-
-Report = Callable[[str, int, int], None]  # (what is being done, how many are done, of how many)
 
 
 def embed(
@@ -60,7 +58,7 @@ def embed(
     rank, _ = rank_and_world()
     say = report if report is not None and rank == 0 else lambda stage, done, total: None
     work = _work_folder(encoder, images, target, columns)
-    with explained(target.out), _alone(target) if rank == 0 else nullcontext():
+    with explained(target.out), _alone(target, work) if rank == 0 else nullcontext():
         wait()  # a target that another command writes is refused before any work
         work.mkdir(exist_ok=True)
         pieces = Pieces(work, images.usable, CHUNK * _per_piece(columns))
@@ -115,8 +113,11 @@ def _write_piece(file: Path, table: pa.Table) -> None:
 
 
 @contextmanager
-def _alone(target: TableTarget) -> Iterator[None]:
-    """Nobody else writes this table meanwhile. When it is there, nothing else is: no pieces, also of other images."""
+def _alone(target: TableTarget, work: Path) -> Iterator[None]:
+    """Nobody else writes this table meanwhile. When it is there, nothing else is: no pieces, also of other images.
+
+    Where it is refused, no pieces stay either; where it is interrupted, those that are done do.
+    """
     out = target.out
     lock = FileLock(
         out.with_name(f".{out.name}.lock"), busy=f"{out} is being written by another process; give another --out"
@@ -128,7 +129,12 @@ def _alone(target: TableTarget) -> Iterator[None]:
         for parts in out.parent.glob(".*.parts-*"):
             if re.fullmatch(re.escape(f".{out.name}.parts-") + "[0-9a-f]{12}", parts.name):
                 shutil.rmtree(parts)
+    except (BadFeatures, NoImages):
+        shutil.rmtree(work, ignore_errors=True)
+        raise
     finally:
+        with suppress(OSError):
+            work.rmdir()  # where nothing was done
         lock.remove()
 
 
@@ -141,10 +147,10 @@ def _work_folder(encoder: Encoder, images: Images, target: TableTarget, columns:
     return target.out.parent / f".{target.out.name}.parts-{key}"
 
 
-def embedded(encoder: Encoder, images: Images, columns: Columns, *, workers: int = WORKERS) -> pa.Table:
+def embedded(encoder: Encoder, images: Images, columns: Columns) -> pa.Table:
     """All of it in memory."""
     columns.check(encoder, images)
-    table = columns.table(images, list(chunks(encoder, images, columns.views, workers=workers)))
+    table = columns.table(images, list(chunks(encoder, images, columns.views)))
     if not table.num_rows:
-        raise DataError("the data has no usable image")
+        raise NoImages("the data has no usable image")
     return table

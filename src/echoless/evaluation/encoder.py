@@ -283,15 +283,19 @@ def raw_pixels(encoder: Encoder) -> Encoder:
         shown = (min(RAW_SIDE, size[0]), min(RAW_SIDE, size[1]))
         return torch.nn.functional.adaptive_avg_pool2d(images_BCHW, shown).flatten(1)
 
+    about = repr((size, encoder.channels, encoder.mean, encoder.std))
+    return of_pixels(encoder, flatten, ["raw pixels", str(RAW_SIDE), about])
+
+
+def of_pixels(encoder: Encoder, function: Callable[[Tensor], Tensor], words: Sequence[str]) -> Encoder:
+    """A function of the pixels that this encoder is given; `words` say which, for its fingerprint."""
     return from_function(
-        flatten,
-        image_size=size,
+        function,
+        image_size=encoder.image_size,
         channels=encoder.channels,
         mean=encoder.mean,
         std=encoder.std,
         name="raw pixels",
         framing=encoder.framing,
-        fingerprint=fingerprint_of(
-            {}, ["raw pixels", str(RAW_SIDE), repr((size, encoder.channels, encoder.mean, encoder.std))]
-        ),
+        fingerprint=fingerprint_of({}, words),
     )

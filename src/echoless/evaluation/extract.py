@@ -116,6 +116,10 @@ def _view(encoder: Encoder, tokens_BTD: Tensor, pooling: str) -> Tensor:
     return encoder.patches_of(tokens_BTD).unflatten(1, encoder.grid)
 
 
+class BadFeatures(DataError):
+    """Features that are no numbers: the same encoder gives the same again."""
+
+
 def _require_finite(features: dict[View, Tensor], ids_B: Tensor, images: Images) -> None:
     """A vector that is not finite spoils every distance to it, and nobody would see where it came from."""
     for view, values in features.items():
@@ -123,7 +127,7 @@ def _require_finite(features: dict[View, Tensor], ids_B: Tensor, images: Images)
         if not bool(good_B.all()):
             path = images.paths[int(ids_B[~good_B][0])]
             count = int((~good_B).sum())
-            raise DataError(
+            raise BadFeatures(
                 f"the features of {path!r} at {view.layer} are not finite ({count} of {len(ids_B)} images here); the "
                 "weights or the image are damaged"
             )

@@ -137,7 +137,9 @@ class FeatureTable:
         found: dict[int, np.ndarray] = {}
         for number in np.unique(group_of).tolist():
             file, group = groups[number]
-            block = self._numbers(file.read_row_group(group, columns=[self.column])[self.column].combine_chunks())
+            with self._readable():
+                column = file.read_row_group(group, columns=[self.column])[self.column]
+            block = self._numbers(column.combine_chunks())
             for place in np.flatnonzero(group_of == number).tolist():
                 found[place] = block[rows[place] - firsts[number]].copy()
         return np.stack([found[place] for place in range(len(rows))])

@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor
 
-from echoless.config.model import DEEPEST
+from echoless.config.body import DEEPEST
 from echoless.config.training import IMAGENET_MEAN, IMAGENET_STD
 from echoless.data.resizing import BY_SIZE, Filter, Framing
 from echoless.errors import ConfigError, EcholessError, RunError, UntrustedFile
@@ -34,22 +34,23 @@ def from_transformers(folder: Path, device: str = "cpu") -> Encoder:
     hidden = tuple(f"hidden{index:02d}" for index in range(depth + 1))
 
     @torch.no_grad()
-    def tokens(images_BCHW: Tensor, wanted: Layers) -> Tokens:
-        extra: dict[str, Any] = {}
+    def outputs(images_BCHW: Tensor) -> Tokens:
+        """Every hidden state, and under NORM what the model ends in."""
+        more: dict[str, Any] = {}
         if hasattr(config, "mask_ratio"):  # keep the patches in their order
             count = (size[0] // config.patch_size) * (size[1] // config.patch_size)
-            extra["noise"] = torch.arange(count, dtype=torch.float32).expand(len(images_BCHW), -1).to(device)
-        output = model(images_BCHW.to(device), output_hidden_states=True, **extra)
-        found = dict(zip(hidden, output.hidden_states)) | {NORM: output.last_hidden_state}
+            more["noise"] = torch.arange(count, dtype=torch.float32).expand(len(images_BCHW), -1).to(device)
+        output = model(images_BCHW.to(device), output_hidden_states=True, **more)
+        return dict(zip(hidden, output.hidden_states)) | {NORM: output.last_hidden_state}
+
+    seen, grid = outputs(torch.zeros(1, channels, *size)), _grid(config, size)
+    layers = _layers(model, hidden, seen)
+    extra_tokens = 1 if grid is None else max(0, seen[hidden[-1]].shape[1] - math.prod(grid))
+
+    def tokens(images_BCHW: Tensor, wanted: Layers) -> Tokens:
+        found = outputs(images_BCHW)
         return {name: found[name] for name in (layers if wanted is None else wanted)}
 
-    grid = _grid(config, size)
-    layers, blank = (*hidden, NORM), torch.zeros(1, channels, *size)
-    seen = tokens(blank, [hidden[-1], NORM])
-    if seen[NORM].shape != seen[hidden[-1]].shape or torch.equal(seen[NORM], seen[hidden[-1]]):
-        # Nothing follows the last block; or transformers puts what follows it in its place.
-        layers = (*hidden[:-1], NORM) if _has_final_norm(model) else hidden
-    extra = 1 if grid is None else max(0, seen[hidden[-1]].shape[1] - math.prod(grid))
     return Encoder(
         name=str(folder),
         fingerprint=fingerprint_of(model.state_dict(), [config.to_json_string(), repr((mean, std, size))]),
@@ -60,10 +61,19 @@ def from_transformers(folder: Path, device: str = "cpu") -> Encoder:
         layers=layers,
         tokens=tokens,
         framing=_framing(folder, size),
-        has_class_token=extra > 0,
-        extra_tokens=extra,
+        has_class_token=extra_tokens > 0,
+        extra_tokens=extra_tokens,
         grid=grid,
     )
+
+
+def _layers(model: Any, hidden: tuple[str, ...], seen: Tokens) -> tuple[str, ...]:
+    """The outputs of the blocks, and a final norm, where there is one."""
+    last, end = seen[hidden[-1]], seen[NORM]
+    if end.shape == last.shape and not torch.equal(end, last):
+        return (*hidden, NORM)
+    # Nothing follows the last block; or transformers puts what follows it in its place.
+    return (*hidden[:-1], NORM) if _has_final_norm(model) else hidden
 
 
 def _input_size(folder: Path, config: Any, model: Any, channels: int) -> tuple[int, int]:

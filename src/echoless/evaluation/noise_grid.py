@@ -134,8 +134,9 @@ def _show(
         marked=(best.layer, f"{best.noise:g}"),
     )
     value = 100 * maps[chooser][best.layer][f"{best.noise:g}"]
+    folds = "five" if metrics[0].protocol["folds"] == 5 else metrics[0].protocol["folds"]
     evaluation.say(
-        f"best by {chooser}, five-fold cross-validation on the training set: {best.layer} at noise {best.noise:g} "
+        f"best by {chooser}, {folds}-fold cross-validation on the training set: {best.layer} at noise {best.noise:g} "
         f"({value:.2f} %)\nwritten: {path}"
     )
 

@@ -57,13 +57,19 @@ def query_files(query: Path) -> list[Path]:
     return [query / path for path in FolderSource(query).paths] if query.is_dir() else [query]
 
 
-def read_queries(encoder: Encoder, files: Sequence[Path]) -> Iterator[Array]:
+def read_queries(encoder: Encoder, files: Sequence[Path], left_out: dict[Path, str] | None = None) -> Iterator[Array]:
+    """left_out: gets the files that cannot be used, with the reasons, unless none can; without it, one is refused."""
     settings = DecodeSettings(channels=encoder.converted_channels or encoder.channels, reduction=encoder.reduction)
     for file in files:
         try:
             yield decode(file.read_bytes(), settings)
         except (Undecodable, OSError) as error:
-            raise DataError(f"query {file} cannot be used: {error}") from None
+            reason = getattr(error, "strerror", None) or str(error)
+            if left_out is None:
+                raise DataError(f"query {file} cannot be used: {reason}") from None
+            left_out[file] = reason
+    if left_out is not None and len(left_out) == len(files):
+        raise DataError(f"query: none of the {len(files)} images can be used; {files[0]}: {left_out[files[0]]}")
 
 
 def encode(encoder: Encoder, pixels: Iterator[Array], table: FeatureTable) -> np.ndarray:

@@ -41,9 +41,7 @@ def open_others(evaluation: Evaluation, measured: Sequence[str]) -> list[Evaluat
     return evaluations
 
 
-def correlate_runs(
-    evaluation: Evaluation, own: Sequence[Metric], others: Sequence[Evaluation], names: Sequence[str]
-) -> list[Metric]:
+def correlate_runs(own: Sequence[Metric], others: Sequence[Evaluation], names: Sequence[str]) -> list[Metric]:
     """Measures the snapshots of the other runs too, each into its own results.json, and correlates."""
     runs = [list(own)]
     for other in others:

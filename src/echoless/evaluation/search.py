@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from echoless.data.paths import PathColumn
 from echoless.errors import DataError
 from echoless.evaluation.approximate import approximate_neighbours
 from echoless.evaluation.duplicates import Duplicates, coarse, find_duplicates, signatures_of
+from echoless.evaluation.extract import Report
 from echoless.evaluation.feature_table import BLOCK, FeatureTable
 from echoless.evaluation.originals import Originals
 from echoless.evaluation.queries import encode, encoder_of, query_files, read_queries
@@ -30,8 +31,6 @@ from echoless.measures import (
 MOST_COMPARISONS = 10**12  # of queries with rows: all pairs of a million; hours on a few cores
 CANDIDATES = 20  # nearest neighbours of an image among which its copies are looked for
 
-Report = Callable[[int, int], None]
-
 
 @dataclass(frozen=True)
 class Neighbours:
@@ -42,6 +41,7 @@ class Neighbours:
     rows_MK: Tensor
     files: list[Path] | None = None  # of the queries; None: they are rows of the table
     how: str = "exact"
+    left_out: Mapping[Path, str] = field(default_factory=dict)  # files of a folder that cannot be used, and why
 
 
 @dataclass(frozen=True)
@@ -91,17 +91,19 @@ class Searcher:
             return self._neighbours_of_row(query, k)
         files = query_files(Path(query))
         model = encoder_of(self.table, encoder, device)
-        vectors_MD = encode(model, read_queries(model, files), self.table)
+        left_out: dict[Path, str] | None = {} if Path(query).is_dir() else None
+        vectors_MD = encode(model, read_queries(model, files, left_out), self.table)
         values, rows, how = self._nearest(self.table.blocks, vectors_MD, k)
-        names = [str(file.relative_to(query)) if Path(query).is_dir() else str(file) for file in files]
-        return Neighbours(names, values, rows, files, how)
+        used = [file for file in files if file not in (left_out or {})]
+        names = [str(file.relative_to(query)) if Path(query).is_dir() else str(file) for file in used]
+        return Neighbours(names, values, rows, used, how, left_out or {})
 
     def _neighbours_of_row(self, path: str, k: int) -> Neighbours:
         own = [row for row, known in enumerate(self.paths) if known == path]
         if not own:
             raise DataError(f"query {path!r} is no file or folder, and no path in {self.table.path}")
         k = min(k, self.table.rows - 1)
-        values_MK, rows_MK, how = self._nearest(self.table.blocks, _rows_of(self.table, own), k + 1)
+        values_MK, rows_MK, how = self._nearest(self.table.blocks, self.table.at(own), k + 1)
         values_MK, rows_MK = without_self(values_MK, rows_MK, torch.tensor(own))
         return Neighbours([path] * len(own), values_MK, rows_MK, None, how)
 
@@ -183,12 +185,3 @@ def _described(recall: float) -> str:
 def _blocks(vectors_ND: np.ndarray) -> Iterator[np.ndarray]:
     for start in range(0, len(vectors_ND), BLOCK):
         yield vectors_ND[start : start + BLOCK]
-
-
-def _rows_of(table: FeatureTable, rows: Sequence[int]) -> np.ndarray:
-    found: dict[int, np.ndarray] = {}
-    first = 0
-    for block in table.blocks():
-        found |= {row: block[row - first].copy() for row in rows if first <= row < first + len(block)}
-        first += len(block)
-    return np.stack([found[row] for row in rows])

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from echoless.errors import ConfigError, DataError, RunError
+from echoless.errors import ConfigError, NoImages, RunError
 from echoless.evaluation.chart import write_chart
 from echoless.evaluation.table_columns import Columns
 from echoless.runtime.sharing import rank_and_world, wait
@@ -37,7 +37,7 @@ PARTS = ("part-*.parquet",)
 # Numbers do not repeat themselves, so that neither a dictionary nor compression saves anything.
 PARQUET: dict[str, Any] = {"compression": "none", "use_dictionary": ["path", "label"]}
 
-Report = Callable[[str, int, int], None]
+Report = Callable[[str, int, int], None]  # (what is being done, how many are done, of how many)
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Pieces:
         rows = [pq.ParquetFile(self.file(number)).metadata.num_rows for number in range(self.count)]
         filled = [count for count in rows if count]
         if not filled:
-            raise DataError("the data has no usable image")
+            raise NoImages("the data has no usable image")
         if columns.chart is not None:
             write_chart(self.folder, self.tables, sum(filled), columns.chart)
         schema = next(self.tables()).schema

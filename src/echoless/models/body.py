@@ -43,6 +43,11 @@ class Backbone(nn.Module):
         """Stored with the weights, so that they are never used with other shortcuts."""
         return shortcut_record(self.config.shortcuts.variant, self.shortcuts)
 
+    def check_images(self, images_BCHW: Tensor) -> None:
+        if images_BCHW.ndim != 4 or images_BCHW.shape[1] != self.config.channels:
+            shape = tuple(images_BCHW.shape)
+            raise ValueError(f"images have the shape {shape}; allowed: (batch, {self.config.channels}, height, width)")
+
     def share_encoder(self) -> None:
         """Called after weights were loaded into the body; a body has no copies to update."""
 

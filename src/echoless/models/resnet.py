@@ -83,11 +83,6 @@ class ResNet(Backbone):
             self(images_BCHW, lambda name, x_BCHW: features.note(name, tokens(x_BCHW)))
         return features
 
-    def check_images(self, images_BCHW: Tensor) -> None:
-        if images_BCHW.ndim != 4 or images_BCHW.shape[1] != self.config.channels:
-            shape = tuple(images_BCHW.shape)
-            raise ValueError(f"images have the shape {shape}; allowed: (batch, {self.config.channels}, height, width)")
-
     def head_norm(self) -> nn.Module:
         """No norm before the linear head: the blocks end in batch norms."""
         return nn.Identity()

@@ -119,11 +119,6 @@ class ViT(Backbone):
             self(images_BCHW, note=features.note)
         return features
 
-    def check_images(self, images_BCHW: Tensor) -> None:
-        if images_BCHW.ndim != 4 or images_BCHW.shape[1] != self.config.channels:
-            shape = tuple(images_BCHW.shape)
-            raise ValueError(f"images have the shape {shape}; allowed: (batch, {self.config.channels}, height, width)")
-
     def head_norm(self) -> nn.Module:
         """The norm between the pooled feature and a linear head."""
         return nn.LayerNorm(self.config.width, eps=self.config.norm_eps)

@@ -16,6 +16,8 @@ from torch import Tensor
 
 from echoless.config.diffusion import Interpolant, NoiseSchedule
 
+DISCRETE_STEPS = 1000  # of both published discrete schedules
+
 
 class Point(NamedTuple):
     """A path at one time: the weights of data and of noise, and their rates of change."""
@@ -181,15 +183,15 @@ class Discrete(VariancePreserving):
 
 
 # Section 4 of arXiv:2006.11239.
-def ddpm_betas(steps: int = 1000) -> Tensor:
+def ddpm_betas() -> Tensor:
     """Evenly from 1e-4 to 0.02."""
-    return torch.linspace(1e-4, 0.02, steps, dtype=torch.float64)
+    return torch.linspace(1e-4, 0.02, DISCRETE_STEPS, dtype=torch.float64)
 
 
 # The schedule of latent diffusion (arXiv:2112.10752) as released, which U-ViT-H is trained with.
-def stable_diffusion_betas(steps: int = 1000) -> Tensor:
+def stable_diffusion_betas() -> Tensor:
     """Square roots evenly from those of 0.00085 and 0.012."""
-    return torch.linspace(0.00085**0.5, 0.012**0.5, steps, dtype=torch.float64).square()
+    return torch.linspace(0.00085**0.5, 0.012**0.5, DISCRETE_STEPS, dtype=torch.float64).square()
 
 
 def diffusion_path(schedule: NoiseSchedule) -> VP | Discrete:

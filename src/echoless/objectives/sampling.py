@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 from torch import Tensor
 
-from echoless.config.options.sample import Sampler
+from echoless.config.options.sample import GuidanceChannels, Sampler
 from echoless.errors import ConfigError
 from echoless.objectives import samplers
 from echoless.objectives.diffusion import DiffusionObjective
@@ -29,7 +28,7 @@ class Sampling:
     name: Sampler | None = None
     steps: int = 20
     guidance: float = 1.0
-    channels: Literal["all", "first-three"] = "all"
+    channels: GuidanceChannels = "all"
     clip: bool = True  # see `draw_samples`: `bounds`
 
 
@@ -66,8 +65,8 @@ def draw_samples(
         field = samplers.guided(model, objective.network_time, *given)
     if bounds is not None and sampling.clip and isinstance(objective, DiffusionObjective):
         field = keep_within(field, objective.path, objective.prediction, *bounds)
-    solver = Solver(objective.path, field, objective.prediction, _ends(objective), sampling.steps, noise)
-    return SOLVERS[name](solver, noise())
+    problem = Problem(objective.path, field, objective.prediction, _ends(objective), sampling.steps, noise)
+    return SOLVERS[name](problem, noise())
 
 
 def _ends(objective: DenoisingObjective) -> tuple[float, float]:
@@ -78,8 +77,8 @@ def _ends(objective: DenoisingObjective) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Solver:
-    """What every solver is given."""
+class Problem:
+    """What every solver is given besides the noise that it starts from."""
 
     path: Path
     field: Field
@@ -102,48 +101,48 @@ class Solver:
         return samplers.uniform_times(*self.ends, self.steps)
 
 
-def _em(solver: Solver, x: Tensor) -> Tensor:
-    times = samplers.reverse_sde_times(solver.steps)
-    return samplers.euler_maruyama(solver.predict("score"), x, times, solver.path, solver.noise)
+def _em(problem: Problem, x: Tensor) -> Tensor:
+    times = samplers.reverse_sde_times(problem.steps)
+    return samplers.euler_maruyama(problem.predict("score"), x, times, problem.path, problem.noise)
 
 
-def _ddim(solver: Solver, x: Tensor) -> Tensor:
-    times = samplers.uniform_times(*solver.inner_ends, solver.steps)
-    return samplers.ddim(solver.predict("noise"), x, times, solver.path)
+def _ddim(problem: Problem, x: Tensor) -> Tensor:
+    times = samplers.uniform_times(*problem.inner_ends, problem.steps)
+    return samplers.ddim(problem.predict("noise"), x, times, problem.path)
 
 
-def _dpm2m(solver: Solver, x: Tensor) -> Tensor:
-    times = samplers.log_snr_times(solver.path, *solver.inner_ends, solver.steps)
-    return samplers.dpm_solver_multistep(solver.predict("data"), x, times, solver.path)
+def _dpm2m(problem: Problem, x: Tensor) -> Tensor:
+    times = samplers.log_snr_times(problem.path, *problem.inner_ends, problem.steps)
+    return samplers.dpm_solver_multistep(problem.predict("data"), x, times, problem.path)
 
 
-def _dpm3_data(solver: Solver, x: Tensor) -> Tensor:
-    times = samplers.fast_times(solver.path, *solver.inner_ends, solver.steps)
-    orders = samplers.fast_orders(solver.steps)
-    return samplers.dpm_solver_singlestep(solver.predict("data"), x, times, solver.path, orders)
+def _dpm3_data(problem: Problem, x: Tensor) -> Tensor:
+    times = samplers.fast_times(problem.path, *problem.inner_ends, problem.steps)
+    orders = samplers.fast_orders(problem.steps)
+    return samplers.dpm_solver_singlestep(problem.predict("data"), x, times, problem.path, orders)
 
 
-def _dpm3(solver: Solver, x: Tensor) -> Tensor:
-    start, end = solver.inner_ends
-    if isinstance(solver.path, VP) and solver.path.data_time == 0:
+def _dpm3(problem: Problem, x: Tensor) -> Tensor:
+    start, end = problem.inner_ends
+    if isinstance(problem.path, VP) and problem.path.data_time == 0:
         end = UVIT_EDGE
-    times, orders = samplers.fast_times(solver.path, start, end, solver.steps), samplers.fast_orders(solver.steps)
-    return samplers.dpm_solver_singlestep(solver.predict("noise"), x, times, solver.path, orders, predicts="noise")
+    times, orders = samplers.fast_times(problem.path, start, end, problem.steps), samplers.fast_orders(problem.steps)
+    return samplers.dpm_solver_singlestep(problem.predict("noise"), x, times, problem.path, orders, predicts="noise")
 
 
-def _sde(solver: Solver, x: Tensor) -> Tensor:
-    times = samplers.interpolant_sde_times(solver.steps, start=solver.inner_ends[0])
-    return samplers.interpolant_sde(solver.predict("velocity"), x, times, solver.path, solver.noise)
+def _sde(problem: Problem, x: Tensor) -> Tensor:
+    times = samplers.interpolant_sde_times(problem.steps, start=problem.inner_ends[0])
+    return samplers.interpolant_sde(problem.predict("velocity"), x, times, problem.path, problem.noise)
 
 
-SOLVERS: dict[str, Callable[[Solver, Tensor], Tensor]] = {
+SOLVERS: dict[str, Callable[[Problem, Tensor], Tensor]] = {
     "em": _em,
     "ddim": _ddim,
     "dpm++2m": _dpm2m,
     "dpm++3": _dpm3_data,
     "dpm3": _dpm3,
-    "euler": lambda solver, x: samplers.euler(solver.predict("velocity"), x, solver.uniform()),
-    "heun": lambda solver, x: samplers.heun(solver.predict("velocity"), x, solver.uniform()),
+    "euler": lambda problem, x: samplers.euler(problem.predict("velocity"), x, problem.uniform()),
+    "heun": lambda problem, x: samplers.heun(problem.predict("velocity"), x, problem.uniform()),
     "sde": _sde,
-    "dopri5": lambda solver, x: samplers.dopri5(solver.predict("velocity"), x, *solver.ends),
+    "dopri5": lambda problem, x: samplers.dopri5(problem.predict("velocity"), x, *problem.ends),
 }

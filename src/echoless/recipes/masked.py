@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 from echoless.config import DataConfig, MaskedConfig, OptimConfig, RunConfig, mae_preset
 from echoless.config.facts import DataFacts, Recipe, natural_size, steps_for
@@ -92,33 +92,44 @@ def _soap(lr: float, batch: int = 128) -> OptimConfig:
     return OptimConfig(name="soap", base_lr=lr * 256 / batch, clip=1.0)
 
 
+class CpuSize(NamedTuple):
+    """Encoder and decoder of a size that trains on a few cores; heads are 32 wide."""
+
+    width: int
+    depth: int
+    decoder_width: int
+    decoder_depth: int
+
+
+FEMTO = CpuSize(64, 6, 32, 2)
+PICO = CpuSize(96, 12, 64, 4)
+NANO = CpuSize(128, 12, 96, 4)
+MICRO = CpuSize(192, 12, 128, 6)
+
+
 def _cpu(
     name: str,
     facts: DataFacts,
+    size: CpuSize,
     *,
     steps: int,
-    width: int,
-    depth: int,
-    decoder_width: int,
-    decoder_depth: int,
     optim: OptimConfig,
+    batch: int = 128,
     alpha_min: float | Literal["auto"] = 0.6,
 ) -> RunConfig:
-    """Sizes that train in minutes on two cores; heads of 32, batch 128."""
     image_size, patch = natural_size(facts)
-    size: dict[str, Any] = {"image_size": image_size, "patch_size": patch, "channels": facts.channels}
-    model = mae_preset("tiny", **size, alpha_min=alpha_min)
+    model = mae_preset("tiny", image_size=image_size, patch_size=patch, channels=facts.channels, alpha_min=alpha_min)
     return RunConfig(
         recipe=name,
         model=replace(
             model,
-            encoder=replace(model.encoder, width=width, depth=depth, heads=width // 32),
-            decoder_width=decoder_width,
-            decoder_depth=decoder_depth,
-            decoder_heads=decoder_width // 32,
+            encoder=replace(model.encoder, width=size.width, depth=size.depth, heads=size.width // 32),
+            decoder_width=size.decoder_width,
+            decoder_depth=size.decoder_depth,
+            decoder_heads=size.decoder_width // 32,
         ),
         optim=optim,
-        batch_size=128,
+        batch_size=batch,
         steps=steps,
     )
 
@@ -128,9 +139,7 @@ def cifar10(facts: DataFacts) -> RunConfig:
 
     echoless pretrain cifar10/train.parquet --out RUN --recipe cifar10
     """
-    steps = steps_for(12, facts.count, 128)
-    optim = _soap(3e-3)
-    return _cpu("cifar10", facts, steps=steps, width=128, depth=12, decoder_width=96, decoder_depth=4, optim=optim)
+    return _cpu("cifar10", facts, NANO, steps=steps_for(12, facts.count, 128), optim=_soap(3e-3))
 
 
 def shapes(facts: DataFacts) -> RunConfig:
@@ -138,9 +147,7 @@ def shapes(facts: DataFacts) -> RunConfig:
 
     echoless pretrain shapes --out RUN --recipe shapes
     """
-    steps = steps_for(10, facts.count, 128)
-    optim = _soap(3e-3)
-    return _cpu("shapes", facts, steps=steps, width=96, depth=12, decoder_width=64, decoder_depth=4, optim=optim)
+    return _cpu("shapes", facts, PICO, steps=steps_for(10, facts.count, 128), optim=_soap(3e-3))
 
 
 def demo(facts: DataFacts) -> RunConfig:
@@ -150,14 +157,11 @@ def demo(facts: DataFacts) -> RunConfig:
     With six blocks, alpha_min 0.4 has the effective alpha that the paper finds best at any depth. Batch size and
     learning rate are those at which alpha 1 learns most: docs/results.md, "The settings of the demo".
     """
-    sizes = {"width": 64, "depth": 6, "decoder_width": 32, "decoder_depth": 2}
-    config = _cpu("demo", facts, steps=3200, optim=_soap(6e-3, batch=64), alpha_min=0.4, **sizes)
-    return replace(config, batch_size=64, data=DataConfig(crop_scale=(0.6, 1.0)))  # shapes are not cut apart
+    config = _cpu("demo", facts, FEMTO, steps=3200, optim=_soap(6e-3, batch=64), batch=64, alpha_min=0.4)
+    return replace(config, data=DataConfig(crop_scale=(0.6, 1.0)))  # shapes are not cut apart
 
 
-def _timed(
-    name: str, facts: DataFacts, *, lr: float, width: int, depth: int, decoder_width: int, decoder_depth: int
-) -> RunConfig:
+def _timed(name: str, facts: DataFacts, size: CpuSize, lr: float) -> RunConfig:
     """A size that `auto` may choose on a CPU; `lr` for SOAP. A small set gets smaller batches, and AdamW: the bases of
     SOAP cost as much for a small batch as for a large one. Its rate does not fall with the batch: at a few images, that
     would be too small to learn anything (docs/results.md, "Few images").
@@ -165,14 +169,7 @@ def _timed(
     batch = 128 if facts.count >= 1024 else max(32, min(128, facts.count // 8))
     optim = _soap(lr) if batch == 128 else OptimConfig(base_lr=lr / 3 * 256 / batch, clip=1.0)
     steps = min(50_000, steps_for(100, facts.count, batch))
-    sizes: dict[str, Any] = {
-        "width": width,
-        "depth": depth,
-        "decoder_width": decoder_width,
-        "decoder_depth": decoder_depth,
-    }
-    config = _cpu(name, facts, steps=steps, optim=optim, alpha_min="auto", **sizes)
-    return replace(config, batch_size=batch)
+    return _cpu(name, facts, size, steps=steps, optim=optim, batch=batch, alpha_min="auto")
 
 
 def mae_femto(facts: DataFacts) -> RunConfig:
@@ -181,7 +178,7 @@ def mae_femto(facts: DataFacts) -> RunConfig:
     echoless pretrain DATA --out RUN --recipe mae-femto
     Cost: 100 epochs, or as long as --time says.
     """
-    return _timed("mae-femto", facts, lr=6e-3, width=64, depth=6, decoder_width=32, decoder_depth=2)
+    return _timed("mae-femto", facts, FEMTO, lr=6e-3)
 
 
 def mae_pico(facts: DataFacts) -> RunConfig:
@@ -190,7 +187,7 @@ def mae_pico(facts: DataFacts) -> RunConfig:
     echoless pretrain DATA --out RUN --recipe mae-pico
     Cost: 100 epochs, or as long as --time says.
     """
-    return _timed("mae-pico", facts, lr=3e-3, width=96, depth=12, decoder_width=64, decoder_depth=4)
+    return _timed("mae-pico", facts, PICO, lr=3e-3)
 
 
 def mae_nano(facts: DataFacts) -> RunConfig:
@@ -199,7 +196,7 @@ def mae_nano(facts: DataFacts) -> RunConfig:
     echoless pretrain DATA --out RUN --recipe mae-nano
     Cost: 100 epochs, or as long as --time says.
     """
-    return _timed("mae-nano", facts, lr=3e-3, width=128, depth=12, decoder_width=96, decoder_depth=4)
+    return _timed("mae-nano", facts, NANO, lr=3e-3)
 
 
 def mae_micro(facts: DataFacts) -> RunConfig:
@@ -208,7 +205,7 @@ def mae_micro(facts: DataFacts) -> RunConfig:
     echoless pretrain DATA --out RUN --recipe mae-micro
     Cost: 100 epochs, or as long as --time says.
     """
-    return _timed("mae-micro", facts, lr=1e-3, width=192, depth=12, decoder_width=128, decoder_depth=6)
+    return _timed("mae-micro", facts, MICRO, lr=1e-3)
 
 
 def auto(facts: DataFacts) -> RunConfig:

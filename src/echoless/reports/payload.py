@@ -14,12 +14,14 @@ from urllib.parse import quote
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from echoless.data.resample import Array
 from echoless.reports.collect import MOST_ON_A_MAP, Picture, RunData
 from echoless.reports.maps import LONGEST_NAME
 
 PICTURE_BUDGET = 2_600_000  # bytes of all pictures of a page, before base64 adds a third
 SPRITE_BUDGET = 2_400_000
 NAME_BUDGET = 500_000  # characters of all image names
+LOWEST_FRAME = 0.3  # height of a map whose points lie on a line, as a share of its width
 MOST_POINTS = MOST_ON_A_MAP  # indices are sent as 16-bit numbers
 
 
@@ -112,19 +114,37 @@ def _class_names(labels: Sequence[int], names: Sequence[str] | None) -> list[str
 
 def _map(run: RunData, of: int) -> dict[str, Any]:
     assert run.map is not None
-    x, y = (np.asarray(run.map[axis][:MOST_POINTS], dtype=np.float64) for axis in ("x", "y"))
-    reach = max(float(np.ptp(x)), float(np.ptp(y)), 1e-12)
+    points_N2 = np.asarray([run.map[axis][:MOST_POINTS] for axis in ("x", "y")], dtype=np.float64).T
+    points_N2, height = in_frame(points_N2)
     count = len(run.map["x"])
-    neighbours = np.asarray(run.map["neighbours"]).reshape(count, -1)[: len(x)]
+    neighbours = np.asarray(run.map["neighbours"]).reshape(count, -1)[: len(points_N2)]
     return {
         "set": of,
         "run": run.name,
         "about": str(run.map.get("about", "")),
-        "x": _base64_uint16(65535 * (0.5 + (x - (x.max() + x.min()) / 2) / reach)),
-        "y": _base64_uint16(65535 * (0.5 - (y - (y.max() + y.min()) / 2) / reach)),
-        "neighbours": _base64_uint16(np.clip(neighbours, 0, len(x) - 1).ravel()),
+        "x": _base64_uint16(65535 * points_N2[:, 0]),
+        "y": _base64_uint16(65535 * points_N2[:, 1]),
+        "height": round(height, 4),
+        "neighbours": _base64_uint16(np.clip(neighbours, 0, len(points_N2) - 1).ravel()),
         "each": int(neighbours.shape[1]),
     }
+
+
+def in_frame(points_N2: Array) -> tuple[Array, float]:
+    """The points in a frame of width 1, y downwards, and its height: distances keep their proportions.
+
+    A t-SNE map has no upper side, so it is turned to where its frame is smallest, with the long side across.
+    """
+    angles = np.radians(np.arange(0, 90, 3))
+    turns = [np.array([[np.cos(a), -np.sin(a)], [np.sin(a), np.cos(a)]]) for a in angles]
+    turned = min((points_N2 @ turn for turn in turns), key=lambda points: float(np.prod(np.ptp(points, axis=0))))
+    if np.ptp(turned[:, 1]) > np.ptp(turned[:, 0]):
+        turned = np.stack([turned[:, 1], -turned[:, 0]], axis=1)
+    placed = (turned - turned.min(axis=0)) / max(float(np.ptp(turned[:, 0])), 1e-12)
+    placed[:, 1] = placed[:, 1].max() - placed[:, 1]
+    height = max(float(placed[:, 1].max()), LOWEST_FRAME)
+    placed[:, 1] += (height - placed[:, 1].max()) / 2
+    return placed, height
 
 
 def _base64_uint16(values: Any) -> str:

@@ -256,10 +256,10 @@ def remove_run(path: Path) -> None:
         lock.release()
 
 
-def check_run(out: Path, *, resume: bool = False, overwrite: bool = False) -> None:
+def check_run(out: Path, *, overwrite: bool = False) -> None:
     """What `open_run` would refuse for what the folder holds, without touching it: for work that must come first."""
     if Path(out).is_dir():
-        _check_content(Path(out), resume, overwrite)
+        _check_content(Path(out), resume=False, overwrite=overwrite)
 
 
 def _check_content(out: Path, resume: bool, overwrite: bool) -> None:

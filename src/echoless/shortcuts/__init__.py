@@ -13,6 +13,7 @@ from echoless.shortcuts.fold import (
     stream_factors,
     unfold,
 )
+from echoless.shortcuts.modes import evaluating
 from echoless.shortcuts.report import FadedShortcut, FadeReport, LeftAlone
 from echoless.shortcuts.residual import (
     VARIANTS,
@@ -34,7 +35,7 @@ from echoless.shortcuts.schedule import (
     effective_alpha,
 )
 from echoless.shortcuts.skipless import init_skipless_, orthogonal_pair, query_key_pair, uniform_orthogonal
-from echoless.shortcuts.transformer import SelfAttention, TransformerBlock, evaluating, find_blocks
+from echoless.shortcuts.transformer import SelfAttention, TransformerBlock, find_blocks
 
 __all__ = [
     "VARIANTS",

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from echoless.shortcuts.modes import in_mode
 from echoless.shortcuts.trace import FadedOperand, Tracer, tensors_in
 
 
@@ -61,7 +62,6 @@ class ExampleRunner:
 
     @contextlib.contextmanager
     def _restored(self, training: bool) -> Iterator[None]:
-        modes = [(module, module.training) for module in self.model.modules()]
         buffers = [
             (module._buffers, name, buffer, buffer.clone())
             for module in self.model.modules()
@@ -73,12 +73,9 @@ class ExampleRunner:
             with torch.no_grad(), torch.random.fork_rng(devices=sorted(devices)), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the user sees them when the model is used
                 torch.manual_seed(0)
-                with _python_and_numpy_seeded():
-                    self.model.train(training)
+                with _python_and_numpy_seeded(), in_mode(self.model, training=training):
                     yield
         finally:
-            for module, mode in modes:
-                module.training = mode
             with torch.no_grad():
                 for home, name, buffer, before in buffers:
                     buffer.copy_(before)

@@ -167,8 +167,9 @@ class ShortcutSearch:
         self.shortcuts = [s for s in everything if _is_within(s.addition.module, patterns)]
         self.others += [Other(s.addition, "outside within=") for s in everything if s not in self.shortcuts]
         self._refuse_nothing(model, within, len(everything))
-        self.training_repeats = False
-        self.training = self._in_training(patterns, include)
+        self.training: list[FoundShortcut] = []  # the same, as training mode executes them; none where they differ
+        self.training_repeats = False  # whether two runs in training mode give the same output
+        self._trace_training(patterns, include)
 
     def _refuse_nothing(self, model: nn.Module, within: object, everywhere: int) -> None:
         if self.shortcuts:
@@ -181,21 +182,21 @@ class ShortcutSearch:
         why = f": {'; '.join(reasons)}" if reasons else " because no two tensors are added in it"
         raise ValueError(f"no shortcut was found in {type(model).__name__}{why}")
 
-    def _in_training(self, patterns: Sequence[str], include: frozenset[str]) -> list[FoundShortcut]:
-        """The same shortcuts as executed in training mode, possibly by other source lines; none where they differ."""
+    def _trace_training(self, patterns: Sequence[str], include: frozenset[str]) -> None:
+        """Training mode may execute the shortcuts by other source lines, and some that eval mode does not have."""
         try:
             tracer, traced = self.runner.trace(training=True)
             self.training_repeats = close(self.runner.run(training=True), traced)
         except ValueError:  # batch norm in training mode refuses some examples; only eval mode is then traced
-            return []
+            return
         everything, _ = find_shortcuts(tracer.nodes, tracer.additions, include)
         shortcuts = [s for s in everything if _is_within(s.addition.module, patterns)]
         if [s.addition.module for s in shortcuts] == [s.addition.module for s in self.shortcuts]:
-            return shortcuts
+            self.training = shortcuts
+            return
         known = {site_key(s.addition) for s in self.shortcuts}
         reason = "runs in training mode only, and has no counterpart among the shortcuts of eval mode"
         self.others += [Other(s.addition, reason) for s in shortcuts if site_key(s.addition) not in known]
-        return []
 
     def sites(self, values: Sequence[float]) -> list[Site]:
         """The source locations to rewrite: those of eval mode, and those that only training mode runs."""

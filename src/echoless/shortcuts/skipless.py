@@ -40,9 +40,13 @@ def init_skipless_(
 
     A model that is not made of pre-norm transformer blocks is refused and not changed.
     """
-    for name, value, low in (("alpha", alpha, 0.0), ("beta", beta, -math.inf), ("c", c, 0.0)):
-        if not isinstance(value, int | float) or not math.isfinite(value) or value < low or (name == "c" and not value):
-            raise ValueError(f"{name} is {value!r}; allowed: a finite number{'' if name == 'beta' else ' above 0'}")
+    for name, value in (("alpha", alpha), ("beta", beta), ("c", c)):
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"{name} is {value!r}; allowed: a finite number")
+    if alpha < 0:
+        raise ValueError(f"alpha is {alpha!r}; allowed: a finite number, 0 or more")
+    if c <= 0:
+        raise ValueError(f"c is {c!r}; allowed: a finite number above 0")
     blocks = find_blocks(model, example)
     for block in blocks:
         _draw_values_and_output(block.attention, c, generator)

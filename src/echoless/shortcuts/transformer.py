@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 
 import torch
 from torch import Tensor, nn
+
+from echoless.shortcuts.modes import evaluating
 
 _SEPARATE = (("query", "key", "value"), ("q_proj", "k_proj", "v_proj"), ("to_q", "to_k", "to_v"), ("q", "k", "v"))
 _FUSED = ("qkv", "c_attn")  # thirds of one layer, each with all heads
@@ -280,15 +281,3 @@ def _run(model: nn.Module, example: object) -> None:
         model(**example)
     else:
         model(*(example if isinstance(example, tuple) else (example,)))
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode, and afterwards every module in the mode it had."""
-    modes = [(part, part.training) for part in module.modules()]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part, training in modes:
-            part.training = training

@@ -94,9 +94,20 @@ def create_file(path: Path) -> Iterator[BinaryIO]:
         os.fsync(file.fileno())
 
 
+def in_the_way(path: Path) -> Path | None:
+    """What stands where a folder above the path would have to be: a file, or a link that leads nowhere."""
+    nearest = next(each for each in (*path.parents, *path.absolute().parents) if os.path.lexists(each))
+    return None if nearest.is_dir() else nearest
+
+
+def nearest_existing(path: Path) -> Path:
+    """The path itself, or the nearest folder above it that is there: on the disk that it will be on."""
+    return next(each for each in (path, *path.absolute().parents) if each.exists())
+
+
 def can_write(folder: Path) -> bool:
     """Whether the folder, or the nearest one above it that exists, may be written into."""
-    nearest = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    nearest = nearest_existing(folder)
     return nearest.is_dir() and os.access(nearest, os.W_OK)
 
 
@@ -179,9 +190,10 @@ def _explain(error: OSError, path: Path, needed: int | None) -> str:
         errno.EPERM: "permission denied",
         errno.EROFS: "the file system is read-only",
         errno.ENOENT: f"its parent folder {path.parent} does not exist",
-        errno.ENOTDIR: f"its parent {path.parent} is not a folder",
     }
     reason = reasons.get(error.errno or 0, error.strerror or str(error))
+    if error.errno in (errno.ENOTDIR, errno.EEXIST) and (other := in_the_way(path)) is not None:
+        reason = f"its parent {other} is not a folder"
     if error.errno == errno.EFBIG:
         reason = f"a file may not grow beyond {_largest_file()} bytes here"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):

@@ -13,7 +13,7 @@ from echoless.runtime import StopRequest, duration
 from echoless.sweeps.executors.on_local import LocalExecutor
 from echoless.sweeps.experiment import Trial
 from echoless.sweeps.ledger import Ledger, is_done
-from echoless.sweeps.starting import Starting
+from echoless.sweeps.starting import PLAIN, Starting
 from echoless.sweeps.trials import run_command
 
 
@@ -45,7 +45,7 @@ def estimate_from_first_steps(
     stop: StopRequest,
     say: Callable[[str], None],
     executor: LocalExecutor,
-    starting: Starting | None = None,
+    starting: Starting = PLAIN,
 ) -> TimeEstimate | None:
     """Start the largest trial and stop it once its speed is known. Nothing is lost: it is resumed later."""
     largest = max(trials, key=lambda trial: trial.cost)

@@ -32,7 +32,7 @@ from echoless.sweeps.experiment import Experiment, Trial
 from echoless.sweeps.grid import grid
 from echoless.sweeps.ledger import Ledger, Outcome, is_done, require_same_training
 from echoless.sweeps.papers import paper
-from echoless.sweeps.starting import Starting, fills_shared_folder
+from echoless.sweeps.starting import PLAIN, Starting, fills_shared_folder
 from echoless.sweeps.tabulate import collect, findings, table, write_csv
 
 PLAN = "sweep.json"
@@ -217,9 +217,8 @@ def carry_out(
     stop: StopRequest,
     say: Say,
     executor: Executor,
-    starting: Starting | None = None,
+    starting: Starting = PLAIN,
 ) -> SweepResult:
-    starting = starting or Starting()
     done = [trial for trial in experiment.trials if is_done(out, trial)]
     left = [trial for trial in experiment.trials if trial not in done]
     estimate = estimate_from_finished(done, out, executor.slots)

@@ -76,6 +76,9 @@ class Starting:
         return bool(self.launcher) and words[0] in LAUNCHED
 
 
+PLAIN = Starting()  # by this Python, as the trial says
+
+
 def fills_shared_folder(words: Words) -> bool:
     """Whether a command, with its placeholders, writes into a folder that all trials share."""
     return any(out.startswith(BESIDE) for out in option_of(words, "out") or ())

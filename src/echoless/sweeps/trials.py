@@ -22,7 +22,7 @@ from echoless.storage.lock import FileLock
 from echoless.sweeps.commands import Words
 from echoless.sweeps.experiment import Trial
 from echoless.sweeps.ledger import Ledger, Outcome
-from echoless.sweeps.starting import Starting, fills_shared_folder
+from echoless.sweeps.starting import PLAIN, Starting, fills_shared_folder
 
 _POLL_SECONDS = 0.2
 _LAST_BYTES = 4096
@@ -57,9 +57,9 @@ def _lock(out: Path, name: str, stop: StopRequest, say: Callable[[str], None]) -
     return None
 
 
-def run_trial(trial: Trial, out: Path, stop: StopRequest, starting: Starting | None = None) -> Outcome:
+def run_trial(trial: Trial, out: Path, stop: StopRequest, starting: Starting = PLAIN) -> Outcome:
     """Runs the commands that are not finished, in order."""
-    ledger, starting = Ledger(out, trial), starting or Starting()
+    ledger = Ledger(out, trial)
     for words, placed in list(zip(trial.commands, trial.commands_in(out)))[len(ledger.finished) :]:
         ledger.begin(words)
         started = time.monotonic()
@@ -86,11 +86,10 @@ def run_command(
     log: Path,
     stop: StopRequest,
     until: Callable[[], bool] | None = None,
-    starting: Starting | None = None,
+    starting: Starting = PLAIN,
     environment: dict[str, str] | None = None,
 ) -> int:
     """Runs `echoless WORDS` with its output in the log; a stop, by a signal or by `until`, is sent on as SIGTERM."""
-    starting = starting or Starting()
     with log.open("ab") as sink:
         sink.write(f"\n$ {shlex.join(['echoless', *starting.complete(words)])}\n".encode(errors="replace"))
         sink.flush()

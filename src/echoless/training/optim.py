@@ -54,6 +54,15 @@ def _half_cosine(progress: float) -> float:
 
 
 def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
+    groups = decay_groups(model, config) if config.layer_decay is None else layer_groups(model, config)
+    if config.name == "adamw":
+        return UncompiledAdamW(groups, lr=config.base_lr, betas=config.betas, fused=True)
+    if config.name == "soap":
+        return SOAP(groups, lr=config.base_lr, betas=config.betas)
+    return _muon(groups, config)
+
+
+def decay_groups(model: nn.Module, config: OptimConfig) -> list[dict[str, Any]]:
     """Weight decay on the parameters that `config.weight_decay_on` names; matrices are the first group."""
     trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     vectors = [(is_decayed(name, p, config), p) for name, p in trained if p.ndim < 2]
@@ -62,15 +71,7 @@ def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimiz
         _group([p for decayed, p in vectors if not decayed], False, config),
         _group([p for decayed, p in vectors if decayed], True, config),
     ]
-    if not groups[-1]["params"]:
-        del groups[-1]
-    if config.layer_decay is not None:
-        groups = layer_groups(model, config)
-    if config.name == "adamw":
-        return UncompiledAdamW(groups, lr=config.base_lr, betas=config.betas, fused=True)
-    if config.name == "soap":
-        return SOAP(groups, lr=config.base_lr, betas=config.betas)
-    return _muon(groups, config)
+    return groups if groups[-1]["params"] else groups[:-1]
 
 
 def is_decayed(name: str, parameter: Tensor, config: OptimConfig) -> bool:

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from echoless.errors import RunError
 from echoless.models import SiT, UViT
 from echoless.runs.open import TrainedBody
-from echoless.shortcuts import Faded, stream_factors
+from echoless.shortcuts import stream_factors
+from echoless.training.fitting import converting, fixed_alphas, require_same
 
 _SAME = ("image_size", "patch_size", "channels", "width", "depth", "heads", "mlp_ratio")
 _SAME_TOO = {"uvit": ("conv",), "sit": ("learn_sigma", "time_waves")}
@@ -32,7 +32,7 @@ def start_denoiser(model: UViT | SiT, trained: TrainedBody) -> str:
     gained = bool(model.skips) and not old.skips
     said = _said(trained.title, old, model, moved, gained)
     if moved:
-        MOVES[old.config.kind](old, _alphas(old), _alphas(model))
+        MOVES[old.config.kind](old, fixed_alphas(old.shortcuts), fixed_alphas(model.shortcuts))
     state = old.state_dict()
     if old.config.classes != model.config.classes:
         own = {} if model.label_table is None else {"label_table": model.label_table}
@@ -44,22 +44,8 @@ def start_denoiser(model: UViT | SiT, trained: TrainedBody) -> str:
 
 
 def _require_fitting(old: UViT | SiT, new: UViT | SiT, source: str) -> None:
-    names = (*_SAME, *_SAME_TOO[new.config.kind])
-    pairs = {name: (getattr(old.config, name), getattr(new.config, name)) for name in names}
-    pairs["extra_tokens"] = (old.config.extra_tokens, new.config.extra_tokens)
-    if old.skips and not new.skips:
-        pairs["long_skips"] = (True, False)
-    differing = [f"{name} is {then} there and {now} here" for name, (then, now) in pairs.items() if then != now]
-    if differing:
-        raise RunError(f"--init {source} does not fit this model: {', '.join(differing)}")
-
-
-def _alphas(model: UViT | SiT) -> list[float]:
-    for shortcut in model.shortcuts:
-        if not isinstance(shortcut, Faded):
-            kind = type(shortcut).__name__
-            raise RunError(f"--init cannot convert weights from or to {kind} shortcuts; allowed: faded, identity")
-    return [float(shortcut.alpha) for shortcut in model.shortcuts]  # type: ignore[arg-type]
+    lost = ["long_skips is True there and False here"] if old.skips and not new.skips else []
+    require_same(old.config, new.config, (*_SAME, *_SAME_TOO[new.config.kind], "extra_tokens"), source, lost)
 
 
 def _move_sit(model: SiT, old: list[float], new: list[float]) -> None:
@@ -100,10 +86,8 @@ MOVES: dict[str, Callable[[Any, list[float], list[float]], None]] = {"sit": _mov
 
 
 def _factors(old: list[float], new: list[float]) -> tuple[float, ...]:
-    try:
+    with converting():
         return stream_factors(old, new)
-    except ValueError as error:
-        raise RunError(f"--init cannot convert the weights to this run's shortcuts: {error}") from None
 
 
 def _rescale(linear: Any, source: float, target: float) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from echoless.config import ViTConfig
 from echoless.errors import EcholessError, RunError
 from echoless.models import DINO, MAE, ViT
 from echoless.models.classifier import Classifier
@@ -23,7 +22,8 @@ from echoless.models.places import RelativeBias
 from echoless.randomness import generator_for
 from echoless.runs import require_same_shortcuts
 from echoless.runs.open import SOURCES, Start, TrainedBody, TrainedModel, load_body, load_model
-from echoless.shortcuts import Faded, reschedule, stream_factors
+from echoless.shortcuts import reschedule, stream_factors
+from echoless.training.fitting import converting, fixed_alphas, require_same
 from echoless.training.warmdenoiser import start_denoiser
 
 
@@ -98,7 +98,7 @@ def _from_run(model: MAE, source: Path) -> str:
 
 def _start_whole(model: MAE, whole: TrainedModel) -> str:
     old: MAE = whole.model
-    _require_same_sizes(old.encoder.config, model.encoder.config, whole.name)
+    require_same(old.encoder.config, model.encoder.config, _SAME, whole.name)
     moved = _move(old.encoder, model.encoder)
     _rescale_skips(old, model)
     model.encoder.load_state_dict(_resized(moved.state_dict(), moved, model.encoder))
@@ -111,7 +111,7 @@ def _start_whole(model: MAE, whole: TrainedModel) -> str:
 
 
 def _start_vit(encoder: ViT, trained: TrainedBody) -> str:
-    _require_same_sizes(trained.config, encoder.config, trained.name)
+    require_same(trained.config, encoder.config, _SAME, trained.name)
     moved = _move(trained.model, encoder)
     encoder.load_state_dict(_resized(moved.state_dict(), moved, encoder))
     return f"started from the encoder {trained.title}{_function_note(trained.model, encoder)}"
@@ -138,31 +138,11 @@ _SAME = (
 )
 
 
-def _require_same_sizes(old: ViTConfig, new: ViTConfig, source: str) -> None:
-    """By name, because torch would list every tensor, and would not notice another number of heads."""
-    differing = [
-        f"{name} is {getattr(old, name)} there and {getattr(new, name)} here"
-        for name in _SAME
-        if getattr(old, name) != getattr(new, name)
-    ]
-    if differing:
-        raise RunError(f"--init {source} does not fit this model: {', '.join(differing)}")
-
-
 def _move(old: ViT, new: ViT) -> ViT:
     if old.shortcut_record == new.shortcut_record:
         return old
-    try:
-        return reschedule(old, [_alpha(branch.shortcut) for branch in new.branches()])
-    except ValueError as error:
-        raise RunError(f"--init cannot convert the weights to this run's shortcuts: {error}") from None
-
-
-def _alpha(shortcut: Any) -> float:
-    if not isinstance(shortcut, Faded):
-        kind = type(shortcut).__name__
-        raise RunError(f"--init cannot convert weights from or to {kind} shortcuts; allowed: faded, identity")
-    return shortcut.alpha
+    with converting():
+        return reschedule(old, fixed_alphas(new.shortcuts))
 
 
 def _function_note(old: ViT, new: ViT) -> str:
@@ -175,8 +155,8 @@ def _function_note(old: ViT, new: ViT) -> str:
         last = [record["alphas"][-1] for record in (old.shortcut_record, new.shortcut_record)]
         moved += (
             f"; branches rescaled from alpha_min {last[0]:.4g} to {last[1]:.4g}, the function is unchanged but for "
+            "LayerNorm's eps"
         )
-        moved += "LayerNorm's eps"
     return f"{moved}; its features differ by {_difference(old, new):.1e} from before"
 
 
@@ -193,8 +173,7 @@ def _difference(old: ViT, new: ViT) -> float:
 def _rescale_skips(old: MAE, new: MAE) -> None:
     if old.config.decoder != "long_skips" or old.encoder.shortcut_record == new.encoder.shortcut_record:
         return
-    alphas = [[_alpha(branch.shortcut) for branch in model.encoder.branches()] for model in (old, new)]
-    factors = stream_factors(*alphas)
+    factors = stream_factors(*(fixed_alphas(model.encoder.shortcuts) for model in (old, new)))
     for tap, skip in zip(old.decoder.taps, old.decoder.skips):  # type: ignore[arg-type]
         factor = factors[2 * (tap + 1)]
         skip.fc1.weight[:, : skip.encoder_width].div_(factor)

@@ -22,6 +22,7 @@ from typing import Any
 import echoless
 from echoless.config.options import DoctorOptions
 from echoless.runtime.machine import cpp_compiler, memory_bytes, usable_cores
+from echoless.storage.atomic import nearest_existing
 from echoless.verbs.signature import signature_of
 
 # Distribution -> the oldest version that will do, as in pyproject.toml.
@@ -104,8 +105,7 @@ def _plan() -> Iterator[Finding]:
     from echoless.data import default_cache_dir
     from echoless.verbs import scale_plan, scale_rates
 
-    disk = next(path for path in (default_cache_dir(), *default_cache_dir().absolute().parents) if path.exists())
-    rates = scale_rates.measure_rates(disk)
+    rates = scale_rates.measure_rates(nearest_existing(default_cache_dir()))
     for topic, text in scale_plan.describe_rates(rates):
         yield Finding("measured now", topic, text)
     for topic, text in scale_plan.describe_assumptions():
@@ -191,7 +191,7 @@ def _gpus(torch: Any) -> str:
 
 def _free(folder: Path) -> str:
     """Free space where the folder is or will be, and whether it can be written."""
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    existing = nearest_existing(folder)
     writable = os.access(existing, os.W_OK) and existing.is_dir()
     return f"{_size(shutil.disk_usage(existing).free)} free" + ("" if writable else ", but it cannot be written")
 

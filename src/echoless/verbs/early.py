@@ -13,8 +13,9 @@ from echoless.config.file_systems import require_file_system
 from echoless.config.options import PretrainOptions
 from echoless.config.options.fields import AnyPath
 from echoless.errors import ConfigError, DataError, RunError
-from echoless.storage.atomic import can_write
+from echoless.storage.atomic import can_write, in_the_way
 
+_OUTPUTS = ("out", "table")  # fields that name what is written, of all verbs
 _PATTERN = frozenset("*?[]{}:")  # of shards, of an address, of `shapes:100`
 
 
@@ -52,12 +53,18 @@ def require_encoder(run: AnyPath, others: str = ", a transformers folder, or tim
         raise RunError(f"{run} does not exist; give a run or an encoder folder{others}")
 
 
-def require_name(out: AnyPath | None) -> None:
-    """Refuse an output whose name is no text: safetensors and pyarrow could not open it again."""
-    try:
-        str(out).encode()
-    except UnicodeEncodeError:
-        raise ConfigError(f"out is {str(out)!r}, which is not UTF-8; give another name") from None
+def require_outputs(options: object) -> None:
+    """Of any verb: refuse an output whose name is no text, which safetensors and pyarrow could not open again, and one
+    that lies below a file."""
+    for name in _OUTPUTS:
+        if (given := getattr(options, name, None)) is None:
+            continue
+        try:
+            str(given).encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"{name} is {str(given)!r}, which is not UTF-8; give another name") from None
+        if alone() and (other := in_the_way(Path(given))) is not None:
+            raise ConfigError(f"{name} is {str(given)!r}, but {other} is not a folder; give a path inside one")
 
 
 def require_vectors_file(out: AnyPath, *, overwrite: bool) -> None:

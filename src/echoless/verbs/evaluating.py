@@ -97,7 +97,7 @@ def _parts(evaluation: Evaluation, measured: Sequence[str], others: Sequence[Eva
         over_training = measure_snapshots(evaluation, measured)
         yield over_training
         if others:
-            yield correlate_runs(evaluation, over_training, others, measured)
+            yield correlate_runs(over_training, others, measured)
 
 
 def _show_own_images(run: RunFolder, evaluation: Evaluation) -> None:

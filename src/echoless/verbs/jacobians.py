@@ -14,6 +14,7 @@ from torch import Tensor
 from echoless.config import ShortcutConfig, ViTConfig
 from echoless.config.options import ConditioningOptions
 from echoless.data import evaluation_batches
+from echoless.data.opening import NO_LABELS
 from echoless.data.reading import read_images
 from echoless.data.resizing import BY_SIZE
 from echoless.evaluation.jacobians import attention_diagonality, jacobian_condition
@@ -65,7 +66,7 @@ def build(name: str, options: ConditioningOptions, channels: int) -> ViT:
 
 def _batch(options: ConditioningOptions) -> Tensor:
     size = (options.image_size, options.image_size)
-    images = read_images(str(options.data), None, reduction=BY_SIZE.reduction(size))
+    images = read_images(str(options.data), NO_LABELS, reduction=BY_SIZE.reduction(size))
     half = (0.5,) * images.shape.channels
     batches = evaluation_batches(images, size=size, batch_size=options.images, mean=half, std=half, workers=0)
     return next(iter(batches)).images_BCHW

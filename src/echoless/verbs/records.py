@@ -93,8 +93,10 @@ def recipes(options: of.RecipesOptions, text: str) -> Records:
 
 
 def found_images(options: of.SearchOptions, result: Any) -> Iterator[dict[str, Any]]:
-    """Every neighbour, duplicate and outlier."""
-    for kind in ("neighbours", "duplicates", "outliers"):
-        table = getattr(result, kind)
-        for row in table.to_pylist() if table is not None else ():
-            yield {"kind": kind[:-1], **plain(row)}
+    """Every neighbour, duplicate and outlier; then how many there are, the page, and how they were found."""
+    kinds = ("neighbours", "duplicates", "outliers")
+    tables = {kind: table for kind in kinds if (table := getattr(result, kind)) is not None}
+    for kind, table in tables.items():
+        yield from ({"kind": kind[:-1], **plain(row)} for row in table.to_pylist())
+    counts = {kind: len(table) for kind, table in tables.items()}
+    yield {"kind": "summary", **counts, "page": str(result.page), "notes": list(result.notes)}

@@ -22,7 +22,6 @@ def search(options: SearchOptions) -> SearchResult:
         raise ConfigError(f"out is {str(options.out)!r}; allowed: a file whose name ends in .html")
     if options.table is not None and Path(options.table).suffix not in (".csv", ".parquet"):
         raise ConfigError(f"table is {str(options.table)!r}; allowed: a name that ends in .csv or .parquet")
-
     if Path(options.out).is_dir():
         raise ConfigError(f"out is {str(options.out)!r}, which is a folder; give a file")
 

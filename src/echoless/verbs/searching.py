@@ -124,6 +124,7 @@ def run_search(options: SearchOptions) -> SearchResult:
         sections.append(_neighbours_section(near, tables["neighbours"], searcher))
         scale = likeness_in_words(sample)
         notes += [scale] if scale else []
+        notes += _left_out(near)
         notes += [] if near.how == "exact" else [f"search: {near.how}"]
     if options.duplicates:
         copies, how = _duplicates(options, searcher)
@@ -142,6 +143,12 @@ def run_search(options: SearchOptions) -> SearchResult:
         Path(options.out), _title(sections, searcher.table.path), sections, _facts(searcher), notes
     )
     return SearchResult(page, **tables, notes=tuple(notes))
+
+
+def _left_out(near: Neighbours) -> list[str]:
+    """The queries that cannot be used: the first by name, and the number of the others."""
+    lines = [f"unreadable query, left out: {file}: {reason}" for file, reason in near.left_out.items()]
+    return [*lines[:PRINTED], *([f"and {len(lines) - PRINTED} more"] if len(lines) > PRINTED else [])]
 
 
 def _opened(options: SearchOptions, searcher: Searcher) -> Iterator[str]:

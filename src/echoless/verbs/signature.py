@@ -1,7 +1,7 @@
 """How does an options class become the signature of a function? `@signature_of(PretrainOptions)`.
 
 The verb is written as a function of one options object. Callers, type checkers and `help()` see a function with every
-field of the options as an argument; `verb.run(options)` is the function as it was written.
+field of the options as an argument; `verb.run(options)` takes the options. Both refuse an impossible output first.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_type_hints
 
 from echoless.config.options.fields import explanations
+from echoless.verbs.early import require_outputs
 
 P = ParamSpec("P")
 Asked = TypeVar("Asked", contravariant=True)
@@ -33,18 +34,22 @@ def signature_of(options: Callable[P, Asked]) -> Callable[[Callable[[Asked], R]]
     def decorate(function: Callable[[Asked], R]) -> VerbFunction[P, R]:
         several = _fields_of_several(cast(type[Any], options))
 
+        def run(asked: Asked, *more: Any, **named: Any) -> R:
+            require_outputs(asked)
+            return function(asked, *more, **named)
+
         def verb(*args: P.args, **kwargs: P.kwargs) -> R:
             named: Any = {
                 name: (value,) if name in several and isinstance(value, str) else _plain(value)
                 for name, value in kwargs.items()
             }
-            return function(options(*map(_plain, args), **named))
+            return run(options(*map(_plain, args), **named))
 
         for name in ("__name__", "__qualname__", "__module__"):
             setattr(verb, name, getattr(function, name))
         verb.__signature__ = _signature(options, function)  # type: ignore[attr-defined]
         verb.__doc__ = _document(cast(type[Any], options), function)
-        verb.run = function  # type: ignore[attr-defined]
+        verb.run = run  # type: ignore[attr-defined]
         return cast(VerbFunction[P, R], verb)
 
     return decorate

@@ -21,7 +21,6 @@ from echoless.config.tables import wrapped
 from echoless.config.words import best_of, in_words
 from echoless.errors import INTERRUPTED, REQUEUE
 from echoless.verbs import records as to
-from echoless.verbs.early import require_name
 from echoless.verbs.records import records_of
 
 
@@ -160,7 +159,6 @@ def function_name(verb: str) -> str:
 
 def run(verb: str, options: Any) -> Any:
     """Import the verb's function, and call it."""
-    require_name(getattr(options, "out", None))
     name = function_name(verb)
     module, _, function = (VERBS[verb].function or f"echoless.verbs.{name}:{name}").partition(":")
     return getattr(import_module(module), function).run(options)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from echoless.errors import RunError
+from echoless.objectives.noise_draws import per_sample
 from echoless.objectives.predictions import Field
 
 # Table 2 of Dormand and Prince (1980): the times of the stages, the weights of the slopes before them, and the fifth
@@ -40,7 +41,7 @@ def dopri5(velocity: Field, x: Tensor, start: float, end: float, atol: float = 1
     sign, span = (1.0 if end > start else -1.0), abs(end - start)
 
     def slope_at(x: Tensor, done_B: Tensor) -> Tensor:
-        return sign * velocity(x, _wide(start + sign * done_B, x)).to(x.dtype)
+        return sign * velocity(x, per_sample(start + sign * done_B, x)).to(x.dtype)
 
     done_B = torch.zeros(len(x), dtype=torch.float64, device=x.device)
     slope = slope_at(x, done_B)
@@ -52,8 +53,8 @@ def dopri5(velocity: Field, x: Tensor, start: float, end: float, atol: float = 1
         scale = atol + rtol * torch.maximum(x.abs(), ahead.abs())
         ratio_B = torch.where(left_B > 0, _norm(error / scale), 0.0)
         accepted_B = ratio_B <= 1
-        x = torch.where(_wide(accepted_B, x), ahead, x)
-        slope = torch.where(_wide(accepted_B, x), slope_ahead, slope)
+        x = torch.where(per_sample(accepted_B, x), ahead, x)
+        slope = torch.where(per_sample(accepted_B, x), slope_ahead, slope)
         arrived_B = torch.where(last_B, span, done_B + size_B)  # not rounded
         done_B = torch.where(accepted_B, arrived_B, done_B)
         step_B = torch.where(left_B > 0, size_B * _growth(ratio_B), step_B)
@@ -63,7 +64,7 @@ def dopri5(velocity: Field, x: Tensor, start: float, end: float, atol: float = 1
 
 def _stages(slope_at: Field, x: Tensor, slope: Tensor, done_B: Tensor, size_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """x one step ahead, the slope there, and the estimated error: six evaluations, the first slope being known."""
-    size, slopes, there = _wide(size_B, x).to(x.dtype), [slope], x
+    size, slopes, there = per_sample(size_B, x).to(x.dtype), [slope], x
     for time, weights in zip(_TIMES, _WEIGHTS):
         there = x + size * _mix(weights, slopes)
         slopes.append(slope_at(there, done_B + time * size_B))
@@ -77,7 +78,7 @@ def _first_step(slope_at: Field, x: Tensor, slope: Tensor, atol: float, rtol: fl
     size_B, speed_B = _norm(x / scale), _norm(slope / scale)
     tiny_B = (size_B < 1e-5) | (speed_B < 1e-5)
     trial_B = torch.where(tiny_B, 1e-6, 0.01 * size_B / speed_B)
-    there = slope_at(x + _wide(trial_B, x).to(x.dtype) * slope, trial_B)
+    there = slope_at(x + per_sample(trial_B, x).to(x.dtype) * slope, trial_B)
     bend_B = _norm((there - slope) / scale) / trial_B
     fastest_B = torch.maximum(speed_B, bend_B)
     still_B = fastest_B <= 1e-15
@@ -107,7 +108,3 @@ def _mix(weights: tuple[float, ...], slopes: list[Tensor]) -> Tensor:
 def _norm(values: Tensor) -> Tensor:
     """Root mean square of each sample."""
     return values.flatten(1).double().square().mean(dim=1).sqrt()
-
-
-def _wide(values_B: Tensor, like: Tensor) -> Tensor:
-    return values_B.view(-1, *[1] * (like.ndim - 1))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import get_args
 
 import torch
 from torch import Tensor
 
-from echoless.errors import ConfigError
+from echoless.config.checks import require_one_of
+from echoless.config.options.sample import GuidanceChannels
 from echoless.objectives.predictions import Field, expand_time, field_of
-
-Channels = Literal["all", "first-three"]
 
 
 # Eq. (6) of arXiv:2207.12598, with scale = 1 + w.
@@ -21,15 +20,14 @@ def guided(
     labels_B: Tensor,
     no_label: int,
     scale: float,
-    channels: Channels = "all",
+    channels: GuidanceChannels = "all",
 ) -> Field:
     """without + scale * (with - without), both from one call on a batch of twice the size.
 
     Scale 1 is the conditional model, at the cost of one call. U-ViT's scale is smaller by 1: its 0.4 is 1.4 here.
     channels="first-three": as in the published SiT code; other channels use the conditional prediction.
     """
-    if channels not in ("all", "first-three"):
-        raise ConfigError(f"channels is {channels!r}; allowed: all, first-three")
+    require_one_of("channels", channels, get_args(GuidanceChannels))
     if scale == 1.0:
         return field_of(model, network_time, labels_B)
     both_labels = torch.cat([labels_B, torch.full_like(labels_B, no_label)])

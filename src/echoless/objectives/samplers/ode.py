@@ -1,8 +1,7 @@
 """How is the probability-flow ODE solved in given steps? Euler, Heun, DDIM, and Heun with Karras' parametrisation.
 
-Every sampler is a function (field, x, times, ...) -> x at the last time. The name of the
-argument says what the field predicts; `predictions.translate` converts it from what the network predicts. Times run
-from noise to data.
+Every sampler is a function (field, x, times, ...) -> x at the last time. The name of the argument says what the field
+predicts; `predictions.translate` converts it from what the network predicts. Times run from noise to data.
 """
 
 from __future__ import annotations

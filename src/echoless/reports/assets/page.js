@@ -157,16 +157,18 @@
     }
 
     spot(index) {
-      const room = this.side - 24;
-      return [12 + (this.x[index] / 65535) * room, 12 + (this.y[index] / 65535) * room];
+      const unit = (this.wide - 24) / 65535; // of both axes: distances keep their proportions
+      return [12 + this.x[index] * unit, 12 + this.y[index] * unit];
     }
 
     paint() {
       const scale = window.devicePixelRatio || 1;
-      this.side = this.canvas.clientWidth || 400;
-      this.canvas.width = this.canvas.height = Math.round(this.side * scale);
+      this.wide = this.canvas.clientWidth || 400;
+      const high = 24 + (this.wide - 24) * this.map.height;
+      this.canvas.style.aspectRatio = `${this.wide} / ${high}`;
       this.ground = document.createElement("canvas");
-      this.ground.width = this.ground.height = this.canvas.width;
+      this.ground.width = this.canvas.width = Math.round(this.wide * scale);
+      this.ground.height = this.canvas.height = Math.round(high * scale);
       const pen = this.ground.getContext("2d");
       pen.scale(scale, scale);
       const size = Math.max(1.4, Math.min(3.2, 130 / Math.sqrt(this.x.length)));
@@ -184,7 +186,7 @@
 
     overlay() {
       const pen = this.canvas.getContext("2d");
-      const scale = this.canvas.width / this.side;
+      const scale = this.canvas.width / this.wide;
       pen.setTransform(1, 0, 0, 1, 0, 0);
       pen.clearRect(0, 0, this.canvas.width, this.canvas.height);
       pen.drawImage(this.ground, 0, 0);

@@ -14,7 +14,7 @@ from typing import Any
 from echoless.config.metrics import Metric, info_of
 from echoless.reports.plots import growth_plot
 from echoless.shortcuts import alphas, effective_alpha
-from echoless.sweeps.commands import RUN, Inputs, command, evaluate_command
+from echoless.sweeps.commands import RUN, Inputs, command, evaluate_command, option_of
 from echoless.sweeps.experiment import Experiment, Quantity, Trial, trial_name
 from echoless.sweeps.growth import Curve, Spread, crossing, gains, over_seeds, speed_up, spread, trend_of_gain
 from echoless.sweeps.papers.diffusion import with_test
@@ -130,8 +130,8 @@ def curves_of(
     for trial in experiment.trials:
         measured = [m for m in found.get(trial.name, ()) if m.metric == metric and "step" in m.protocol]
         if measured:
-            batch = int(trial.commands[0][trial.commands[0].index("--batch-size") + 1])
-            curve = {int(m.protocol["step"]) * batch: m.value for m in measured}
+            (batch,) = option_of(trial.commands[0], "batch_size") or ()
+            curve = {int(m.protocol["step"]) * int(batch): m.value for m in measured}
             key = (_network(trial), trial.settings["alpha_min"])
             curves.setdefault(key, {})[trial.settings["seed"]] = curve
     return curves
