@@ -136,7 +136,7 @@ def test_bad_input_is_refused_in_one_sentence(run, tmp_path):
     with pytest.raises(ConfigError, match="layer is 'block99/\\+mlp'; allowed: block00"):
         extract(load(run), images, [View("block99/+mlp")], cache=None)
     grey = from_function(lambda x: x.flatten(1), image_size=(32, 32), channels=1, name="grey")
-    with pytest.raises(DataError, match=r"the images have 3 channel\(s\); allowed: 1, as grey needs"):
+    with pytest.raises(DataError, match=r"the images have 3 channels; allowed: 1, as grey needs"):
         extract(grey, images, [View("output")], cache=None)
     with pytest.raises(RunError, match="does not exist; allowed: a run"):
         load(tmp_path / "nowhere")

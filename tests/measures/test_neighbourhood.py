@@ -57,7 +57,7 @@ def test_nearest_others_are_those_of_scikit_learn(vectors):
     np.testing.assert_allclose(values, 1 - distances[:, 1:], atol=1e-5)
     assert float((rows.numpy() == numbers[:, 1:]).mean()) > 0.999
     np.testing.assert_allclose(outlier_scores(values), distances[:, 1:].mean(axis=1), atol=1e-5)
-    with pytest.raises(DataError, match=r"features has 1 row\(s\); allowed: 2 or more"):
+    with pytest.raises(DataError, match=r"features has 1 row; allowed: 2 or more"):
         nearest_others(vectors[:1], 3)
 
 

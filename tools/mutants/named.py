@@ -135,8 +135,8 @@ _DATA = (
     ),
     Named(
         "data/sources.py",
-        "if error.errno in (errno.ENOENT, errno.ELOOP):",
-        "if True:",
+        "if error.errno not in (errno.ENOENT, errno.ELOOP):",
+        "if False:",
         "a file that cannot be looked at does not vanish from its set",
         "data/test_odd_files.py::test_a_file_whose_status_cannot_be_read_is_refused",
     ),
