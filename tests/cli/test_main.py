@@ -76,6 +76,15 @@ def test_every_recipe_is_listed_with_its_command(typed):
     assert done.code == 0 and done.printed.count("echoless pretrain") >= 7
 
 
+def test_one_recipe_or_experiment_is_shown_by_name(typed):
+    """Its name was refused as an unknown word."""
+    every = typed("recipes").printed
+    assert (one := typed("recipes", "mae-base").printed).startswith("mae-base\n") and one in every
+    assert "sweep DATA --paper table3b" in typed("recipes", "table3b").printed
+    assert len(typed("recipes", "mae-base", "--json").printed.splitlines()) == 1
+    assert "did you mean 'mae-base'?" in typed("recipes", "mae-bass").said
+
+
 def test_the_version_is_printed(typed):
     assert typed("--version").printed.startswith("echoless ")
 

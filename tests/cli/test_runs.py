@@ -94,6 +94,23 @@ def test_numbers_of_other_images_are_ranked_apart_and_other_layers_together(fold
     assert [run.rank for run in found] == [1, 2] and "block11/+mlp" in str(found) and "<td>rank" in found._repr_html_()
 
 
+def test_fingerprints_are_said_only_where_two_rankings_would_read_alike(folder):
+    """Nobody reads twelve hex digits; but two sets of one name must not look like one."""
+    for run, fingerprint in (("plain", "a8f9cbb640b0"), ("deep/faded", "540a24bb0c3a")):
+        with_protocol(folder / run, train_set=fingerprint, train="photos")
+    both = str(runs("best", (folder,), metric="knn"))
+    assert "train_set a8f9cbb640b0" in both and "train_set 540a24bb0c3a" in both
+    alone = str(runs("best", (folder / "plain",), metric="knn"))
+    assert "train photos" in alone and "a8f9cbb640b0" not in alone
+
+
+def test_lists_and_rankings_fit_a_terminal(folder, typed):
+    """Of 100 columns; a list has no room for intervals, a ranking none for the day."""
+    listed, ranked = typed("runs", "ls", folder).printed, typed("runs", "best", folder).printed
+    assert max(map(len, (listed + ranked).splitlines())) <= 100
+    assert "[" not in listed and "[" in ranked and "2026-01-02" in listed and "2026" not in ranked
+
+
 def test_a_metric_that_nobody_measured(folder, typed):
     assert "has a measured tokencut-iou" in typed("runs", "best", folder, "--metric", "tokencut-iou").printed
     assert "did you mean 'knn'?" in typed("runs", "best", folder, "--metric", "knm").said

@@ -241,7 +241,8 @@ class Metric:
         )
 
     def __str__(self) -> str:
-        return f"{self.metric} {number(self)}{interval_text(self)}  n={self.n}  {describe(self.protocol)}"
+        how = describe(without_fingerprints(self.protocol))
+        return f"{self.metric} {number(self)}{interval_text(self)}  n={self.n}  {how}"
 
 
 # Entries of a protocol that name a set; its fingerprint, in the entry beside, decides whether it is another one.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from echoless.measures import Extremes, diagonal_attention, extreme_singular_values, lanczos_singular_values
 from echoless.randomness import generator_for
+from echoless.runtime import Progress
 from echoless.shortcuts import TransformerBlock, evaluating, find_blocks
 
 EXACT_UP_TO = 2048  # values of one image's tokens: a Jacobian of 2048 x 2048, seconds a layer
@@ -56,15 +57,24 @@ def jacobian_condition(
     with evaluating(model), sdpa_kernel(SDPBackend.MATH):  # the kernel that differentiates in both directions
         model.eval()
         blocks = find_blocks(model, batch.double())
-        for image in batch.double().split(1):
-            entries = _inputs(model, image, [block.module for block in blocks])
-            for block, (tokens, *rest) in zip(blocks, entries):
+        with Progress("Jacobians", len(batch) * len(blocks), "measured") as progress:
+            for block, tokens, rest in _entries(model, batch.double(), blocks):
                 if tokens.numel() <= exact_up_to:
                     extremes = _exact(block, tokens, rest)
                 else:
                     extremes = _lanczos(block, tokens, rest, steps, seed)
                 found.setdefault(block.name, []).append(extremes)
+                progress.show(sum(map(len, found.values())))
     return {name: _geometric_mean(values) for name, values in found.items()}
+
+
+def _entries(
+    model: nn.Module, batch: Tensor, blocks: Sequence[TransformerBlock]
+) -> Iterator[tuple[TransformerBlock, Tensor, list[Any]]]:
+    """What enters every block, one image after the other."""
+    for image in batch.split(1):
+        for block, (tokens, *rest) in zip(blocks, _inputs(model, image, [block.module for block in blocks])):
+            yield block, tokens, rest
 
 
 def _geometric_mean(values: list[Extremes]) -> Extremes:

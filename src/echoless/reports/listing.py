@@ -9,7 +9,15 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from echoless.config.metrics import METRICS, NAMES_OF_SETS, Metric, describe, interval_text, number
+from echoless.config.metrics import (
+    METRICS,
+    NAMES_OF_SETS,
+    Metric,
+    describe,
+    interval_text,
+    number,
+    without_fingerprints,
+)
 from echoless.config.tables import aligned, wrapped
 from echoless.errors import RunError
 from echoless.reports.collect import RunData, collect, looks_like_a_run
@@ -64,36 +72,25 @@ class Listing(list[ListedRun]):
         return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
     def _header(self) -> list[str]:
-        first = ["rank"] if self._ranks else []
         titles = [METRICS[name].short if name in METRICS else name for name in self.numbers]
-        return [
-            *first,
-            "run",
-            "recipe",
-            "shortcuts",
-            "seed",
-            *titles,
-            *self._last("layer", "size"),
-            "started",
-            "status",
-        ]
+        if self._ranks:
+            return ["rank", "run", "shortcuts", "seed", *titles, "layer", "status"]
+        return ["run", "recipe", "shortcuts", "seed", *titles, "size", "started", "status"]
 
     def _cells(self, row: ListedRun) -> list[str]:
-        first = [str(row.rank)] if self._ranks else []
-        found = [row.metrics.get(name) for name in self.numbers]
-        numbers = ["" if metric is None else number(metric) + interval_text(metric) for metric in found]
+        """A ranking has intervals, and the layer that was measured; a list, the space that a run takes."""
         seed = "" if row.seed is None else str(row.seed)
-        layer = str(found[0].protocol.get("layer", "")) if found and found[0] else ""
-        last = self._last(layer, f"{row.bytes / 1e6:.1f} MB")
-        return [*first, row.name, row.recipe, row.shortcuts, seed, *numbers, *last, row.started[:10], row.status]
+        found = [row.metrics.get(name) for name in self.numbers]
+        numbers = ["" if metric is None else number(metric) for metric in found]
+        if self._ranks and (metric := found[0]) is not None:
+            numbers = [number(metric) + interval_text(metric), str(metric.protocol.get("layer", ""))]
+            return [str(row.rank), row.name, row.shortcuts, seed, *numbers, row.status]
+        size, day = f"{row.bytes / 1e6:.1f} MB", row.started[:10]
+        return [row.name, row.recipe, row.shortcuts, seed, *numbers, size, day, row.status]
 
     @property
     def _ranks(self) -> bool:
         return any(row.rank is not None for row in self)
-
-    def _last(self, layer: str, size: str) -> list[str]:
-        """A ranking names the layer that was measured, a list the space that a run takes."""
-        return [layer] if self._ranks else [size]
 
 
 def list_folders(folders: Sequence[Path]) -> Listing:
@@ -121,15 +118,25 @@ def best_runs(folders: Sequence[Path], metric: str) -> Listing:
         for found in run.results:
             if found.metric == metric and comparable(found):
                 rankings.setdefault(_shared(found), []).append((name, run, found))
-    rows = [row for ranking in rankings.values() for row in _ranked(ranking)]
+    titles = _titles([_protocol(ranking[0][2]) for ranking in rankings.values()])
+    rows = [row for title, ranking in zip(titles, rankings.values()) for row in _ranked(f"{metric}: {title}", ranking)]
     return Listing(rows, f"no run below {', '.join(map(str, folders))} has a measured {metric}", [metric])
 
 
-def _ranked(ranking: list[tuple[str, RunData, Metric]]) -> list[ListedRun]:
+def _protocol(metric: Metric) -> dict[str, Any]:
+    """What the runs of its ranking share."""
+    return {name: value for name, value in metric.protocol.items() if name not in _OF_THE_RUN}
+
+
+def _titles(protocols: list[dict[str, Any]]) -> list[str]:
+    """Fingerprints tell two rankings apart that would read alike; elsewhere nobody needs them."""
+    short = [describe(without_fingerprints(protocol)) for protocol in protocols]
+    return [text if short.count(text) == 1 else describe(protocol) for text, protocol in zip(short, protocols)]
+
+
+def _ranked(how: str, ranking: list[tuple[str, RunData, Metric]]) -> list[ListedRun]:
     sign = ranking[0][2].info.better or 1
     ranking.sort(key=lambda item: -sign * item[2].value)
-    protocol = {name: value for name, value in ranking[0][2].protocol.items() if name not in _OF_THE_RUN}
-    how = f"{ranking[0][2].metric}: {describe(protocol)}"
     return [
         _row(name, run, {found.metric: found}, rank=place + 1, how=how)
         for place, (name, run, found) in enumerate(ranking)

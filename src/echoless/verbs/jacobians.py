@@ -13,6 +13,7 @@ from torch import Tensor
 
 from echoless.config import ShortcutConfig, ViTConfig
 from echoless.config.options import ConditioningOptions
+from echoless.config.tables import aligned
 from echoless.data import evaluation_batches
 from echoless.data.opening import NO_LABELS
 from echoless.data.reading import read_images
@@ -106,8 +107,7 @@ def table(records: list[dict[str, Any]]) -> str:
         rows.append(
             [block, *(f"{'' if r['exact'] else '> '}{_condition(r):8.1e}  {r['diagonality']:.2f}" for r in row)]
         )
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
+    return aligned(rows)
 
 
 def _draw(path: Path, records: list[dict[str, Any]]) -> Path:

@@ -88,8 +88,9 @@ def recipes(options: of.RecipesOptions, text: str) -> Records:
     from echoless.sweeps.papers import PAPERS
     from echoless.verbs.recipes import first_line, list_recipes
 
-    yield from ({"recipe": name, "about": about} for name, about in list_recipes().items())
-    yield from ({"experiment": name, "about": first_line(build)} for name, build in PAPERS.items())
+    every = [{"recipe": name, "about": about} for name, about in list_recipes().items()]
+    every += [{"experiment": name, "about": first_line(build)} for name, build in PAPERS.items()]
+    yield from (entry for entry in every if options.name is None or options.name in entry.values())
 
 
 def found_images(options: of.SearchOptions, result: Any) -> Iterator[dict[str, Any]]:
