@@ -16,9 +16,8 @@ from dataclasses import replace
 import torch
 import torch.nn.functional as F
 from diffusers import DiTTransformer2DModel
-from interleave import matmul_peak, ratio, take_turns, write
+from interleave import count_flops, matmul_peak, ratio, take_turns, write
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from echoless.config import FlowConfig, ShortcutConfig, sit_preset, uvit_preset
 from echoless.models import SiT, UViT, count_parameters
@@ -99,11 +98,7 @@ def main() -> None:
     images = torch.randn(BATCH, *SHAPE, generator=torch.Generator().manual_seed(2))
     labels = torch.arange(BATCH) % CLASSES
     sides = {name: step_of(make(), images, labels, compiled=False) for name, make in MODULES.items()}
-    flops = {}
-    for name, step in sides.items():
-        with FlopCounterMode(display=False) as counter:
-            step()
-        flops[name] = counter.get_total_flops()
+    flops = {name: count_flops(step) for name, step in sides.items()}
     if not options.no_compile:
         sides |= {f"{name}, compiled": step_of(MODULES[name](), images, labels, compiled=True) for name in COMPILED}
 

@@ -14,8 +14,7 @@ import argparse
 from collections.abc import Callable
 
 import torch
-from interleave import matmul_peak, ratio, take_turns, write
-from torch.utils.flop_counter import FlopCounterMode
+from interleave import count_flops, matmul_peak, ratio, take_turns, write
 from transformers import ViTMAEConfig, ViTMAEForPreTraining
 
 from echoless.config import MaskedConfig, mae_preset
@@ -94,12 +93,7 @@ def main() -> None:
         }
     if options.compile == "all":
         sides["transformers, compiled"] = their_step(images, True)
-    with FlopCounterMode(display=False) as counter:
-        sides["plain decoder, alpha 1"]()
-    flops = counter.get_total_flops()
-    with FlopCounterMode(display=False) as counter:
-        sides["transformers"]()
-    their_flops = counter.get_total_flops()
+    flops, their_flops = count_flops(sides["plain decoder, alpha 1"]), count_flops(sides["transformers"])
 
     seconds = take_turns(sides, options.rounds)
     peak = matmul_peak()

@@ -35,6 +35,7 @@ from echoless.measures.inputs import (
     read_rows,
 )
 from echoless.measures.threads import one_thread_each
+from echoless.products import matrix_product
 
 QUERY_TILE = 1024
 BANK_TILE = 2048
@@ -122,9 +123,8 @@ def _scan(
 ) -> None:
     """Updates one tile of queries with the similarities to each tile of the bank, (first row, unit rows), in turn."""
     queries_QD = _unit_tile(queries_MD, first_query, query_tile)
-    similarities_QT = torch.empty(query_tile, BANK_TILE)  # small enough to stay in the cache
     for row, bank_DT in tiles:
-        torch.mm(queries_QD, bank_DT, out=similarities_QT)
+        similarities_QT = matrix_product(queries_QD, bank_DT.T)  # small enough to stay in the cache
         similarities_QT[:, n - row :] = -math.inf  # the padding of the bank
         search.add(similarities_QT[: search.queries], row)  # without the padding of the queries
     search.merge()

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from echoless.config import ShortcutConfig
 from echoless.config.model import Activation
+from echoless.models.linear import Dense
 from echoless.models.places import NOWHERE, Places, RelativeBias
 from echoless.shortcuts import Shortcut, alphas, make_shortcut
 
@@ -85,7 +86,7 @@ def uninitialised(layer: type[Layer], *sizes: int, **settings: Any) -> Layer:
 
 def linear(inputs: int, outputs: int, bias: bool = True) -> nn.Linear:
     """With uninitialised weights."""
-    return uninitialised(nn.Linear, inputs, outputs, bias=bias)
+    return uninitialised(Dense, inputs, outputs, bias=bias)
 
 
 class Attention(nn.Module):

@@ -44,6 +44,11 @@ def processor() -> str:
     return _cpuinfo("model name") or platform.processor() or platform.machine()
 
 
+def processor_vendor() -> str:
+    """As the processor names its maker, such as AuthenticAMD; empty where the system does not tell."""
+    return _cpuinfo("vendor_id")
+
+
 def vector_features() -> list[str]:
     """The vector instructions that decide how sums are rounded (avx2, avx512f, ...), where the system tells them."""
     flags = (_cpuinfo("flags") or _cpuinfo("Features")).split()

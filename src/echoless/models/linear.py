@@ -1,0 +1,60 @@
+"""How is a linear layer trained? As torch's, with products by the library that is faster here (products.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from echoless.products import matrix_product, onednn_is_faster
+
+
+class Dense(nn.Linear):
+    """y = x W^T + b."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if _ordinary(x, self.weight) and onednn_is_faster(x, self.weight):
+            return _Products.apply(x, self.weight, self.bias)
+        return super().forward(x)
+
+
+class _Products(torch.autograd.Function):
+    """A linear layer whose gradients, too, are products of our choice."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
+        context.save_for_backward(x, weight_OI)
+        return matrix_product(x, weight_OI, bias_O)
+
+    @staticmethod
+    @once_differentiable
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x, weight_OI = context.saved_tensors
+        of_x, of_weight, of_bias = context.needs_input_grad
+        x_RI, gradient_RO = x.reshape(-1, x.shape[-1]), gradient.reshape(-1, gradient.shape[-1])
+        return (
+            matrix_product(gradient, weight_OI.T) if of_x else None,
+            _gradient_of_weight(gradient_RO, x_RI) if of_weight else None,
+            gradient_RO.sum(0) if of_bias else None,
+        )
+
+
+def _gradient_of_weight(gradient_RO: Tensor, x_RI: Tensor) -> Tensor:
+    """(O, I). Of the two ways to compute it, the one with the fewer rows is faster."""
+    if gradient_RO.shape[1] <= x_RI.shape[1]:
+        return matrix_product(gradient_RO.T, x_RI.T)
+    return matrix_product(x_RI.T, gradient_RO.T).T
+
+
+def _ordinary(x: Tensor, weight_OI: Tensor) -> bool:
+    """Whether nobody compiles, traces, shards, transforms or casts this call: torch's own layer knows all of that."""
+    return (
+        type(x) is Tensor
+        and type(weight_OI) is nn.Parameter
+        and not torch.compiler.is_compiling()
+        and not torch.jit.is_tracing()
+        and not torch.is_autocast_enabled("cpu")
+        and torch._C._functorch.peek_interpreter_stack() is None
+    )
