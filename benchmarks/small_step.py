@@ -19,11 +19,14 @@ import sys
 import time
 from pathlib import Path
 
+BATCH = 128  # images, whatever the recipe of either tree has
 BATCHES = 11  # before anything is measured: SOAP's first renewal of its bases is in the eleventh step
 
 
 def work(recipe: str, steps: int) -> None:
     """What a process does: `steps` training steps for every line on stdin, and their seconds on stdout."""
+    from dataclasses import replace
+
     import torch
 
     from echoless.config.facts import DataFacts
@@ -34,7 +37,7 @@ def work(recipe: str, steps: int) -> None:
     from echoless.training import build_task, make_trainee, take_step
 
     torch.set_num_threads(1)
-    config = RECIPES[recipe](DataFacts(channels=3, height=32, width=32, count=50_000))
+    config = replace(RECIPES[recipe](DataFacts(channels=3, height=32, width=32, count=50_000)), batch_size=BATCH)
     alone = Team(0, 1, torch.device("cpu"))
     trainee = make_trainee(config, *build_task(config, generator_for(0, "init", 0)), alone)
     images = torch.randn(config.batch_size, 3, 32, 32, generator=torch.Generator().manual_seed(2))
@@ -50,7 +53,7 @@ def work(recipe: str, steps: int) -> None:
 
     with _memory_of_training():
         some(BATCHES)
-        print(config.batch_size, flush=True)
+        print("ready", flush=True)
         for _ in sys.stdin:
             wall, cpu = time.perf_counter(), time.process_time()
             some(steps)
@@ -83,7 +86,8 @@ def compare(recipe: str, trees: dict[str, Path], rounds: int, steps: int) -> dic
     from interleave import ratio
 
     processes = {name: start(tree, recipe, steps) for name, tree in trees.items()}
-    batch, _ = (int(process.stdout.readline()) for process in processes.values())  # type: ignore[union-attr]
+    for process in processes.values():
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
     wall: dict[str, list[float]] = {name: [] for name in trees}
     cpu: dict[str, list[float]] = {name: [] for name in trees}
     for index in range(rounds):
@@ -96,8 +100,8 @@ def compare(recipe: str, trees: dict[str, Path], rounds: int, steps: int) -> dic
     record: dict[str, object] = {}
     for name in trees:
         middle = sorted(cpu[name])[rounds // 2]
-        record[name] = {"cpu": middle, "wall": sorted(wall[name])[rounds // 2], "images_per_cpu_second": batch / middle}
-        print(f"{recipe:10} {name:8} {middle * 1e3:7.0f} ms CPU, {batch / middle:6.0f} images per CPU second")
+        record[name] = {"cpu": middle, "wall": sorted(wall[name])[rounds // 2], "images_per_cpu_second": BATCH / middle}
+        print(f"{recipe:10} {name:8} {middle * 1e3:7.0f} ms CPU, {BATCH / middle:6.0f} images per CPU second")
     for kind, seconds in (("cpu", cpu), ("wall", wall)):
         middle, low, high = ratio(seconds, "now", "earlier")
         record[f"ratio_{kind}"] = [middle, low, high]

@@ -16,16 +16,22 @@ def library(request, monkeypatch):
     return request.param
 
 
+LAYOUTS = {
+    "row by row": lambda matrix: matrix.clone(),
+    "column by column": lambda matrix: matrix.T.contiguous().T,
+    "a part of another": lambda matrix: torch.cat([matrix, matrix], dim=1)[:, : matrix.shape[1]],
+}
+
+
 @pytest.mark.parametrize(
     ("shape", "outputs"), [((300, 96), 128), ((8, 65, 64), 192), ((2, 3, 5), 7), ((1, 4096), 4096), ((0, 64), 64)]
 )
-@pytest.mark.parametrize("turned", [False, True], ids=["rows", "columns"])
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
-def test_a_product_is_that_of_numpy(library, shape, outputs, turned, bias):
+def test_a_product_is_that_of_numpy(library, shape, outputs, layout, bias):
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(shape, generator=draw)
-    weight_OI = torch.randn(shape[-1], outputs, generator=draw).T
-    weight_OI = weight_OI if turned else weight_OI.contiguous()
+    weight_OI = LAYOUTS[layout](torch.randn(outputs, shape[-1], generator=draw))
     bias_O = torch.randn(outputs, generator=draw) if bias else None
 
     found = products.matrix_product(x, weight_OI, bias_O)

@@ -20,10 +20,15 @@ _FEWEST_MULTIPLICATIONS = 2**21
 
 
 def matrix_product(x: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
-    """x W^T + b, for x (..., I); of the weight, rows and columns may lie in either order."""
+    """x W^T + b, for x (..., I); the values of the weight may lie row by row or column by column."""
     if onednn_is_faster(x, weight_OI):
-        return torch.ops.mkldnn._linear_pointwise(x, weight_OI, bias_O, "none", [], "")
+        return torch.ops.mkldnn._linear_pointwise(x, _without_gaps(weight_OI), bias_O, "none", [], "")
     return torch.nn.functional.linear(x, weight_OI, bias_O)
+
+
+def _without_gaps(matrix: Tensor) -> Tensor:
+    """A part of a larger matrix is copied: oneDNN would multiply it value by value."""
+    return matrix if matrix.is_contiguous() or matrix.T.is_contiguous() else matrix.contiguous()
 
 
 def onednn_is_faster(x: Tensor, weight_OI: Tensor) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
@@ -15,9 +16,14 @@ class Dense(nn.Linear):
     """y = x W^T + b."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if _ordinary(x, self.weight) and onednn_is_faster(x, self.weight):
-            return _Products.apply(x, self.weight, self.bias)
-        return super().forward(x)
+        return affine(x, self.weight, self.bias)
+
+
+def affine(x: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
+    """x W^T + b, as F.linear."""
+    if _ordinary(x, weight_OI) and onednn_is_faster(x, weight_OI):
+        return _Products.apply(x, weight_OI, bias_O)
+    return F.linear(x, weight_OI, bias_O)
 
 
 class _Products(torch.autograd.Function):
@@ -52,7 +58,7 @@ def _ordinary(x: Tensor, weight_OI: Tensor) -> bool:
     """Whether nobody compiles, traces, shards, transforms or casts this call: torch's own layer knows all of that."""
     return (
         type(x) is Tensor
-        and type(weight_OI) is nn.Parameter
+        and type(weight_OI) in (Tensor, nn.Parameter)
         and not torch.compiler.is_compiling()
         and not torch.jit.is_tracing()
         and not torch.is_autocast_enabled("cpu")

@@ -18,6 +18,7 @@ from echoless.config import MAEConfig, ShortcutConfig
 from echoless.config.model import Taps
 from echoless.models.body import EncoderModel
 from echoless.models.layers import build_blocks, initialise, linear, patchify, sincos_positions, unpatchify
+from echoless.models.linear import affine
 from echoless.models.vit import ViT
 from echoless.shortcuts import residual
 
@@ -107,10 +108,10 @@ class LongSkip(nn.Module):
     def forward(self, x_BTD: Tensor, encoder_BKE: Tensor) -> Tensor:
         # fc1 of a concatenation is a sum of two linears; the encoder's part is needed for the visible tokens alone.
         from_encoder, from_decoder = self.fc1.weight.split((self.encoder_width, x_BTD.shape[-1]), dim=1)
-        seen = F.linear(encoder_BKE, from_encoder, self.fc1.bias)
-        unseen = F.linear(self.mask_token, from_encoder, self.fc1.bias).to(seen.dtype)
+        seen = affine(encoder_BKE, from_encoder, self.fc1.bias)
+        unseen = affine(self.mask_token, from_encoder, self.fc1.bias).to(seen.dtype)
         (B, T, D), K = x_BTD.shape, encoder_BKE.shape[1]
-        hidden = F.linear(x_BTD, from_decoder) + torch.cat([seen, unseen.expand(B, T - K, D)], dim=1)
+        hidden = affine(x_BTD, from_decoder) + torch.cat([seen, unseen.expand(B, T - K, D)], dim=1)
         return residual(x_BTD, self.fc2(F.silu(hidden)))
 
 
