@@ -28,8 +28,8 @@ from echoless.errors import ConfigError, RunError
 from echoless.runtime import StopRequest
 from echoless.storage import write_json
 from echoless.sweeps.dispatch import run_trials
-from echoless.sweeps.executors import open_executor, settings_of
-from echoless.sweeps.executors.on_local import LocalExecutor, LocalPlace, places, visible_gpus
+from echoless.sweeps.executors import on_local, open_executor, settings_of
+from echoless.sweeps.executors.on_local import LocalExecutor, LocalPlace, places, side_by_side, visible_gpus
 from echoless.sweeps.executors.on_ray import RayExecutor
 from echoless.sweeps.executors.on_slurm import SlurmExecutor
 from echoless.sweeps.experiment import Trial
@@ -76,6 +76,33 @@ def test_the_gpus_are_those_that_this_process_may_use(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5, 7")
     assert visible_gpus("cuda") == ["5", "7"]
     assert visible_gpus("cpu") == visible_gpus("cuda:1") == []
+
+
+@pytest.mark.parametrize(
+    ("trials", "device", "gpu", "free_gb", "expected"),
+    [
+        (9, "auto", False, 64, 4),  # one for each of four cores
+        (3, "cpu", True, 64, 3),  # no more than there are
+        (9, "cpu", False, 4, 2),  # no more than the memory has room for
+        (9, "cpu", False, None, 4),  # where the system does not tell
+        (9, "auto", True, 64, 1),
+        (9, "cuda:1", True, 64, 1),
+    ],
+)
+def test_on_a_cpu_runs_train_side_by_side_unless_told_otherwise(monkeypatch, trials, device, gpu, free_gb, expected):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
+    monkeypatch.setattr(on_local, "usable_cores", lambda: 4)
+    monkeypatch.setattr(on_local, "memory_bytes", lambda: (None, free_gb and free_gb * 2**30))
+    assert side_by_side(trials, device) == expected
+
+
+def test_a_launcher_may_use_the_whole_machine_for_a_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(on_local, "usable_cores", lambda: 4)
+    slots = [
+        open_executor(SweepOptions("DATA", out="OUT", device="cpu", **given), tmp_path, 9).slots
+        for given in ({"launcher": "torchrun"}, {"launcher": "torchrun", "jobs": 2}, {"jobs": 3})
+    ]
+    assert slots == [1, 2, 3]
 
 
 def test_jobs_run_where_they_are_told_to(tmp_path, monkeypatch):

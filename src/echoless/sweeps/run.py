@@ -227,12 +227,18 @@ def carry_out(
         estimate = estimate_from_first_steps(left, out, stop, say, executor, starting)
     if left and not stop.requested:
         how_long = f"about {estimate.of(left)} ({estimate.origin})" if estimate else "the time is not known yet"
-        say(f"{len(done)} of {len(experiment.trials)} runs are done; {len(left)} to go: {how_long}\n")
+        say(f"{len(done)} of {len(experiment.trials)} runs are done; {len(left)} to go: {how_long}")
+        say(f"{_at_a_time(executor.slots, len(left))}\n")
     result = _run_all(experiment, left, out, executor, stop, say, starting)
     if result.stopped:
         say(f"stopped by {stop.requested}; {executor.after_stop}, the same command continues")
         return result
     return _compare(result, out, say)
+
+
+def _at_a_time(slots: int, left: int) -> str:
+    together = min(slots, left)
+    return "one run at a time" if together == 1 else f"{together} runs at a time; --jobs 1: one after the other"
 
 
 def overview(experiment: Experiment, done: Sequence[Trial], estimate: TimeEstimate | None) -> str:

@@ -50,9 +50,10 @@ def open_executor(options: SweepOptions, out: Path, trials: int) -> Executor:
         from echoless.sweeps.executors.on_ray import RayExecutor
 
         return RayExecutor(settings_of("ray_options", options.ray_options), options.jobs or trials)
-    from echoless.sweeps.executors.on_local import LocalExecutor
+    from echoless.sweeps.executors.on_local import LocalExecutor, side_by_side
 
-    return LocalExecutor(options.jobs or 1, options.device)
+    alone = options.launcher is not None  # it may use the whole machine for a run
+    return LocalExecutor(options.jobs or (1 if alone else side_by_side(trials, options.device)), options.device)
 
 
 def settings_of(name: str, words: tuple[str, ...]) -> dict[str, str]:

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from echoless.runtime.machine import usable_cores
+from echoless.runtime.machine import memory_bytes, usable_cores
 from echoless.sweeps.commands import Words
 
 GPUS, THREADS = "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"
+MEMORY_OF_A_RUN = 3 * 2**30  # bytes: what must be free for every run beside the first
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,23 @@ class LocalPlace:
         if self.cores is not None and THREADS not in os.environ:
             found[THREADS] = str(len(self.cores))
         return found
+
+
+def side_by_side(trials: int, device: str) -> int:
+    """How many run at a time where nobody says so: one after the other on an accelerator, one on each core of a CPU.
+
+    Two runs with a thread each see up to 1.7 times the images of one run with two (docs/performance.md).
+    """
+    if device not in ("auto", "cpu"):
+        return 1
+    if device == "auto":
+        from echoless.runtime.devices import choose_device
+
+        if choose_device(device).type != "cpu":
+            return 1
+    free = memory_bytes()[1]
+    room = usable_cores() if free is None else 1 + free // MEMORY_OF_A_RUN
+    return max(1, min(trials, usable_cores(), room))
 
 
 def places(jobs: int, gpus: Sequence[str], cores: Sequence[int]) -> list[LocalPlace]:
