@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from echoless.config.options import PretrainOptions, as_command
 from echoless.config.options.fields import given, path_text
 from echoless.config.options.remembered import Remembered
 from echoless.config.supervised import SupervisedConfig
-from echoless.data import Images, Latents, open_images
+from echoless.data import Images, open_images
 from echoless.data.reading import read_images, require_channels, training_reduction
 from echoless.data.resizing import BY_SIZE, Fit
 from echoless.data.survey import Survey
@@ -64,18 +65,19 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
     options = with_channels_of(_with_channels_of_autoencoder(options), start)
     kept = {"resume": options.resume, "overwrite": options.overwrite, "wait": options.wait}
     with workplace(Path(options.out), runtime.device, **kept) as place:
-        _require_length(options, runtime, place.team, recorded)
-        share = common_share(place.team)
-        with place.team.together():
-            images = _read(options, place, recorded, start, share)
-        place.team.require_same("images", images.identity)
-        with place.team.together():
-            space = open_space(options, images, place.team)
-        config, plan = _planned(options, images, place, recorded, space, start, started)
+        team = place.team
+        _require_length(options, runtime, team, recorded)
+        asked = Asked(options, recorded, start, place, common_share(team), started)
+        with team.together():
+            images = asked.images()
+        team.require_same("images", images.identity)
+        with team.together():
+            space = open_space(options, images, team)
+        config, plan = asked.plan(images, space)
         require_memory_settings(config, runtime)
-        judge = _judge(config, options, images, place.team, share)
-        probe = open_probe(options, config, str(place.team.device), images) if place.team.leads else None
-        latents = _encode(space, images, place, options, share)
+        judge = asked.judge(config, images)
+        probe = open_probe(options, config, str(team.device), images) if team.leads else None
+        latents = encode_all(space, images, team, asked.share, asked.stop_here) if space else None
         size = space.config.image_size if space else config.model.image_size
         job = Launch(
             config=config,
@@ -99,49 +101,6 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
         return complete
 
 
-def _require_length(options: PretrainOptions, runtime: RuntimeConfig, team: Team, record: RunConfig | None) -> None:
-    """A sharded run has a given length: speed is measured by one process, which may not hold the model."""
-    if runtime.shard and budget_of(options, accelerated=team.accelerated, record=record) is not None:
-        wanted = f"time is {options.time!r}" if options.time else "recipe auto fits the run into a time"
-        raise ConfigError(f"{wanted}, which --shard cannot measure; give a --recipe and --epochs or --max-steps")
-
-
-def _planned(
-    options: PretrainOptions,
-    images: Images,
-    place: Workplace,
-    record: RunConfig | None,
-    space: LatentSpace | None,
-    start: StartFacts | None,
-    started: float,
-) -> tuple[RunConfig, tuple[str, ...]]:
-    """`configure`, after a few steps were timed where the length of the run depends on the speed."""
-    team = place.team
-    seconds = budget_of(options, accelerated=team.accelerated, record=record)
-    if seconds is None or space is not None:
-        note = unfitted(options, accelerated=team.accelerated, record=record)
-        return configure(options, images, team, record, space, start), (note,) if note else ()
-    if team.leads:
-        print("measuring the speed of a few steps ...", file=sys.stderr, flush=True)
-    workers = RuntimeConfig(**given(options, "workers")).workers
-
-    def check() -> None:
-        _stop_here(place, options)
-
-    def spent() -> float:
-        return team.maximum(time.monotonic() - started)[0]
-
-    plan = make_plan(
-        options,
-        Time(seconds, spent),
-        facts_of(images, team),
-        lambda wanted: configure(wanted, images, team, start=start),
-        lambda config: measure_speed(config, images, team, workers, limit=measuring_limit(seconds), check=check),
-    )
-    config = configure(plan.options, images, team, start=start)
-    return replace(config, recipe=options.recipe or "auto", budget=plan.budget), plan.sentences
-
-
 def _with_channels_of_autoencoder(options: PretrainOptions) -> PretrainOptions:
     """Images are converted to the channels that the autoencoder takes, grey or colour."""
     if options.latent is None or options.channels is not None:
@@ -149,97 +108,123 @@ def _with_channels_of_autoencoder(options: PretrainOptions) -> PretrainOptions:
     return replace(options, channels=image_channels(require_vae(Path(options.latent))))
 
 
-def _read(
-    options: PretrainOptions, place: Workplace, record: RunConfig | None, start: StartFacts | None, share: Share
-) -> Images:
-    accelerated, speaks = place.team.accelerated, share.index == 0
-    with Progress("reading", 1, "images") as progress:
-
-        def show(done: int, total: int) -> None:
-            _stop_here(place, options)
-            progress.total = total
-            if speaks:
-                progress.show(done)
-
-        images = open_images(
-            str(options.data),
-            labels=Path(options.labels) if options.labels else None,
-            classes=options.classes,
-            progress=show,
-            say=progress.say if speaks else None,
-            share=share,
-            reduction=lambda survey, count: _reduction(options, record, survey, count, accelerated, start),
-            **given(options, "cache", "channels", "max_bad_fraction", "tiles"),
-        )
-    has = images.shape.channels
-    only = f"{has} with {without_secrets(str(options.data))}, whose pixels are not decoded from image files"
-    require(options.channels in (None, has), "channels", options.channels, only)
-    return images
+def _require_length(options: PretrainOptions, runtime: RuntimeConfig, team: Team, record: RunConfig | None) -> None:
+    """A sharded run has a given length: speed is measured by one process, which may not hold the model."""
+    if runtime.shard and budget_of(options, accelerated=team.accelerated, record=record) is not None:
+        wanted = f"time is {options.time!r}" if options.time else "recipe auto fits the run into a time"
+        raise ConfigError(f"{wanted}, which --shard cannot measure; give a --recipe and --epochs or --max-steps")
 
 
-def _reduction(
-    options: PretrainOptions,
-    record: RunConfig | None,
-    survey: Survey,
-    count: int,
-    accelerated: bool,
-    start: StartFacts | None,
-) -> Fit | None:
-    """At what size larger images are kept: as recorded, as given, or as the recipe has it for images like these."""
-    if record is not None and options.cache_side is None:
-        size = record.model.image_size if record.data.latent is None else record.data.latent.image_size
-        return training_reduction(record.data, size)
-    height, width = survey.file_shape
-    facts = DataFacts(survey.shape.channels, height, width, count, accelerated=accelerated, classes=2)
-    if options.latent is not None:
-        size = latent_image_size(options, facts)
-        data = DataConfig(crop_scale=None, cache_side=options.cache_side or max(size))
-    else:
-        config = resolve(options, facts, DataConfig(), record, start)
-        size, data = config.model.image_size, settled_side(config)
-    return training_reduction(data, size)
+@dataclass(frozen=True)
+class Asked:
+    """What a run was asked to be and where it takes place: enough to read its images and to settle its config.
 
+    `record` is the config of a run being resumed, `start` what is known of foreign weights; `started` is when the
+    command began, by the monotonic clock.
+    """
 
-def _encode(
-    space: LatentSpace | None, images: Images, place: Workplace, options: PretrainOptions, share: Share
-) -> Latents | None:
-    if space is None:
-        return None
-    return encode_all(space, images, place.team, share, lambda: _stop_here(place, options))
+    options: PretrainOptions
+    record: RunConfig | None
+    start: StartFacts | None
+    place: Workplace
+    share: Share
+    started: float
 
+    def images(self) -> Images:
+        options, speaks = self.options, self.share.index == 0
+        with Progress("reading", 1, "images") as progress:
 
-def _stop_here(place: Workplace, options: PretrainOptions) -> None:
-    """End the run where a signal, or another process, asked for it before training began."""
-    if place.stop.requested:
-        data = without_secrets(str(options.data))
-        text = f"stopped by {place.stop.requested} while preparing {data}; nothing had been trained"
-        raise Stopped(text, requeue=options.requeue)
-    place.team.check()
+            def show(done: int, total: int) -> None:
+                self.stop_here()
+                progress.total = total
+                if speaks:
+                    progress.show(done)
 
-
-def _judge(config: RunConfig, options: PretrainOptions, images: Images, team: Team, share: Share) -> Judge | None:
-    """What measures the accuracy of a classifier after every epoch; None without labels, or without --test."""
-    if not isinstance(config.objective, SupervisedConfig):
-        return None
-    channels, test = images.shape.channels, None
-    with team.together():
-        if options.test:
-            test = read_images(
-                str(options.test),
-                path_text(options.test_labels),
-                channels,
-                classes=path_text(options.classes),
-                reduction=BY_SIZE.reduction(config.model.image_size),
-                tiles=options.tiles,
-                share=share,
-                which="--test",
-                like=images,
+            images = open_images(
+                str(options.data),
+                labels=Path(options.labels) if options.labels else None,
+                classes=options.classes,
+                progress=show,
+                say=progress.say if speaks else None,
+                share=self.share,
+                reduction=self.reduction,
+                **given(options, "cache", "channels", "max_bad_fraction", "tiles"),
             )
-    require_labels(images, test, names=("DATA", "--test"))
-    if test is None:
-        return None
-    require_channels(test, channels, "--test")
-    return judge_on(images, test, (str(options.data), str(options.test)), config, team)
+        has = images.shape.channels
+        only = f"{has} with {without_secrets(str(options.data))}, whose pixels are not decoded from image files"
+        require(options.channels in (None, has), "channels", options.channels, only)
+        return images
+
+    def reduction(self, survey: Survey, count: int) -> Fit | None:
+        """At what size larger images are kept: as recorded, as given, or as the recipe has it for images like these."""
+        options, record = self.options, self.record
+        if record is not None and options.cache_side is None:
+            size = record.model.image_size if record.data.latent is None else record.data.latent.image_size
+            return training_reduction(record.data, size)
+        accelerated = self.place.team.accelerated
+        facts = DataFacts(survey.shape.channels, *survey.file_shape, count, accelerated=accelerated, classes=2)
+        if options.latent is not None:
+            size = latent_image_size(options, facts)
+            data = DataConfig(crop_scale=None, cache_side=options.cache_side or max(size))
+        else:
+            config = resolve(options, facts, DataConfig(), record, self.start)
+            size, data = config.model.image_size, settled_side(config)
+        return training_reduction(data, size)
+
+    def plan(self, images: Images, space: LatentSpace | None) -> tuple[RunConfig, tuple[str, ...]]:
+        """The config, and what to say of it; a few steps are timed where the length depends on the speed."""
+        options, team = self.options, self.place.team
+        seconds = budget_of(options, accelerated=team.accelerated, record=self.record)
+        if seconds is None or space is not None:
+            note = unfitted(options, accelerated=team.accelerated, record=self.record)
+            return configure(options, images, team, self.record, space, self.start), (note,) if note else ()
+        if team.leads:
+            print("measuring the speed of a few steps ...", file=sys.stderr, flush=True)
+        workers = RuntimeConfig(**given(options, "workers")).workers
+        timed = partial(measure_speed, limit=measuring_limit(seconds), check=self.stop_here)
+        plan = make_plan(
+            options,
+            Time(seconds, spent=lambda: team.maximum(time.monotonic() - self.started)[0]),
+            facts_of(images, team),
+            lambda wanted: configure(wanted, images, team, start=self.start),
+            lambda config: timed(config, images, team, workers),
+        )
+        config = configure(plan.options, images, team, start=self.start)
+        return replace(config, recipe=options.recipe or "auto", budget=plan.budget), plan.sentences
+
+    def judge(self, config: RunConfig, images: Images) -> Judge | None:
+        """What measures the accuracy of a classifier after every epoch; None without labels, or without --test."""
+        if not isinstance(config.objective, SupervisedConfig):
+            return None
+        with self.place.team.together():
+            test = self._test_images(config, images) if self.options.test else None
+        require_labels(images, test, names=("DATA", "--test"))
+        if test is None:
+            return None
+        require_channels(test, images.shape.channels, "--test")
+        names = str(self.options.data), str(self.options.test)
+        return judge_on(images, test, names, config, self.place.team)
+
+    def _test_images(self, config: RunConfig, images: Images) -> Images:
+        return read_images(
+            str(self.options.test),
+            path_text(self.options.test_labels),
+            images.shape.channels,
+            classes=path_text(self.options.classes),
+            reduction=BY_SIZE.reduction(config.model.image_size),
+            tiles=self.options.tiles,
+            share=self.share,
+            which="--test",
+            like=images,
+        )
+
+    def stop_here(self) -> None:
+        """End the run where a signal, or another process, asked for it before training began."""
+        if self.place.stop.requested:
+            data = without_secrets(str(self.options.data))
+            text = f"stopped by {self.place.stop.requested} while preparing {data}; nothing had been trained"
+            raise Stopped(text, requeue=self.options.requeue)
+        self.place.team.check()
 
 
 def _add_accuracy(run: RunFolder, judge: Judge) -> None:
