@@ -154,7 +154,9 @@ def test_a_folder_of_images_and_shards_is_ambiguous(folder):
     """One of the two would be left out in silence."""
     with tarfile.open(folder / "more.tar", "w") as tar:
         tar.add(folder / "0.png", "0.png")
-    message = r"1 \*.tar and 4 image files, of which one would be left out; give '.*/\*.tar' or '(.*)' for the images"
+    message = (
+        r"1 \*.tar and 4 image files, but only one kind can be read; give '.*/\*.tar' or '(.*)' for the image files"
+    )
     with pytest.raises(DataError, match=message) as refused:
         open_images(folder)
     assert open_images(f"{folder}/*.tar").paths == ["0.png"]

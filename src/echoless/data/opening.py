@@ -168,8 +168,8 @@ def _find_in_folder(folder: Path) -> ImageSource:
     if len(found) > 1:
         counts = " and ".join(f"{count} {kind}" for kind, count in found.items())
         patterns = [f"'{folder}/{kind}'" for kind in found if kind.startswith("*")]
-        patterns += [f"'{folder}/**/*' for the images"] if images else []
-        raise DataError(f"{folder} holds {counts}, of which one would be left out; give {' or '.join(patterns)}")
+        patterns += [f"'{folder}/**/*' for the image files"] if images else []
+        raise DataError(f"{folder} holds {counts}, but only one kind can be read; give {' or '.join(patterns)}")
     (suffix,) = (suffix for suffix, files in shards.items() if files)
     return SOURCES[suffix](shards[suffix])
 
