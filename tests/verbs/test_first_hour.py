@@ -261,6 +261,25 @@ def test_pages_never_mix_numbers_of_two_sets_and_name_images_without_hashes(run,
     runs = []
     for name, value in (("one", 0.5), ("two", 0.6)):
         copy = Path(shutil.copytree(run, tmp_path / name))
+def test_a_run_whose_images_are_not_found_from_here_asks_for_them(tmp_path, monkeypatch):
+    """A run records the path that was typed, which may be relative; nobody typed it now."""
+    (tmp_path / "here" / "photos").mkdir(parents=True)
+    (tmp_path / "there").mkdir()
+    for index in range(8):
+        Image.new("RGB", (32, 32), (index * 30, 0, 0)).save(tmp_path / "here" / "photos" / f"{index}.png")
+    monkeypatch.chdir(tmp_path / "here")
+    for data, out in (("photos", "../folder"), ("photos/*.png", "../pattern")):
+        assert echoless.pretrain(data, out=out, **SMALL)
+        assert echoless.evaluate(out, metrics=("rank",))[0].protocol["train"] == data
+    monkeypatch.chdir(tmp_path / "there")
+    for data, out in (("photos", "../folder"), ("photos/*.png", "../pattern")):
+        with pytest.raises(
+            RunError, match=r"was trained on '.*', which is not found from this folder; give --train"
+        ) as no:
+            echoless.evaluate(out, metrics=("rank",))
+        assert repr(data) in str(no.value)
+
+
         records = [
             _record("knn", value, "aa" * 6, "photos"),
             _record("rankme", 30.0, "aa" * 6, "photos"),
