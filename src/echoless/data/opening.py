@@ -25,7 +25,7 @@ from echoless.data.elsewhere import Kind, open_remote
 from echoless.data.encoded import Reduction, open_encoded, open_tiles
 from echoless.data.hashing import hash_all
 from echoless.data.images import BadSample, Images, Shape
-from echoless.data.labels import encode_labels, read_label_file
+from echoless.data.labels import encode_labels, read_label_file, require_columns
 from echoless.data.making import Making
 from echoless.data.parquet import ParquetSource
 from echoless.data.paths import NumberedPaths
@@ -75,6 +75,7 @@ def open_images(
     place = CachePlace(cache, cache_dir or default_cache_dir(), progress, say, share)
     names = None if classes is None else read_class_list(classes)
     given = None if str(labels) == NO_LABELS else labels
+    require_columns(given)
     shapes = parse_shapes(str(data))
     arrays = _is_arrays(data)
     if arrays or shapes is not None:
