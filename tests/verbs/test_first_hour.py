@@ -190,6 +190,10 @@ def test_a_comparison_tells_images_apart_by_a_letter_and_hides_what_was_measured
 
 
 def test_the_card_of_an_export_names_the_layer():
+    assert "continues it, from the last checkpoint." in render([collect(killed)])
+    shutil.rmtree(killed / "checkpoints")
+    (killed / "checkpoints").mkdir()
+    assert "from the start, because it had saved no checkpoint yet" in render([collect(killed)])
     record = {"metric": "knn", "value": 0.5, "n": 9, "protocol": {"layer": "block05/+mlp", "train": "/home/me/x"}}
     assert "layer block05/+mlp" in _results([record]) and "/home" not in _results([record])
 

@@ -72,8 +72,11 @@ def collapsed(rank: Metric) -> Words | None:
         step = rank.protocol["checkpoint"]
         verdict = f"RankMe is {rank.value:.3g} at step {step}: nearly all images still look the same."
         return Words(verdict, "That is usual early in training: continue the run with --resume, then evaluate again.")
-    verdict = f"The features collapsed: RankMe is {rank.value:.3g}, so that nearly all images look the same to it."
-    again = "Try a larger --alpha-min (1 is a standard residual network) or a lower --base-lr."
+    verdict = f"The features collapsed: RankMe is {rank.value:.3g}, so nearly all images look the same to the encoder."
+    again = (
+        "After a few hundred steps that is usual: train longer. After a long run, try a larger --alpha-min (1 is a "
+        "standard residual network) or a lower --base-lr."
+    )
     return Words(verdict, again, "warning")
 
 
