@@ -221,6 +221,11 @@ def test_two_sets_are_told_apart_where_their_labels_are_named(run, photos, label
     assert "labels of --train: 2 classes" in said and "labels of --test: 2 classes" in said
 
 
+def test_the_card_of_an_export_is_written_in_sentences(run, tmp_path):
+    echoless.export(run, to="onnx", out=tmp_path / "export")
+    assert "It was pretrained with faded shortcuts (alpha from 1 to " in (tmp_path / "export" / "README.md").read_text()
+
+
 def test_classes_that_two_sets_share_are_listed_once(run, tmp_path, capsys):
     """Of the same ten classes, two or three equal lines began an evaluation, a fine-tuning, a probe and a sweep."""
     data, few = "shapes:40", {"max_steps": 1, "batch_size": 4, "workers": 0}
