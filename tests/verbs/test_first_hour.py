@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 
 import echoless
+from echoless.cli.main import main
 from echoless.data import open_images
 from echoless.errors import DataError, RunError
 from echoless.exchange.card import _results
@@ -131,6 +132,16 @@ def test_few_labels_are_enough_to_finetune(run, photos, labels, tmp_path, capsys
         echoless.finetune(run, out=tmp_path / "refused", **how)
 
 
+def test_the_number_of_a_finetuning_fits_a_terminal(run, photos, labels, tmp_path, capsys):
+    train, test = halves(labels)
+    sets = f"--train {photos} --labels {train} --test {photos} --test-labels {test}"
+    length = "--max-steps 1 --batch-size 4 --workers 0"
+    assert main(["finetune", str(run), *sets.split(), "--out", str(tmp_path / "tuned"), *length.split()]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert max(map(len, printed)) <= 100 and any("chance" in line for line in printed)
+    assert printed[-1].startswith("finetune ") and printed[-1].endswith("n=2")
+
+
 def test_vectors_are_written_for_other_tools_and_say_what_they_are(run, photos, labels, tmp_path, capsys):
     out = tmp_path / "deep" / "features.parquet"
     assert echoless.embed(run, photos, out=out, labels=labels) == 10
@@ -145,6 +156,18 @@ def test_vectors_are_written_for_other_tools_and_say_what_they_are(run, photos, 
     assert rows[0][:3] == ["path", "label", "f0"] and rows[1][0] == str(photos / "IMG 0.png")
     vectors = np.array([row[2:] for row in rows[1:]], dtype=np.float32)
     assert np.array_equal(vectors, np.stack(table["feature"].to_pylist()).astype(np.float32)), "nine digits are enough"
+
+
+def test_vectors_that_can_be_searched_name_the_next_command(run, photos, tmp_path, capsys):
+    """Of the tables that `search` takes: one vector per image, as parquet."""
+    for name, options, next_command in (
+        ("my features.parquet", [], f"next: echoless search '{tmp_path}/my features.parquet' --query IMAGE"),
+        ("f.csv", [], ""),
+        ("tokens.parquet", ["--tokens"], ""),
+    ):
+        assert main(["embed", str(run), str(photos), "--out", str(tmp_path / name), *options]) == 0
+        printed = capsys.readouterr().out
+        assert next_command in printed and ("next:" in printed) == bool(next_command)
 
 
 def test_arrays_of_others_are_read_by_their_names_and_as_floats(tmp_path):
@@ -167,6 +190,10 @@ def test_a_killed_run_says_so_and_a_running_one_does_not(run, tmp_path):
     (killed / "about.json").write_text(json.dumps(about | {"ended": about["sessions"] - 1}))
     assert status(collect(killed)).startswith("killed: step 1 of 2")
     assert "Training was killed after 1 of 2 steps." in render([collect(killed)])
+    assert "continues it, from the last checkpoint." in render([collect(killed)])
+    shutil.rmtree(killed / "checkpoints")
+    (killed / "checkpoints").mkdir()
+    assert "from the start, because it had saved no checkpoint yet" in render([collect(killed)])
     with open_run(killed, resume=True):
         assert status(collect(killed)).startswith("step 1 of 2")
     (killed / "about.json").write_text(json.dumps(about))
@@ -190,12 +217,13 @@ def test_a_comparison_tells_images_apart_by_a_letter_and_hides_what_was_measured
 
 
 def test_the_card_of_an_export_names_the_layer():
-    assert "continues it, from the last checkpoint." in render([collect(killed)])
-    shutil.rmtree(killed / "checkpoints")
-    (killed / "checkpoints").mkdir()
-    assert "from the start, because it had saved no checkpoint yet" in render([collect(killed)])
     record = {"metric": "knn", "value": 0.5, "n": 9, "protocol": {"layer": "block05/+mlp", "train": "/home/me/x"}}
     assert "layer block05/+mlp" in _results([record]) and "/home" not in _results([record])
+
+
+def test_the_card_of_an_export_is_written_in_sentences(run, tmp_path):
+    echoless.export(run, to="onnx", out=tmp_path / "export")
+    assert "It was pretrained with faded shortcuts (alpha from 1 to " in (tmp_path / "export" / "README.md").read_text()
 
 
 def test_the_card_of_an_export_has_the_newest_number_of_each_kind_and_no_inflated_one():
@@ -221,11 +249,6 @@ def test_two_sets_are_told_apart_where_their_labels_are_named(run, photos, label
     assert "labels of --train: 2 classes" in said and "labels of --test: 2 classes" in said
 
 
-def test_the_card_of_an_export_is_written_in_sentences(run, tmp_path):
-    echoless.export(run, to="onnx", out=tmp_path / "export")
-    assert "It was pretrained with faded shortcuts (alpha from 1 to " in (tmp_path / "export" / "README.md").read_text()
-
-
 def test_classes_that_two_sets_share_are_listed_once(run, tmp_path, capsys):
     """Of the same ten classes, two or three equal lines began an evaluation, a fine-tuning, a probe and a sweep."""
     data, few = "shapes:40", {"max_steps": 1, "batch_size": 4, "workers": 0}
@@ -236,6 +259,25 @@ def test_classes_that_two_sets_share_are_listed_once(run, tmp_path, capsys):
     probed = SMALL | {"probe_every": 1, "probe_data": "shapes:80@test"}
     echoless.pretrain(data, out=tmp_path / "probed", **probed)
     assert capsys.readouterr().err.count("10 classes from") == 1
+
+
+def test_a_run_whose_images_are_not_found_from_here_asks_for_them(tmp_path, monkeypatch):
+    """A run records the path that was typed, which may be relative; nobody typed it now."""
+    (tmp_path / "here" / "photos").mkdir(parents=True)
+    (tmp_path / "there").mkdir()
+    for index in range(8):
+        Image.new("RGB", (32, 32), (index * 30, 0, 0)).save(tmp_path / "here" / "photos" / f"{index}.png")
+    monkeypatch.chdir(tmp_path / "here")
+    for data, out in (("photos", "../folder"), ("photos/*.png", "../pattern")):
+        assert echoless.pretrain(data, out=out, **SMALL)
+        assert echoless.evaluate(out, metrics=("rank",))[0].protocol["train"] == data
+    monkeypatch.chdir(tmp_path / "there")
+    for data, out in (("photos", "../folder"), ("photos/*.png", "../pattern")):
+        with pytest.raises(
+            RunError, match=r"was trained on '.*', which is not found from this folder; give --train"
+        ) as no:
+            echoless.evaluate(out, metrics=("rank",))
+        assert repr(data) in str(no.value)
 
 
 def test_one_step_is_one_step(run, tmp_path):
@@ -272,25 +314,6 @@ def test_pages_never_mix_numbers_of_two_sets_and_name_images_without_hashes(run,
     runs = []
     for name, value in (("one", 0.5), ("two", 0.6)):
         copy = Path(shutil.copytree(run, tmp_path / name))
-def test_a_run_whose_images_are_not_found_from_here_asks_for_them(tmp_path, monkeypatch):
-    """A run records the path that was typed, which may be relative; nobody typed it now."""
-    (tmp_path / "here" / "photos").mkdir(parents=True)
-    (tmp_path / "there").mkdir()
-    for index in range(8):
-        Image.new("RGB", (32, 32), (index * 30, 0, 0)).save(tmp_path / "here" / "photos" / f"{index}.png")
-    monkeypatch.chdir(tmp_path / "here")
-    for data, out in (("photos", "../folder"), ("photos/*.png", "../pattern")):
-        assert echoless.pretrain(data, out=out, **SMALL)
-        assert echoless.evaluate(out, metrics=("rank",))[0].protocol["train"] == data
-    monkeypatch.chdir(tmp_path / "there")
-    for data, out in (("photos", "../folder"), ("photos/*.png", "../pattern")):
-        with pytest.raises(
-            RunError, match=r"was trained on '.*', which is not found from this folder; give --train"
-        ) as no:
-            echoless.evaluate(out, metrics=("rank",))
-        assert repr(data) in str(no.value)
-
-
         records = [
             _record("knn", value, "aa" * 6, "photos"),
             _record("rankme", 30.0, "aa" * 6, "photos"),
