@@ -219,6 +219,8 @@ def test_images_that_are_gone_are_counted_and_not_called_shown(run, photos, tmp_
 def test_each_tile_of_a_query_has_its_own_list_which_names_its_corner(run, photos):
     """All tiles of a file have its path."""
     echoless.embed(run, photos, out="tiles.parquet", tiles=48)
+    echoless.search("tiles.parquet", query="disc/040.png", k=1)
+    assert "The 1 image nearest to each of 4 queries" in Path("search.html").read_text()
     found = echoless.search("tiles.parquet", query="disc/040.png", k=2)
     corners = [f"disc/040.png at {x},{y}" for y in (0, 48) for x in (0, 48)]
     assert found.neighbours["query"].to_pylist() == [name for name in corners for _ in range(2)]

@@ -108,6 +108,9 @@ def _against(main: Metric, others: dict[str, Metric], rank: Metric | None, run: 
     )
     healthy = f" {_healthy(rank)}" if rank is not None else ""
     order = [_order(main, other) for other in others.values()]
+    if "checkpoint" in main.protocol and (guessed or (order and min(order) <= 0)):
+        more = "The run has not ended: continue it with --resume, then evaluate again."
+        return Words(verdict + healthy, more, "warning" if order and min(order) < 0 else "neutral")
     if order and min(order) < 0:
         more = f"Train longer (--time, or --resume with more --max-steps).{layers}"
         return Words(verdict + healthy, more, "warning")
@@ -122,6 +125,8 @@ def _against(main: Metric, others: dict[str, Metric], rank: Metric | None, run: 
 
 
 def _healthy(rank: Metric, which: str = "They") -> str:
+    if rank.n < _FEWEST:
+        return f"{rank.n} images are too few to say whether the features collapsed."
     few = f"which is close to a collapse (below {LOWEST_RANK:g})" if rank.value < FEW else "so they have not collapsed"
     return f"{which} use about {rank.value:.3g} directions (RankMe), {few}."
 

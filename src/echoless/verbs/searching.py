@@ -250,7 +250,7 @@ def _neighbours_section(near: Neighbours, table: pa.Table, searcher: Searcher) -
     more = f"{len(near.names) - len(rows)} more queries are not shown." if len(near.names) > len(rows) else ""
     of = f"to {Path(near.names[0]).name}" if len(near.names) == 1 else f"to each of {len(near.names)} queries"
     note = "Nearest first, with the cosine similarity of the features to those of the query."
-    return Section("neighbours", f"The {each} images nearest {of}", note, rows, more)
+    return Section("neighbours", f"The {counted(each, 'image')} nearest {of}", note, rows, more)
 
 
 def _duplicates_section(copies: Duplicates, table: pa.Table, searcher: Searcher, by: str) -> Section:
