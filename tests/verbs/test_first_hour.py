@@ -183,21 +183,36 @@ def test_arrays_of_others_are_read_by_their_names_and_as_floats(tmp_path):
 
 def test_a_killed_run_says_so_and_a_running_one_does_not(run, tmp_path):
     """Killed: a session began, none ended, and nobody holds the folder."""
-    killed = Path(shutil.copytree(run, tmp_path / "killed"))
+    killed = Path(shutil.copytree(run, tmp_path / "killed", ignore=shutil.ignore_patterns("step-*")))
     lines = (killed / "metrics.jsonl").read_text().splitlines(keepends=True)
     (killed / "metrics.jsonl").write_text(lines[0])
     about = json.loads((killed / "about.json").read_text())
-    (killed / "about.json").write_text(json.dumps(about | {"ended": about["sessions"] - 1}))
+    cut = [about["history"][0] | {"seconds": None}]
+    (killed / "about.json").write_text(json.dumps(about | {"ended": about["sessions"] - 1, "history": cut}))
     assert status(collect(killed)).startswith("killed: step 1 of 2")
     assert "Training was killed after 1 of 2 steps." in render([collect(killed)])
-    assert "continues it, from the last checkpoint." in render([collect(killed)])
-    shutil.rmtree(killed / "checkpoints")
-    (killed / "checkpoints").mkdir()
     assert "from the start, because it had saved no checkpoint yet" in render([collect(killed)])
     with open_run(killed, resume=True):
         assert status(collect(killed)).startswith("step 1 of 2")
+    resumed = about | {"sessions": 2, "ended": 1, "history": [*cut, about["history"][0]]}
+    (killed / "about.json").write_text(json.dumps(resumed))
+    assert status(collect(killed)).startswith("stopped: step 1 of 2"), "killed once, then continued and stopped"
     (killed / "about.json").write_text(json.dumps(about))
     assert status(collect(killed)).startswith("stopped: step 1 of 2")
+
+
+def test_a_stopped_run_has_as_many_steps_as_it_saved(run, tmp_path):
+    """Not every step has a line in metrics.jsonl: the list said less than the message of Ctrl-C."""
+    stopped = Path(shutil.copytree(run, tmp_path / "stopped"))
+    config = json.loads((stopped / "config.json").read_text())
+    (stopped / "config.json").write_text(json.dumps(config | {"steps": 9}))
+    lines = (stopped / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (stopped / "metrics.jsonl").write_text(lines[0])
+    assert status(collect(stopped)).startswith("stopped: step 2 of 9")
+    about = json.loads((stopped / "about.json").read_text())
+    cut = [about["history"][0] | {"seconds": None}]
+    (stopped / "about.json").write_text(json.dumps(about | {"ended": 0, "history": cut}))
+    assert "continues it, from the last checkpoint." in render([collect(stopped)])
 
 
 def test_the_first_card_is_a_verdict_in_words_with_the_next_step(run):
@@ -281,7 +296,7 @@ def test_a_run_whose_images_are_not_found_from_here_asks_for_them(tmp_path, monk
 
 
 def test_one_step_is_one_step(run, tmp_path):
-    one = Path(shutil.copytree(run, tmp_path / "one"))
+    one = Path(shutil.copytree(run, tmp_path / "one", ignore=shutil.ignore_patterns("step-*")))
     config = json.loads((one / "config.json").read_text())
     (one / "config.json").write_text(json.dumps(config | {"steps": 1}))
     (one / "metrics.jsonl").write_text((one / "metrics.jsonl").read_text().splitlines(keepends=True)[0])
