@@ -136,9 +136,8 @@ def find_source(data: str, place: CachePlace) -> ImageSource:
             _require_regular(data, files)
             return kind(files)
     root = fixed_part(data)
-    named = {str(file.relative_to(root)) for file in files if is_image_name(file.name)}
-    if named and root.is_dir():
-        return FolderSource(root, only=named)
+    if root.is_dir() and any(is_image_name(file.name) for file in files):
+        return FolderSource(root, only={str(file.relative_to(root)) for file in files})
     _require_regular(data, files)
     found = "does not exist" if not files else "is no data set"
     raise DataError(
