@@ -45,6 +45,11 @@ class Options:
 GOOD = ["a", "b", "--out", "c"]
 MISTAKES = [
     (["--cotas", "3"], "unknown option '--cotas'; see paint --help; did you mean '--coats'?"),
+    (
+        ["-odd.png"],
+        "unknown option '-odd.png'; see paint --help; a value that begins with a dash is given as --OPTION=-odd.png, "
+        "a path as ./-odd.png",
+    ),
     (["--no-dyr"], "unknown option '--no-dyr'; see paint --help; did you mean '--no-dry'?"),
     (["--coats", "two"], "--coats is 'two'; allowed: a whole number; see paint --help"),
     (["--coats", "1.5"], "--coats is '1.5'; allowed: a whole number; see paint --help"),

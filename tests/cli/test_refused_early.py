@@ -24,6 +24,13 @@ sys.exit(code)
     ("words", "sentence"),
     [
         ("pretrain nowhere --out new", "data 'nowhere' does not exist; allowed: a folder of images"),
+        (
+            "pretrain emty --out new",
+            "data 'emty' does not exist; allowed: a folder of images, .parquet, .tar, .npz, or sh",
+        ),
+        ("pretrain emty --out new", "did you mean 'empty'?"),
+        ("pretrain --out new --resume", "new holds no run to resume; give its folder as --out, or DATA to start one"),
+        ("search file --query -odd.jpg", "'-odd.jpg'; see echoless search --help; a value that begins with a dash is"),
         ("pretrain shapes --out run", "run is not empty (it holds a run); give --resume"),
         ("pretrain shapes --out file", "file is not a folder; give --out a folder"),
         ("pretrain shapes --out run --resume --overwrite", "run cannot be both resumed and overwritten"),

@@ -112,7 +112,8 @@ def test_lists_and_rankings_fit_a_terminal(folder, typed):
 
 
 def test_a_metric_that_nobody_measured(folder, typed):
-    assert "has a measured tokencut-iou" in typed("runs", "best", folder, "--metric", "tokencut-iou").printed
+    printed = typed("runs", "best", folder, "--metric", "tokencut-iou").printed
+    assert "has a measured tokencut-iou; measured there: knn" in printed
     assert "did you mean 'knn'?" in typed("runs", "best", folder, "--metric", "knm").said
 
 
@@ -180,6 +181,7 @@ def test_a_wrong_evaluation_is_listed_removed_and_kept_aside(folder, typed):
     assert (
         done.code == 0 and f"removed evaluation 2 of {run}" in done.printed and "results-removed.json" in done.printed
     )
+    assert "knn 99.00 %" in done.printed, "what was removed is shown: the numbers of the others change"
     assert json.loads(results.read_text()) == before
     assert "99.00 %" not in typed("runs", "best", run, "--metric", "knn").printed
     (kept,) = json.loads((run / "results-removed.json").read_text())

@@ -84,7 +84,9 @@ def test_the_checkpoint_of_a_stopped_run_is_compared_with_its_baselines():
     """Baselines have no checkpoint: its entry in the protocol does not make them another measurement."""
     words = in_words([linear(0.2, checkpoint=188), linear(0.31, "raw pixels")])
     assert "features at step 188 is 20.00 %: it is worse than raw pixels (31.00 %)" in words.verdict
-    assert words.tone == "warning"
+    assert words.tone == "warning" and "continue it with --resume" in words.next
+    words = in_words([linear(0.3, checkpoint=188), linear(0.31, "raw pixels")])
+    assert words.tone == "neutral" and "continue it with --resume" in words.next
 
 
 def test_the_end_of_a_run_counts_before_its_checkpoints_and_a_later_one_before_an_earlier():
@@ -139,3 +141,20 @@ def test_the_best_value_is_marked_only_beyond_the_intervals_and_a_rank_never():
 def test_the_rank_of_a_handful_of_images_says_nothing_of_the_encoder():
     few = Metric(metric="rankme", value=1.2, n=5, protocol={"features": "trained"})
     assert collapsed(few) is None and collapsed(rankme(1.2)) is not None and collapsed(rankme(2.5)) is None
+    words = in_words([few])
+    assert words.verdict == "5 images are too few to say whether the features collapsed." and "labels" in words.next
+
+
+def test_a_collapse_after_a_short_run_is_answered_by_more_training_first():
+    """Without a checkpoint in the protocol the run has ended, which says nothing about its length."""
+    words = collapsed(rankme(1.7))
+    assert words.next.index("train longer") < words.next.index("--alpha-min")
+    assert "look the same to the encoder" in words.verdict
+
+
+def test_the_table_breaks_no_word_at_its_hyphen():
+    """`sub-` at the end of a line would be read as another word."""
+    for width in range(40, 100):
+        protocol = {"train": "x" * width, "labels": "sub-folders"}
+        lines = table([linear(0.5, **protocol), linear(0.4, "raw pixels", **protocol)]).splitlines()
+        assert any("sub-folders" in line for line in lines)

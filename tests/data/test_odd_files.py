@@ -154,7 +154,9 @@ def test_a_folder_of_images_and_shards_is_ambiguous(folder):
     """One of the two would be left out in silence."""
     with tarfile.open(folder / "more.tar", "w") as tar:
         tar.add(folder / "0.png", "0.png")
-    message = r"1 \*.tar and 4 image files, of which one would be left out; give '.*/\*.tar' or '(.*)' for the images"
+    message = (
+        r"1 \*.tar and 4 image files, but only one kind can be read; give '.*/\*.tar' or '(.*)' for the image files"
+    )
     with pytest.raises(DataError, match=message) as refused:
         open_images(folder)
     assert open_images(f"{folder}/*.tar").paths == ["0.png"]
@@ -177,7 +179,13 @@ def test_image_files_can_be_named_one_by_one_and_by_a_pattern(tmp_path):
     assert named.paths == ["a/0.png", "b/2.png", "b/nowhere.png"] and len(named.bad) == 1
     assert open_images(f"{tmp_path}/**/*", max_bad_fraction=0.5).class_names == ("a", "b")
     assert open_images(f"{tmp_path}/a/*.{{png,jpg}}").paths == ["0.png", "1.jpg"]
-    assert open_images(tmp_path / "a" / "1.jpg").paths == ["1.jpg"]
+    said: list[str] = []
+    assert open_images(tmp_path / "a" / "1.jpg", say=said.append).paths == ["1.jpg"]
+    assert open_images(f"{tmp_path}/a/*.png", say=said.append).paths == ["0.png"] and not said, (
+        "nobody meant the others"
+    )
+    open_images(f"{tmp_path}/**/*", max_bad_fraction=0.5, say=said.append)
+    assert said == [f"1 other file in {tmp_path} passed over (1 .txt)"]
     with pytest.raises(DataError, match="is no data set"):
         open_images(tmp_path / "a" / "notes.txt")
 

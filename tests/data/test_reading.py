@@ -11,10 +11,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from echoless.data import Images, open_images
 from echoless.data.labels import encode_labels
-from echoless.data.reading import align_classes
+from echoless.data.reading import align_classes, describe_classes
 from echoless.errors import DataError
 
 SHAPES = open_images("shapes:4", cache="off")
@@ -49,3 +50,23 @@ def test_images_without_a_label_stay_without():
     test = replace(SHAPES, labels=torch.tensor([-1, 0, 1, -1]), class_names=("ant", "bee"))
     align_classes(train, test)
     assert test.labels.tolist() == [-1, 1, 0, -1]
+
+
+def test_a_labels_file_with_other_columns_is_refused_before_any_image_is_read(tmp_path, monkeypatch):
+    """Reading a large set takes hours, and the file is at fault."""
+    for name in ("a.png", "b.png"):
+        Image.new("RGB", (8, 8)).save(tmp_path / name)
+    (tmp_path / "labels.csv").write_text("file,label\na.png,cat\n")
+    monkeypatch.setattr("echoless.data.opening.find_source", lambda *_: pytest.fail("an image was read"))
+    with pytest.raises(DataError, match="has the columns file, label; it needs path and label"):
+        open_images(tmp_path, labels=tmp_path / "labels.csv")
+
+
+def test_labels_are_counted_among_the_images_that_can_be_read(tmp_path):
+    for name in ("a.png", "b.png", "c.png"):
+        Image.new("RGB", (8, 8), len(name)).save(tmp_path / name)
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    file = tmp_path.parent / f"{tmp_path.name}.csv"
+    file.write_text("path,label\na.png,cat\nb.png,dog\nbroken.png,dog\n")
+    (line,) = describe_classes(open_images(tmp_path, labels=file, max_bad_fraction=0.5))
+    assert "on 2 of 3 images" in line

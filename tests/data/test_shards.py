@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from echoless.data import open_images
-from echoless.data.shards import expand_braces
+from echoless.data.provenance import short_name
+from echoless.data.shards import absolute_pattern, expand, expand_braces, is_local_pattern
 from echoless.errors import DataError
 
 Picture = Callable[..., np.ndarray]
@@ -97,3 +98,18 @@ def test_braces_expand_like_a_shell_does() -> None:
     assert expand_braces("a-{08..11}.tar") == ["a-08.tar", "a-09.tar", "a-10.tar", "a-11.tar"]
     assert expand_braces("{x,y}{0..1}") == ["x0", "x1", "y0", "y1"]
     assert expand_braces("plain") == ["plain"]
+
+
+def test_a_pattern_can_be_named_from_anywhere_and_in_a_protocol(tmp_path, monkeypatch):
+    """`*` alone would name no set; an absolute pattern finds the same files from every folder."""
+    (tmp_path / "photos" / "a").mkdir(parents=True)
+    (tmp_path / "photos" / "a" / "1.png").touch()
+    (tmp_path / "photos" / "[2].png").touch()
+    monkeypatch.chdir(tmp_path)
+    relative = expand("photos/**/*.png")
+    everywhere = absolute_pattern("photos/**/*.png")
+    monkeypatch.chdir("/")
+    assert expand(str(everywhere)) == [tmp_path / file for file in relative] and len(relative) == 2
+    assert short_name(f"{tmp_path}/photos/**/*") == "photos/**/*" and short_name(f"{tmp_path}/photos") == "photos"
+    assert not is_local_pattern(f"{tmp_path}/photos/[2].png"), "a file may have such a name"
+    assert not is_local_pattern("s3://bucket/*.tar") and short_name("s3://bucket/train-*.tar") == "train-*.tar"

@@ -389,7 +389,7 @@ def test_collapsed_features_are_written_with_a_warning(run, tmp_path, small_piec
     blind = seeing.tensors | {name: 0 * seeing.tensors[name]}
     save_weights(tmp_path / "blind", blind, seeing.config, seeing.shortcuts)
     assert echoless.embed(tmp_path / "blind", "shapes:200", out=tmp_path / "f.parquet") == 200
-    assert "warning: The features collapsed: RankMe is 1, so that nearly all" in capsys.readouterr().err
+    assert "warning: The features collapsed: RankMe is 1, so nearly all" in capsys.readouterr().err
     echoless.embed(tmp_path / "blind", "shapes:200", out=tmp_path / "patches.parquet", tokens=True)
     assert "collapsed" not in capsys.readouterr().err, "of patches nothing is said"
 

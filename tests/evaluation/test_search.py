@@ -102,7 +102,8 @@ def test_planted_copies_are_found_and_told_from_others(features):
     pairs = [names for names in groups.values() if len(names) == 1]
     print(f"duplicates: {len(pairs)} of 12 copies in {len(groups)} groups; {found.notes[1]}")
     assert len(pairs) >= 11 and len(groups) <= 14
-    assert "chosen on 132 images of the set" in found.notes[1] and "mirrored" in found.notes[1]
+    assert "chosen with altered copies of 132 images of the set" in found.notes[1]
+    assert "100.0 % (mirrored)" in found.notes[1]
     assert len(Path("copies.csv").read_text().splitlines()) == 1 + len(found.duplicates)
 
 
@@ -183,6 +184,53 @@ def test_a_folder_of_parts_and_tiles_and_data_without_files(run, photos, tmp_pat
     echoless.embed(run, "shapes:30", out="drawn.parquet")
     echoless.search("drawn.parquet", query="shapes/train/00000003", k=4)
     assert Path("search.html").read_text().count("data:image/jpeg") == 5
+
+
+def test_images_that_were_named_by_a_pattern_are_found_again_from_another_folder(run, photos, tmp_path, monkeypatch):
+    """A folder that holds a .tar beside its images is given as a pattern: pages and duplicates need its files, too."""
+    monkeypatch.chdir(photos.parent)
+    echoless.embed(run, f"{photos.name}/**/*", out=tmp_path / "f.parquet")
+    monkeypatch.chdir(tmp_path)
+    found = echoless.search("f.parquet", query="disc/040.png", k=4)
+    assert Path("search.html").read_text().count("data:image/jpeg") == 5 and "not shown" not in str(found)
+    assert len(echoless.search("f.parquet", duplicates=True).duplicates) >= 12
+
+
+def test_shards_that_were_named_by_a_pattern_are_found_again(run, photos, tmp_path, monkeypatch):
+    (tmp_path / "shards").mkdir()
+    with tarfile.open(tmp_path / "shards" / "0.tar", "w") as tar:
+        for file in sorted((photos / "disc").glob("*.png")):
+            tar.add(file, file.name)
+    echoless.embed(run, "shards/*.tar", out="f.parquet")
+    echoless.search("f.parquet", query="040.png", k=4)
+    assert Path("search.html").read_text().count("data:image/jpeg") == 5
+
+
+def test_images_that_are_gone_are_counted_and_not_called_shown(run, photos, tmp_path):
+    shutil.copytree(photos / "disc", tmp_path / "disc")
+    echoless.embed(run, "disc", out="f.parquet")
+    assert "not shown" not in str(echoless.search("f.parquet", query="040.png", k=4))
+    shutil.move("disc", "moved")
+    printed = str(echoless.search("f.parquet", query="040.png", k=4))
+    assert f"4 of the 4 images on the page are not shown: not found at {tmp_path}/disc; give --root PLACE" in printed
+    assert "not shown" not in str(echoless.search("f.parquet", query="040.png", k=4, root="moved"))
+
+
+def test_each_tile_of_a_query_has_its_own_list_which_names_its_corner(run, photos):
+    """All tiles of a file have its path."""
+    echoless.embed(run, photos, out="tiles.parquet", tiles=48)
+    echoless.search("tiles.parquet", query="disc/040.png", k=1)
+    assert "The 1 image nearest to each of 4 queries" in Path("search.html").read_text()
+    found = echoless.search("tiles.parquet", query="disc/040.png", k=2)
+    corners = [f"disc/040.png at {x},{y}" for y in (0, 48) for x in (0, 48)]
+    assert found.neighbours["query"].to_pylist() == [name for name in corners for _ in range(2)]
+    assert [line for line in str(found).splitlines() if line.startswith("query")] == [
+        f"query {name}" for name in corners
+    ]
+    page = Path("search.html").read_text()
+    assert all(name in page for name in corners)
+    near = found.neighbours.to_pylist()[0]
+    assert f"{near['path']} at {near['x']},{near['y']}" in page
 
 
 def test_an_encoder_that_is_gone_or_another_one_is_refused(run, photos, tmp_path):

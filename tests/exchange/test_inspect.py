@@ -93,6 +93,10 @@ def test_a_run_shows_the_alphas_it_was_trained_with(tmp_path):
     vit = ViT(config, torch.Generator().manual_seed(0))
     save_weights(tmp_path / "encoder", vit.state_dict(), {"model": to_dict(config)}, vit.shortcut_record)
     report = inspect_model(tmp_path)
+    with pytest.raises(
+        ConfigError, match=r"alpha_min is 0\.7, but .* has the alphas it was trained with; leave it out"
+    ):
+        inspect_model(tmp_path, alpha_min=0.7)
     assert report.alphas == pytest.approx([1.0, 0.8, 0.6, 0.4])
     lines = [line.split() for line in str(report).splitlines()[4:]]
     assert lines == [

@@ -132,6 +132,15 @@ def test_the_plan_says_what_it_trains_even_where_the_time_is_too_short_for_one_s
     assert plan.options.max_steps == 1 and "128 images (0.0135 epochs) in 13 s at 10 images/s" in plan.sentences[0]
 
 
+def test_a_small_set_that_has_all_its_epochs_is_not_told_to_take_more_time():
+    """300 images: 800 epochs take less than the hour, and no larger encoder is planned for so few."""
+    facts = DataFacts(3, 32, 32, 100)
+    plan = plan_for(wanted(), facts)
+    assert any(f"{LONGEST} epochs are the most" in line and "buy nothing" in line for line in plan.sentences)
+    assert not any("more epochs" in line for line in plan.sentences)
+    assert any("would buy more epochs" in line for line in plan_for(wanted(), PHOTOS).sentences)
+
+
 def test_a_busy_machine_is_named_because_the_plan_is_too_short_once_it_is_idle():
     said = [line for line in plan_for(wanted(), PHOTOS, share=0.05).sentences if "busy" in line]
     assert len(said) == 1 and "had 5 % of a core; alone, the run would see about 2,000 images/s" in said[0]

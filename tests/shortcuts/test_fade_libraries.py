@@ -108,7 +108,7 @@ def test_gradient_checkpointing_of_transformers_gives_the_same_gradients() -> No
             torch.testing.assert_close(found[name], parameter.grad)
 
 
-def test_a_faded_model_is_saved_and_loaded_by_its_library(tmp_path: Path) -> None:
+def test_a_faded_model_is_saved_and_loaded_by_its_library(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`from_pretrained` knows nothing of fading: it reports the alphas as unexpected; `fade_saved` restores them."""
     model, x = model_of("ViTModel", VISION).eval(), images()
     plain = model(x)[0]
@@ -121,6 +121,9 @@ def test_a_faded_model_is_saved_and_loaded_by_its_library(tmp_path: Path) -> Non
     fade_saved(again, tmp_path, example=x)
     assert torch.equal(again(x)[0], model(x)[0])
     assert torch.equal(echoless.load(tmp_path).features(x)["hidden03"], hidden(model, x)), "evaluate and embed as well"
+    assert "was faded before it was saved: its alphas were found and are used (alpha from 1 to 0.6)" in (
+        capsys.readouterr().err
+    )
     unfade(again)
     assert "faded_shortcuts" not in again.config.to_dict()
 

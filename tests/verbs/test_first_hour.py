@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 
 import echoless
+from echoless.cli.main import main
 from echoless.data import open_images
 from echoless.errors import DataError, RunError
 from echoless.exchange.card import _results
@@ -83,7 +84,7 @@ def test_few_labels_of_many_images_are_measured_and_said(run, photos, labels, ca
     assert [metric.n for metric in metrics] == [6] and metrics[0].protocol["train_n"] == 6
     assert "--train: 4 images have no label and are left out: measuring on the 6 that have one" in said.out
     assert "unreadable image, left out: broken0.jpg" in said.err
-    assert "labels: 2 classes from labels.csv, on 6 of 12 images (cat, dog)" in said.err
+    assert "labels: 2 classes from labels.csv, on 6 of 10 images (cat, dog)" in said.err
 
 
 def halves(labels: Path) -> list[Path]:
@@ -101,7 +102,9 @@ def test_one_folder_with_two_lists_of_labels_is_two_sets(run, photos, labels, ca
     how = {"train": photos, "test": photos, "labels": train, "metrics": ("knn",), "baselines": False}
     (honest,) = echoless.evaluate(run, test_labels=test, **how)
     assert honest.n == 2 and honest.protocol["train_n"] == 4 and "overlap" not in honest.protocol
-    assert "in --train too" not in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "in --train too" not in said.out
+    assert said.err.count("broken0.jpg") == 1, "the files of one folder are listed once"
     (inflated,) = echoless.evaluate(run, test_labels=labels, **how)
     assert inflated.protocol["overlap"] == 4
     assert "4 of 6 images of --test are in --train too" in capsys.readouterr().out
@@ -129,6 +132,16 @@ def test_few_labels_are_enough_to_finetune(run, photos, labels, tmp_path, capsys
         echoless.finetune(run, out=tmp_path / "refused", **how)
 
 
+def test_the_number_of_a_finetuning_fits_a_terminal(run, photos, labels, tmp_path, capsys):
+    train, test = halves(labels)
+    sets = f"--train {photos} --labels {train} --test {photos} --test-labels {test}"
+    length = "--max-steps 1 --batch-size 4 --workers 0"
+    assert main(["finetune", str(run), *sets.split(), "--out", str(tmp_path / "tuned"), *length.split()]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert max(map(len, printed)) <= 100 and any("chance" in line for line in printed)
+    assert printed[-1].startswith("finetune ") and printed[-1].endswith("n=2")
+
+
 def test_vectors_are_written_for_other_tools_and_say_what_they_are(run, photos, labels, tmp_path, capsys):
     out = tmp_path / "deep" / "features.parquet"
     assert echoless.embed(run, photos, out=out, labels=labels) == 10
@@ -145,6 +158,18 @@ def test_vectors_are_written_for_other_tools_and_say_what_they_are(run, photos, 
     assert np.array_equal(vectors, np.stack(table["feature"].to_pylist()).astype(np.float32)), "nine digits are enough"
 
 
+def test_vectors_that_can_be_searched_name_the_next_command(run, photos, tmp_path, capsys):
+    """Of the tables that `search` takes: one vector per image, as parquet."""
+    for name, options, next_command in (
+        ("my features.parquet", [], f"next: echoless search '{tmp_path}/my features.parquet' --query IMAGE"),
+        ("f.csv", [], ""),
+        ("tokens.parquet", ["--tokens"], ""),
+    ):
+        assert main(["embed", str(run), str(photos), "--out", str(tmp_path / name), *options]) == 0
+        printed = capsys.readouterr().out
+        assert next_command in printed and ("next:" in printed) == bool(next_command)
+
+
 def test_arrays_of_others_are_read_by_their_names_and_as_floats(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), dtype=np.uint8)
     np.savez(tmp_path / "a.npz", x=(pixels / 255).astype(np.float32), y=np.array([1, 0, 1, 0]))
@@ -158,17 +183,36 @@ def test_arrays_of_others_are_read_by_their_names_and_as_floats(tmp_path):
 
 def test_a_killed_run_says_so_and_a_running_one_does_not(run, tmp_path):
     """Killed: a session began, none ended, and nobody holds the folder."""
-    killed = Path(shutil.copytree(run, tmp_path / "killed"))
+    killed = Path(shutil.copytree(run, tmp_path / "killed", ignore=shutil.ignore_patterns("step-*")))
     lines = (killed / "metrics.jsonl").read_text().splitlines(keepends=True)
     (killed / "metrics.jsonl").write_text(lines[0])
     about = json.loads((killed / "about.json").read_text())
-    (killed / "about.json").write_text(json.dumps(about | {"ended": about["sessions"] - 1}))
+    cut = [about["history"][0] | {"seconds": None}]
+    (killed / "about.json").write_text(json.dumps(about | {"ended": about["sessions"] - 1, "history": cut}))
     assert status(collect(killed)).startswith("killed: step 1 of 2")
     assert "Training was killed after 1 of 2 steps." in render([collect(killed)])
+    assert "from the start, because it had saved no checkpoint yet" in render([collect(killed)])
     with open_run(killed, resume=True):
         assert status(collect(killed)).startswith("step 1 of 2")
+    resumed = about | {"sessions": 2, "ended": 1, "history": [*cut, about["history"][0]]}
+    (killed / "about.json").write_text(json.dumps(resumed))
+    assert status(collect(killed)).startswith("stopped: step 1 of 2"), "killed once, then continued and stopped"
     (killed / "about.json").write_text(json.dumps(about))
     assert status(collect(killed)).startswith("stopped: step 1 of 2")
+
+
+def test_a_stopped_run_has_as_many_steps_as_it_saved(run, tmp_path):
+    """Not every step has a line in metrics.jsonl: the list said less than the message of Ctrl-C."""
+    stopped = Path(shutil.copytree(run, tmp_path / "stopped"))
+    config = json.loads((stopped / "config.json").read_text())
+    (stopped / "config.json").write_text(json.dumps(config | {"steps": 9}))
+    lines = (stopped / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (stopped / "metrics.jsonl").write_text(lines[0])
+    assert status(collect(stopped)).startswith("stopped: step 2 of 9")
+    about = json.loads((stopped / "about.json").read_text())
+    cut = [about["history"][0] | {"seconds": None}]
+    (stopped / "about.json").write_text(json.dumps(about | {"ended": 0, "history": cut}))
+    assert "continues it, from the last checkpoint." in render([collect(stopped)])
 
 
 def test_the_first_card_is_a_verdict_in_words_with_the_next_step(run):
@@ -190,6 +234,11 @@ def test_a_comparison_tells_images_apart_by_a_letter_and_hides_what_was_measured
 def test_the_card_of_an_export_names_the_layer():
     record = {"metric": "knn", "value": 0.5, "n": 9, "protocol": {"layer": "block05/+mlp", "train": "/home/me/x"}}
     assert "layer block05/+mlp" in _results([record]) and "/home" not in _results([record])
+
+
+def test_the_card_of_an_export_is_written_in_sentences(run, tmp_path):
+    echoless.export(run, to="onnx", out=tmp_path / "export")
+    assert "It was pretrained with faded shortcuts (alpha from 1 to " in (tmp_path / "export" / "README.md").read_text()
 
 
 def test_the_card_of_an_export_has_the_newest_number_of_each_kind_and_no_inflated_one():
@@ -227,8 +276,27 @@ def test_classes_that_two_sets_share_are_listed_once(run, tmp_path, capsys):
     assert capsys.readouterr().err.count("10 classes from") == 1
 
 
+def test_a_run_whose_images_are_not_found_from_here_asks_for_them(tmp_path, monkeypatch):
+    """A run records the path that was typed, which may be relative; nobody typed it now."""
+    (tmp_path / "here" / "photos").mkdir(parents=True)
+    (tmp_path / "there").mkdir()
+    for index in range(8):
+        Image.new("RGB", (32, 32), (index * 30, 0, 0)).save(tmp_path / "here" / "photos" / f"{index}.png")
+    monkeypatch.chdir(tmp_path / "here")
+    for data, out in (("photos", "../folder"), ("photos/*.png", "../pattern")):
+        assert echoless.pretrain(data, out=out, **SMALL)
+        assert echoless.evaluate(out, metrics=("rank",))[0].protocol["train"] == data
+    monkeypatch.chdir(tmp_path / "there")
+    for data, out in (("photos", "../folder"), ("photos/*.png", "../pattern")):
+        with pytest.raises(
+            RunError, match=r"was trained on '.*', which is not found from this folder; give --train"
+        ) as no:
+            echoless.evaluate(out, metrics=("rank",))
+        assert repr(data) in str(no.value)
+
+
 def test_one_step_is_one_step(run, tmp_path):
-    one = Path(shutil.copytree(run, tmp_path / "one"))
+    one = Path(shutil.copytree(run, tmp_path / "one", ignore=shutil.ignore_patterns("step-*")))
     config = json.loads((one / "config.json").read_text())
     (one / "config.json").write_text(json.dumps(config | {"steps": 1}))
     (one / "metrics.jsonl").write_text((one / "metrics.jsonl").read_text().splitlines(keepends=True)[0])

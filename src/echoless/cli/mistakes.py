@@ -22,7 +22,8 @@ def explain(options: type[Any], words: Sequence[str], prog: str, other_flags: It
     walk.over(words)
     if walk.unknown is not None:
         kind = "option" if _is_flag(walk.unknown) else "word"
-        return f"unknown {kind} {walk.unknown!r}; {help_page}{_meant(walk.unknown, [*walk.flags, *other_flags])}"
+        meant = _dashed(walk.unknown) or _meant(walk.unknown, [*walk.flags, *other_flags])
+        return f"unknown {kind} {walk.unknown!r}; {help_page}{meant}"
     for name, values in walk.given.items():
         if mistake := _mistake(walk.hints[name], walk.shown(name), values):
             return mistake if mistake.endswith("?") else f"{mistake}; {help_page}"
@@ -43,6 +44,13 @@ def _meaning(walk: _Walk, name: str) -> str:
     if name not in walk.positional or not _choices(walk.hints[name]):
         return ""
     return f": {explanations(walk.options)[name].rstrip('.')}"
+
+
+def _dashed(typed: str) -> str:
+    """How a file name that begins with a dash is given."""
+    if typed.startswith("--") or not typed.startswith("-") or not {".", "/"} & set(typed):
+        return ""
+    return f"; a value that begins with a dash is given as --OPTION={typed}, a path as ./{typed}"
 
 
 def _meant(typed: str, flags: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""How is a number of things written? `1 step`, `3 steps`."""
+"""How is a number of things written? `1 step`, `3 steps`, `1,140 images/s`."""
 
 from __future__ import annotations
 
@@ -10,3 +10,13 @@ def counted(number: object, what: str, several: str = "") -> str:
     ('1 class', '3 channels')
     """
     return f"{number} {what}" if number == 1 else f"{number} {several or f'{what}s'}"
+
+
+def speed_in_words(images_per_second: float) -> str:
+    """With three digits below a thousand.
+
+    >>> speed_in_words(34.94), speed_in_words(1139.6)
+    ('34.9 images/s', '1,140 images/s')
+    """
+    shown = f"{images_per_second:.3g}" if images_per_second < 999.5 else f"{images_per_second:,.0f}"
+    return f"{shown} images/s"

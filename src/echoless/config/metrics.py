@@ -301,11 +301,13 @@ def table(metrics: Sequence[Metric], best: Sequence[bool] = ()) -> str:
     stars = ["*" if place < len(best) and best[place] else "" for place in range(len(metrics))]
     cells = [(m.metric, number(m) + interval_text(m) + star, f"n={m.n}") for m, star in zip(metrics, stars)]
     widths = [max(len(row[column]) for row in cells) for column in range(3)]
-    lines = [line for sentence in above for line in wrap(sentence, WIDTH, subsequent_indent="  ")]
+    lines = [
+        line for sentence in above for line in wrap(sentence, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    ]
     lines += [""] if lines else []
     for metric, row in zip(metrics, cells):
         start = "".join(cell.ljust(width + 2) for cell, width in zip(row, widths))
-        own = wrap(describe(_own(metric, shared)), max(30, WIDTH - len(start))) or [""]
+        own = wrap(describe(_own(metric, shared)), max(30, WIDTH - len(start)), break_on_hyphens=False) or [""]
         lines += [f"{lead}{text}".rstrip() for lead, text in zip([start] + [" " * len(start)] * (len(own) - 1), own)]
     return "\n".join(lines)
 

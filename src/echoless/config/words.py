@@ -72,8 +72,11 @@ def collapsed(rank: Metric) -> Words | None:
         step = rank.protocol["checkpoint"]
         verdict = f"RankMe is {rank.value:.3g} at step {step}: nearly all images still look the same."
         return Words(verdict, "That is usual early in training: continue the run with --resume, then evaluate again.")
-    verdict = f"The features collapsed: RankMe is {rank.value:.3g}, so that nearly all images look the same to it."
-    again = "Try a larger --alpha-min (1 is a standard residual network) or a lower --base-lr."
+    verdict = f"The features collapsed: RankMe is {rank.value:.3g}, so nearly all images look the same to the encoder."
+    again = (
+        "After a few hundred steps that is usual: train longer. After a long run, try a larger --alpha-min (1 is a "
+        "standard residual network) or a lower --base-lr."
+    )
     return Words(verdict, again, "warning")
 
 
@@ -105,6 +108,9 @@ def _against(main: Metric, others: dict[str, Metric], rank: Metric | None, run: 
     )
     healthy = f" {_healthy(rank)}" if rank is not None else ""
     order = [_order(main, other) for other in others.values()]
+    if "checkpoint" in main.protocol and (guessed or (order and min(order) <= 0)):
+        more = "The run has not ended: continue it with --resume, then evaluate again."
+        return Words(verdict + healthy, more, "warning" if order and min(order) < 0 else "neutral")
     if order and min(order) < 0:
         more = f"Train longer (--time, or --resume with more --max-steps).{layers}"
         return Words(verdict + healthy, more, "warning")
@@ -119,6 +125,8 @@ def _against(main: Metric, others: dict[str, Metric], rank: Metric | None, run: 
 
 
 def _healthy(rank: Metric, which: str = "They") -> str:
+    if rank.n < _FEWEST:
+        return f"{rank.n} images are too few to say whether the features collapsed."
     few = f"which is close to a collapse (below {LOWEST_RANK:g})" if rank.value < FEW else "so they have not collapsed"
     return f"{which} use about {rank.value:.3g} directions (RankMe), {few}."
 

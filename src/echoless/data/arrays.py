@@ -31,6 +31,8 @@ class ArrayFile:
         self.stamps = [stamp(path)]
         self._file = NpzFile(path)
         self._member = self._present(*IMAGES)
+        if self._member not in self._file:
+            raise DataError(f"{path} holds {self._file.members}; it needs an array named 'images', or 'x'")
         self.header = self._file.header(self._member)
         _check_layout(path, self.header)
         self.labels = self._beside(self._present(*LABELS))

@@ -134,6 +134,12 @@ def _lines(text: TextIO, file: Path) -> Iterator[str]:
         yield line
 
 
+def require_columns(file: Path | None) -> None:
+    """Refuses a table whose header or first row is not of paths and labels, before any image is read."""
+    if file is not None and _one_per_line(file) is None:
+        next(_rows(file), None)
+
+
 def _rows(file: Path) -> Iterator[tuple[str, str]]:
     """(path, label) of every row."""
     if not file.is_file():  # opening a pipe would wait for ever

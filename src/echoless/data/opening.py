@@ -25,7 +25,7 @@ from echoless.data.elsewhere import Kind, open_remote
 from echoless.data.encoded import Reduction, open_encoded, open_tiles
 from echoless.data.hashing import hash_all
 from echoless.data.images import BadSample, Images, Shape
-from echoless.data.labels import encode_labels, read_label_file
+from echoless.data.labels import encode_labels, read_label_file, require_columns
 from echoless.data.making import Making
 from echoless.data.parquet import ParquetSource
 from echoless.data.paths import NumberedPaths
@@ -75,6 +75,7 @@ def open_images(
     place = CachePlace(cache, cache_dir or default_cache_dir(), progress, say, share)
     names = None if classes is None else read_class_list(classes)
     given = None if str(labels) == NO_LABELS else labels
+    require_columns(given)
     shapes = parse_shapes(str(data))
     arrays = _is_arrays(data)
     if arrays or shapes is not None:
@@ -135,9 +136,8 @@ def find_source(data: str, place: CachePlace) -> ImageSource:
             _require_regular(data, files)
             return kind(files)
     root = fixed_part(data)
-    named = {str(file.relative_to(root)) for file in files if is_image_name(file.name)}
-    if named and root.is_dir():
-        return FolderSource(root, only=named)
+    if root.is_dir() and any(is_image_name(file.name) for file in files):
+        return FolderSource(root, only={str(file.relative_to(root)) for file in files})
     _require_regular(data, files)
     found = "does not exist" if not files else "is no data set"
     raise DataError(
@@ -168,8 +168,8 @@ def _find_in_folder(folder: Path) -> ImageSource:
     if len(found) > 1:
         counts = " and ".join(f"{count} {kind}" for kind, count in found.items())
         patterns = [f"'{folder}/{kind}'" for kind in found if kind.startswith("*")]
-        patterns += [f"'{folder}/**/*' for the images"] if images else []
-        raise DataError(f"{folder} holds {counts}, of which one would be left out; give {' or '.join(patterns)}")
+        patterns += [f"'{folder}/**/*' for the image files"] if images else []
+        raise DataError(f"{folder} holds {counts}, but only one kind can be read; give {' or '.join(patterns)}")
     (suffix,) = (suffix for suffix, files in shards.items() if files)
     return SOURCES[suffix](shards[suffix])
 

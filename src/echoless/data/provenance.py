@@ -9,6 +9,7 @@ from typing import Any
 from echoless.config.addresses import without_secrets
 from echoless.data.images import Images
 from echoless.data.overlap import count_shared
+from echoless.data.shards import fixed_part, is_local_pattern
 
 _SHOWN = 12  # digits of a fingerprint: enough to tell sets apart, short enough to read
 
@@ -49,6 +50,9 @@ def describe_labels(train: Images, test: Images | None) -> dict[str, Any]:
 
 
 def short_name(data: str) -> str:
-    """The last part of a path: a protocol names no place of a machine."""
+    """The last part of a path: a protocol names no place of a machine. A pattern keeps the folder that it begins in."""
     public = without_secrets(data)
+    if is_local_pattern(data):
+        fixed = fixed_part(public)
+        return str(Path(fixed.name) / Path(public).relative_to(fixed))
     return Path(public).name or public

@@ -74,7 +74,7 @@ def read_images(
 ) -> Images:
     """`channels`: what every image is converted to; None: as most of them are. Bad images are listed and left out.
     which: the option that names them, where there are two sets; None: the log of a run lists bad images and classes.
-    like: a set whose classes are listed already. The others: `open_images`."""
+    like: a set whose bad images and classes are listed already. The others: `open_images`."""
     speaks = share.index == 0
     with Progress("reading images", 1, "images") as progress:
 
@@ -98,7 +98,8 @@ def read_images(
             share=share,
         )
         if speaks and which is not None:
-            for line in (*describe_bad(images), *describe_classes(images, which, like)):
+            known = like is not None and like.fingerprint == images.fingerprint
+            for line in (*([] if known else describe_bad(images)), *describe_classes(images, which, like)):
                 progress.say(line)
         return images
 
@@ -138,11 +139,13 @@ def describe_classes(images: Images, which: str = "", like: Images | None = None
 def _classes(images: Images) -> str:
     """How many there are, where they come from, and the names of a few."""
     assert images.labels is not None
-    present, labelled = _names(images), int((images.labels >= 0).sum())
+    bad = sorted({sample.index for sample in images.bad})
+    present, labelled = _names(images), int((images.labels >= 0).sum() - (images.labels[bad] >= 0).sum())
+    readable = len(images.labels) - len(bad)
     shown = [name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..." for name in present[:5]]
     names = ", ".join(shown) + (", ..." if len(present) > 5 else "")
-    joined = labelled < len(images.labels) or images.label_source == LABELS_FILE
-    of = f", on {labelled} of {counted(len(images.labels), 'image')}" if joined else ""
+    joined = labelled < readable or images.label_source == LABELS_FILE
+    of = f", on {labelled} of {counted(readable, 'image')}" if joined else ""
     source = images.label_file or images.label_source
     return f"{counted(len(present), 'class', 'classes')} from {source}{of} ({names})"
 

@@ -17,6 +17,7 @@ from itertools import product
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from echoless.config.addresses import is_remote
 from echoless.data.content import stamp
 from echoless.data.paths import PathColumn
 from echoless.data.remote import RemoteFile
@@ -25,6 +26,7 @@ from echoless.errors import DataError, NoImages
 
 _LONGEST_LABEL = 2**20  # bytes of a .cls or .json member that are worth reading
 _AT_ONCE = 65_536  # rows of an index that are Python objects at a time
+_WILDCARDS = frozenset("*?[{")
 _LABEL_KEYS = ("label", "cls", "class")
 
 
@@ -225,8 +227,19 @@ def expand(pattern: str) -> list[Path]:
 def fixed_part(pattern: str) -> Path:
     """The folder that all files of a pattern are in: what stands before its first wildcard."""
     parts = Path(pattern).parts
-    fixed = next((i for i, part in enumerate(parts) if set("*?[{") & set(part)), len(parts) - 1)
+    fixed = next((i for i, part in enumerate(parts) if _WILDCARDS & set(part)), len(parts) - 1)
     return Path(*parts[:fixed])
+
+
+def is_local_pattern(data: str) -> bool:
+    """Whether it stands for several files of this machine. A file whose own name has such letters is no pattern."""
+    return bool(_WILDCARDS & set(data)) and not is_remote(data) and not Path(data).exists()
+
+
+def absolute_pattern(pattern: str) -> Path:
+    """The same files, named from the root of the file system."""
+    fixed = fixed_part(pattern)
+    return fixed.resolve() / Path(pattern).relative_to(fixed)
 
 
 def _glob(pattern: Path) -> Iterator[Path]:

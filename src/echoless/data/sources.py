@@ -105,12 +105,14 @@ class FolderSource:
     def _found(self, numbers: array[int]) -> Iterator[str]:
         """The path of every image; what the file system says of it is added to the numbers."""
         for path, status in _walk(self.root, "", set()):
+            if self._only is not None and path not in self._only:
+                continue
             broken = stat.S_ISLNK(status.st_mode)
-            if is_image_name(path) and (self._only is None or path in self._only):
+            if is_image_name(path):
                 numbers.extend(Stamps.row(status))
                 self._broken.update([path] if broken else ())
                 yield path
-            elif not is_image_name(path):
+            else:
                 self._others["broken link" if broken else Path(path).suffix.lower() or Path(path).name] += 1
 
     @property

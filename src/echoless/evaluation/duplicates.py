@@ -75,11 +75,11 @@ class Duplicates:
     def __str__(self) -> str:
         if not self.calibrated_on:
             return f"threshold {self.threshold:.4g}, as given"
-        shares = ", ".join(f"{100 * share:.1f} % {name}" for name, share in self.reached.items())
+        shares = ", ".join(f"{100 * share:.1f} % ({name})" for name, share in self.reached.items())
         return (
-            f"threshold {self.threshold:.4g}, chosen on {self.calibrated_on} images of the set: of their altered "
-            f"copies reach it {shares}; of their most similar other images {100 * (self.others or 0):.1f} % (copies in "
-            "the set among them)"
+            f"threshold {self.threshold:.4g}, chosen with altered copies of {self.calibrated_on} images of the set. "
+            f"Copies that reach it: {shares}. Most similar other images that reach it, true copies included: "
+            f"{100 * (self.others or 0):.1f} %"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -106,9 +107,12 @@ def _fade_as_saved(folder: Path, config: Any, model: Any, shape: tuple[int, ...]
     if not hasattr(config, CONFIG_ENTRY):
         return
     try:
-        fade_saved(model, folder, example=torch.zeros(1, *shape, device=model.device))
+        report = fade_saved(model, folder, example=torch.zeros(1, *shape, device=model.device))
     except ValueError as error:
         raise RunError(f"the shortcuts of {folder} were faded, which cannot be restored here: {error}") from None
+    # transformers has just called the saved alphas unexpected.
+    span = f"alpha from {report.alphas[0]:.4g} to {report.alphas[-1]:.4g}"
+    print(f"{folder} was faded before it was saved: its alphas were found and are used ({span})", file=sys.stderr)
 
 
 def _read_transformers(folder: Path) -> tuple[Any, Any]:

@@ -21,6 +21,7 @@ from echoless.data.images import Images
 from echoless.data.opening import find_source, open_images
 from echoless.data.resample import Array
 from echoless.data.resizing import Fit
+from echoless.data.shards import fixed_part, is_local_pattern
 from echoless.data.sources import LARGEST_FILE, ImageSource, read_or_error
 from echoless.data.synthetic import parse_shapes
 from echoless.errors import EcholessError
@@ -64,7 +65,7 @@ class Originals:
         before, image = None, None
         for path, number in self._numbered(paths):
             if path != before:
-                data = _bytes_of(Path(self.root) / path) if number is None else self._read(number)
+                data = _bytes_of(self._folder / path) if number is None else self._read(number)
                 before, image = path, _decoded(data, settings)
             yield image
 
@@ -82,7 +83,12 @@ class Originals:
         """An absolute path stays as it is, wherever the root was."""
         if self.unopened or is_remote(self.root) or parse_shapes(self.root) is not None:
             return False
-        return not Path(self.root).exists() or (Path(self.root) / first).is_file()
+        return not self._folder.exists() or (self._folder / first).is_file()
+
+    @cached_property
+    def _folder(self) -> Path:
+        """What the paths of files are relative to: of a pattern, what stands before its first wildcard."""
+        return fixed_part(self.root) if is_local_pattern(self.root) else Path(self.root)
 
     def _read(self, number: int) -> Array | bytes | OSError | None:
         if number == _NOWHERE or self._data is None:

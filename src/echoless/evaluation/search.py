@@ -40,6 +40,7 @@ class Neighbours:
     values_MK: Tensor
     rows_MK: Tensor
     files: list[Path] | None = None  # of the queries; None: they are rows of the table
+    own: tuple[int, ...] = ()  # those rows
     how: str = "exact"
     left_out: Mapping[Path, str] = field(default_factory=dict)  # files of a folder that cannot be used, and why
 
@@ -51,6 +52,11 @@ class Outliers:
     rows_N: Tensor
     distances_N: Tensor
     how: str = "exact"
+
+
+def place_in_words(path: str, corner: Sequence[int] | np.ndarray | None) -> str:
+    """A path; of a tile, with the corner where it begins."""
+    return path if corner is None else f"{path} at {corner[0]},{corner[1]}"
 
 
 class Searcher:
@@ -96,7 +102,7 @@ class Searcher:
         values, rows, how = self._nearest(self.table.blocks, vectors_MD, k)
         used = [file for file in files if file not in (left_out or {})]
         names = [str(file.relative_to(query)) if Path(query).is_dir() else str(file) for file in used]
-        return Neighbours(names, values, rows, used, how, left_out or {})
+        return Neighbours(names, values, rows, used, how=how, left_out=left_out or {})
 
     def _neighbours_of_row(self, path: str, k: int) -> Neighbours:
         own = [row for row, known in enumerate(self.paths) if known == path]
@@ -105,7 +111,8 @@ class Searcher:
         k = min(k, self.table.rows - 1)
         values_MK, rows_MK, how = self._nearest(self.table.blocks, self.table.at(own), k + 1)
         values_MK, rows_MK = without_self(values_MK, rows_MK, torch.tensor(own))
-        return Neighbours([path] * len(own), values_MK, rows_MK, None, how)
+        names = [place_in_words(path, None if self.corners is None else self.corners[row]) for row in own]
+        return Neighbours(names, values_MK, rows_MK, None, tuple(own), how)
 
     def _nearest(
         self, blocks: Callable[[], Iterator[np.ndarray]], queries_MD: np.ndarray, k: int

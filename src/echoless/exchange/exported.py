@@ -38,7 +38,8 @@ class ExportedEncoder:
         ends = (
             f"alpha from {alphas[0]:.4g} to {alphas[-1]:.4g}, product {effective_alpha(alphas):.3g}" if alphas else ""
         )
-        return f"{variant}: {ends}" if ends else variant
+        word = "no" if variant == "none" else variant.replace("_", " ")
+        return f"{word} shortcuts ({ends})" if ends else f"{word} shortcuts"
 
 
 def open_encoder(path: str | Path) -> ExportedEncoder:

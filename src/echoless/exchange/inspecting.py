@@ -35,6 +35,7 @@ def inspect_model(model: str | Path, **options: Any) -> FadeReport:
 def inspect_with(options: InspectOptions) -> FadeReport:
     name = str(options.model)
     if is_trained(name):
+        _refuse_fading(options)
         return inspect_trained(Path(name))
     model, example = _open(name)
     try:
@@ -48,6 +49,16 @@ def inspect_with(options: InspectOptions) -> FadeReport:
         )
     except ValueError as error:
         raise ConfigError(f"{name}: {error}") from None
+
+
+def _refuse_fading(options: InspectOptions) -> None:
+    """A run has its own alphas: options that say how to fade would be ignored."""
+    for given in ("alpha_min", "schedule", "fade", "within"):
+        value = getattr(options, given)
+        if value != getattr(InspectOptions, given):
+            raise ConfigError(
+                f"{given} is {value!r}, but {options.model} has the alphas it was trained with; leave it out"
+            )
 
 
 def _open(name: str) -> tuple[nn.Module, Example]:

@@ -99,6 +99,11 @@ def images_in(seconds: float, images_per_second: float, facts: DataFacts, spent:
     return int(min(left * images_per_second, LONGEST * facts.count))
 
 
+def is_longest(images: int, facts: DataFacts) -> bool:
+    """Whether so many images are `LONGEST` epochs, so that more time would change nothing."""
+    return images >= LONGEST * facts.count
+
+
 def choose(
     seconds: float, facts: DataFacts, candidates: tuple[Candidate, ...], measure: Callable[[Candidate], float]
 ) -> Choice:

@@ -67,6 +67,7 @@ class RunData:
     log: list[str] = field(default_factory=list)
     pictures: dict[str, Picture] = field(default_factory=dict)
     map: dict[str, Any] | None = None
+    saved_step: int = 0  # that of the newest checkpoint
     alive: bool | None = None  # whether a process trains it now; None where that is not known
     troubles: list[str] = field(default_factory=list)
 
@@ -89,7 +90,9 @@ class RunData:
 
     @cached_property
     def steps_done(self) -> int:
-        return max((line["step"] for line in self.lines if is_whole(line.get("step"))), default=0)
+        """Not every step has a line: a run that was stopped has saved some that have none."""
+        recorded = max((line["step"] for line in self.lines if is_whole(line.get("step"))), default=0)
+        return max(recorded, self.saved_step)
 
     @property
     def steps(self) -> int | None:
@@ -156,6 +159,7 @@ def collect(path: Path, name: str | None = None) -> RunData:
         log=attempt("log.txt", lambda: _log(path), []),
         pictures=attempt("figures", lambda: _pictures(path, troubles), {}),
         map=attempt("figures/tsne.json", lambda: _map(path), None),
+        saved_step=manifest["step"] if is_whole(manifest.get("step")) else 0,
         alive=is_locked(path / LOCK),
         troubles=troubles,
     )

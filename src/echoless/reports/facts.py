@@ -15,8 +15,11 @@ from echoless.runs.about import sentences
 
 def is_killed(run: RunData) -> bool:
     """Whether its last session ended without a word: it began, did not end, and no process holds the folder."""
-    begun, ended = run.about.get("sessions"), run.about.get("ended")
-    return run.alive is False and not run.complete and is_whole(begun) and is_whole(ended) and begun > ended
+    begun, ended, history = (run.about.get(name) for name in ("sessions", "ended", "history"))
+    if run.alive is not False or run.complete or not is_whole(begun) or not is_whole(ended) or begun <= ended:
+        return False
+    last = history[-1] if isinstance(history, list) and history else None  # an earlier one may have been killed
+    return not isinstance(last, dict) or last.get("seconds") is None
 
 
 def status(run: RunData) -> str:

@@ -114,13 +114,16 @@ def listed(paths: Sequence[Path]) -> Listing:
 def best_runs(folders: Sequence[Path], metric: str) -> Listing:
     """Runs by a metric, the best first; numbers of other images or protocols are ranked apart."""
     rankings: dict[str, list[tuple[str, RunData, Metric]]] = {}
-    for name, run in _find(folders).items():
+    runs = _find(folders)
+    for name, run in runs.items():
         for found in run.results:
             if found.metric == metric and comparable(found):
                 rankings.setdefault(_shared(found), []).append((name, run, found))
     titles = _titles([_protocol(ranking[0][2]) for ranking in rankings.values()])
     rows = [row for title, ranking in zip(titles, rankings.values()) for row in _ranked(f"{metric}: {title}", ranking)]
-    return Listing(rows, f"no run below {', '.join(map(str, folders))} has a measured {metric}", [metric])
+    measured = [name for name in METRICS if any(found.metric == name for run in runs.values() for found in run.results)]
+    others = f"; measured there: {', '.join(measured)}" if measured else ""
+    return Listing(rows, f"no run below {', '.join(map(str, folders))} has a measured {metric}{others}", [metric])
 
 
 def _protocol(metric: Metric) -> dict[str, Any]:

@@ -51,7 +51,10 @@ def _unfinished(run: RunData) -> Words:
     done = f"{run.steps_done} of {run.steps} steps" if run.steps else counted(run.steps_done, "step")
     again = "the same command with --resume continues it"
     if is_killed(run):
-        return Words(f"Training was killed after {done}.", f"{again}, from the last checkpoint.", "warning")
+        where = (
+            "from the last checkpoint" if run.saved_step else "from the start, because it had saved no checkpoint yet"
+        )
+        return Words(f"Training was killed after {done}.", f"{again}, {where}.", "warning")
     if run.alive is False:
         return Words(
             f"Training was stopped after {done}.", f"{again}; echoless evaluate {_as_typed(run)} measures it as it is."

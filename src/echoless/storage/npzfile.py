@@ -49,11 +49,15 @@ class NpzFile:
         except (OSError, zipfile.BadZipFile, ValueError) as error:
             raise UntrustedFile(f"{self.path} is not a readable .npz file: {error}") from None
 
+    @property
+    def members(self) -> str:
+        """The names of the first few arrays, for people."""
+        return ", ".join(sorted(self._infos)[:8]) or "nothing"
+
     def header(self, name: str) -> Header:
         """The member's header, if its announced size, its stored size and the file's size agree."""
         if name not in self:
-            found = ", ".join(sorted(info.filename for info in self._infos.values())[:8]) or "nothing"
-            raise DataError(f"{self.path} holds {found}; it needs an array named {name!r}")
+            raise DataError(f"{self.path} holds {self.members}; it needs an array named {name!r}")
         info = self._infos[name]
         if info.compress_size > self.path.stat().st_size:
             raise UntrustedFile(f"{self.path}: {name} announces {info.compress_size:,} bytes, more than the file has")

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from echoless.config import RunConfig, RuntimeConfig, to_dict
-from echoless.config.counts import counted
+from echoless.config.counts import counted, speed_in_words
 from echoless.data import Batch, Images, Latents
 from echoless.errors import ConfigError, EcholessError, RunError
 from echoless.runs import Checkpoint, RunFolder, find_latest_valid, load_checkpoint
@@ -220,7 +220,7 @@ def _record(session: Session, done: int, report: StepReport, clock: Clock, probe
     if session.run is None:
         return
     rates = clock.rates(session.trainee.team.world)
-    speed = f"{rates['images_per_second']:.3g} images/s" if clock.steps > 1 else ""
+    speed = speed_in_words(rates["images_per_second"]) if clock.steps > 1 else ""
     if clock.steps == 1:
         session.progress.begin(done)  # the first step warms up and compiles: it is not counted
     fading = fading_in_line(session.config, done)

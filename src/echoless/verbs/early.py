@@ -6,9 +6,11 @@ The full checks are where the files are opened; these answer the common mistakes
 from __future__ import annotations
 
 import os
+from itertools import islice
 from pathlib import Path
 
 from echoless.config.addresses import is_remote
+from echoless.config.checks import nearest
 from echoless.config.file_systems import require_file_system
 from echoless.config.options import PretrainOptions
 from echoless.config.options.fields import AnyPath
@@ -16,6 +18,7 @@ from echoless.errors import ConfigError, DataError, RunError
 from echoless.storage.atomic import can_write, in_the_way
 
 _OUTPUTS = ("out", "table")  # fields that name what is written, of all verbs
+_LOOKED_AT = 1000  # names beside a path that does not exist
 _PATTERN = frozenset("*?[]{}:")  # of shards, of an address, of `shapes:100`
 
 
@@ -33,10 +36,20 @@ def require_data(*paths: AnyPath | None) -> None:
         if alone() and not named and not Path(path).exists():
             raise DataError(
                 f"data {path!r} does not exist; allowed: a folder of images, .parquet, .tar, .npz, or "
-                "shapes[:COUNT][@SPLIT]"
+                f"shapes[:COUNT][@SPLIT]{_similar(Path(path))}"
             )
         if alone() and not named and Path(path).is_dir() and not any(Path(path).iterdir()):
             raise DataError(f"data {path!r} is an empty folder; it must hold images, or .parquet or .tar files")
+
+
+def _similar(path: Path) -> str:
+    """A name beside it that may be meant; of a folder with very many files, among the first."""
+    try:
+        with os.scandir(path.parent) as found:
+            beside = [entry.name for entry in islice(found, _LOOKED_AT)]
+    except OSError:
+        return ""
+    return nearest(path.name, beside)
 
 
 def require_labels(*files: AnyPath | None) -> None:

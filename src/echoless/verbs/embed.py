@@ -113,9 +113,12 @@ def _about(options: EmbedOptions, encoder: Encoder, images: Images, columns: Col
 
 
 def _place(given: str) -> str:
-    """An absolute path, an address without its secrets, or a name such as timm:NAME."""
+    """An absolute path or pattern, an address without its secrets, or a name such as timm:NAME."""
+    from echoless.data.shards import absolute_pattern, is_local_pattern
     from echoless.evaluation.table_columns import as_text
 
+    if is_local_pattern(given):
+        return as_text(absolute_pattern(given))
     return as_text(Path(given).resolve()) if Path(given).exists() else without_secrets(given)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
+from echoless.config.addresses import is_remote, local_path
 from echoless.config.metrics import Metric, Metrics
 from echoless.config.options import EvaluateOptions
 from echoless.config.options.fields import AnyPath, filled, path_text
@@ -27,6 +28,8 @@ from echoless.data.reading import (
     read_images,
     settled_tiles,
 )
+from echoless.data.shards import fixed_part, is_local_pattern
+from echoless.data.synthetic import parse_shapes
 from echoless.errors import RunError
 from echoless.evaluation import noise_grid as grid
 from echoless.evaluation.classify import check_labels, fold_count
@@ -181,9 +184,20 @@ def _with_data_of(run: Path, options: EvaluateOptions) -> EvaluateOptions:
     try:
         data = RunFolder(run).read_config()["data"]
         known = {name: data.get(name) for name in ("labels", "classes")}
-        return filled(replace(options, train=str(data["path"])), known)
+        found = filled(replace(options, train=str(data["path"])), known)
     except Exception:
         raise RunError(f"{run} does not say which images it was trained on; give --train") from None
+    if not _is_here(str(found.train)):
+        raise RunError(f"{run} was trained on {str(found.train)!r}, which is not found from this folder; give --train")
+    return found
+
+
+def _is_here(data: str) -> bool:
+    """A relative path is there only from the folder in which the run was started."""
+    if is_remote(data) or parse_shapes(data) is not None:
+        return True
+    path = Path(local_path(data))
+    return path.exists() or (is_local_pattern(data) and fixed_part(data).exists())
 
 
 def _open(data: AnyPath, labels: AnyPath | None, *, encoder: Encoder, tiles: int | None, **how: Any) -> Images:

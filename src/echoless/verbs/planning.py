@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from echoless.config import RunConfig
+from echoless.config.counts import speed_in_words
 from echoless.config.facts import DataFacts, natural_size
 from echoless.config.options import PretrainOptions
 from echoless.config.training import BudgetConfig
-from echoless.recipes.budget import LONGEST, Candidate, Choice, candidates_for, choose, images_in
+from echoless.recipes.budget import LONGEST, Candidate, Choice, candidates_for, choose, images_in, is_longest
 from echoless.runtime import duration
 from echoless.training.timing import Speed
 
@@ -76,7 +77,7 @@ def _choose(options: PretrainOptions, time: Time, facts: DataFacts, resolve: Res
     sentences = (
         f"plan: {_given(time, spent)}; {size_of}; {length}",
         *_busy(speed),
-        _longer(choice, resolve(with_candidate(choice.larger)) if choice.larger else None),
+        _longer(choice, resolve(with_candidate(choice.larger)) if choice.larger else None, is_longest(fitting, facts)),
         f"plan: to repeat this run without measuring, give {exact}",
     )
     return Plan(chosen, _budget(time, speed), sentences)
@@ -89,7 +90,7 @@ def _with_length(
     steps = max(1, fitting // config.batch_size)
     images = steps * config.batch_size
     takes, epochs = duration(images / speed.images_per_second), f"{images / facts.count:.3g} epochs"
-    length = f"{images:,} images ({epochs}) in {takes} at {speed.images_per_second:.3g} images/s"
+    length = f"{images:,} images ({epochs}) in {takes} at {speed_in_words(speed.images_per_second)}"
     return replace(options, max_steps=steps), length
 
 
@@ -110,17 +111,22 @@ def _busy(speed: Speed) -> tuple[str, ...]:
     alone = speed.images_per_second / max(speed.share, 1e-3)
     return (
         f"plan: this machine is busy with other programs: the measured steps had {100 * speed.share:.0f} % of a core; "
-        f"alone, the run would see about {alone:,.0f} images/s and be planned accordingly",
+        f"alone, the run would see about {speed_in_words(alone)} and be planned accordingly",
     )
 
 
-def _longer(choice: Choice, larger: RunConfig | None) -> str:
-    """What more time would buy."""
+def _longer(choice: Choice, larger: RunConfig | None, longest: bool) -> str:
+    """What more time would buy. longest: the run has as many epochs as are ever planned, and ends before its time."""
+    if larger is None and longest:
+        return (
+            f"plan: {LONGEST} epochs are the most that is planned for a set of this size; more time would buy nothing"
+        )
     if larger is None:
         return f"plan: more time would buy more epochs, up to {LONGEST}, but no larger encoder"
     body: Any = larger.model.body
+    epochs = "" if longest else "more epochs, and "
     return (
-        f"plan: more time would buy more epochs, and from --time {_as_option(choice.larger_seconds)} on "
+        f"plan: more time would buy {epochs}from --time {_as_option(choice.larger_seconds)} on "
         f"{larger.recipe}, encoder {body.width} x {body.blocks}, patch {body.patch_size}"
     )
 

@@ -16,7 +16,7 @@ from echoless.config.options import PretrainOptions
 from echoless.config.options.fields import filled, given
 from echoless.config.supervised import SupervisedConfig
 from echoless.config.training import RuntimeConfig
-from echoless.errors import ConfigError
+from echoless.errors import ConfigError, RunError
 from echoless.recipes.budget import budget_of
 from echoless.recipes.continuing import CONTINUE
 from echoless.recipes.resolve import resolve
@@ -33,6 +33,8 @@ def pretrain(options: PretrainOptions) -> bool:
     require_verb("pretrain", options, record)
     require_same_start("init", options.init, record)
     options = _with_recorded_data(with_remembered(options, record), record)
+    if options.data is None and options.resume and record is None:
+        raise RunError(f"{options.out} holds no run to resume; give its folder as --out, or DATA to start one")
     if options.data is None:
         raise ConfigError("DATA is missing; see echoless pretrain --help")
     options = _with_recipe(options, record)

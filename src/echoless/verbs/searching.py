@@ -10,6 +10,7 @@ from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -21,7 +22,7 @@ from echoless.evaluation.duplicates import Duplicates
 from echoless.evaluation.feature_table import FeatureTable
 from echoless.evaluation.originals import Originals
 from echoless.evaluation.ranks import LOOKED_AT, collapse_in_words, likeness_in_words
-from echoless.evaluation.search import Neighbours, Outliers, Searcher
+from echoless.evaluation.search import Neighbours, Outliers, Searcher, place_in_words
 from echoless.reports.page import Page
 from echoless.reports.search_page import SIDE, Section, Tile, TileRow, write_search_page
 from echoless.runtime import Progress
@@ -52,7 +53,7 @@ class SearchResult:
     def __str__(self) -> str:
         lines = [*_printed(self.neighbours, "query", "similarity"), *_printed(self.duplicates, "group", "agreement")]
         lines += _printed_outliers(self.outliers)
-        return "\n".join([*lines, *self.notes, f"{self.page}: with thumbnails"])
+        return "\n".join([*lines, *self.notes, f"{self.page}: the page of this search"])
 
     def _repr_html_(self) -> str:
         return str(self.page._repr_html_())
@@ -102,9 +103,12 @@ def _figures(values: Sequence[float], figure: str) -> list[str]:
 
 def _line(row: dict[str, Any], value: str) -> str:
     rank = f"{row['rank']:4d}" if "rank" in row else "    "
-    corner = f" at {row['x']},{row['y']}" if "x" in row else ""
     label = f"  {row['label']}" if row.get("label") is not None else ""
-    return f"{rank}  {value}  {row['path']}{corner}{label}"
+    return f"{rank}  {value}  {_named(row)}{label}"
+
+
+def _named(row: dict[str, Any]) -> str:
+    return place_in_words(row["path"], (row["x"], row["y"]) if "x" in row else None)
 
 
 def run_search(options: SearchOptions) -> SearchResult:
@@ -139,10 +143,21 @@ def run_search(options: SearchOptions) -> SearchResult:
         notes += [] if odd.how == "exact" else [f"outliers: {odd.how}"]
     if options.table is not None:
         notes.append(_write_table(Path(options.table), next(iter(tables.values()))))
+    notes += _absent(sections, searcher.originals)
     page = write_search_page(
         Path(options.out), _title(sections, searcher.table.path), sections, _facts(searcher), notes
     )
     return SearchResult(page, **tables, notes=tuple(notes))
+
+
+def _absent(sections: Sequence[Section], originals: Originals) -> list[str]:
+    """How many images the page cannot show; an address that was not opened has been named before."""
+    found = [tile.pixels_CHW for section in sections for row in section.rows for tile in row.images]
+    gone = sum(pixels is None for pixels in found)
+    if not gone or originals.unopened:
+        return []
+    place = originals.root or "a place that the table names"
+    return [f"{gone} of the {len(found)} images on the page are not shown: not found at {place}; give --root PLACE"]
 
 
 def _left_out(near: Neighbours) -> list[str]:
@@ -213,22 +228,29 @@ class _Tiles:
         pixels = self._originals.pixels([row["path"] for row in rows], corners, _SHOWN)
         figures = (value for each in lists for value in _figures(each[self._figure].to_pylist(), self._figure))
         tiles = (
-            Tile(row["path"], value, row.get("label") or "", image) for row, value, image in zip(rows, figures, pixels)
+            Tile(_named(row), value, row.get("label") or "", image) for row, value, image in zip(rows, figures, pixels)
         )
         return [list(islice(tiles, len(each))) for each in lists]
 
 
+def _query_pixels(near: Neighbours, searcher: Searcher) -> Iterator[np.ndarray | None]:
+    """Of the queries on the page: files, or rows of the table, which may be tiles."""
+    if near.files is not None:
+        return Originals({}).pixels([str(file.absolute()) for file in near.files[:ON_THE_PAGE]], None, _SHOWN)
+    rows_Q = np.asarray(near.own[:ON_THE_PAGE], np.int64)
+    corners = None if searcher.corners is None else searcher.corners[rows_Q]
+    return searcher.originals.pixels(searcher.paths.at(rows_Q), corners, _SHOWN)
+
+
 def _neighbours_section(near: Neighbours, table: pa.Table, searcher: Searcher) -> Section:
     tiles, each = _Tiles(searcher, "similarity"), near.rows_MK.shape[1]
-    root = Originals({}) if near.files is not None else searcher.originals
-    paths = [str(file.absolute()) for file in near.files] if near.files is not None else near.names
-    shown = list(zip(near.names[:ON_THE_PAGE], root.pixels(paths[:ON_THE_PAGE], None, _SHOWN)))
+    shown = list(zip(near.names[:ON_THE_PAGE], _query_pixels(near, searcher)))
     found = tiles.of([table.slice(place * each, each) for place in range(len(shown))])
     rows = [TileRow(row, "", Tile(name, "query", "", image)) for row, (name, image) in zip(found, shown)]
     more = f"{len(near.names) - len(rows)} more queries are not shown." if len(near.names) > len(rows) else ""
     of = f"to {Path(near.names[0]).name}" if len(near.names) == 1 else f"to each of {len(near.names)} queries"
     note = "Nearest first, with the cosine similarity of the features to those of the query."
-    return Section("neighbours", f"The {each} images nearest {of}", note, rows, more)
+    return Section("neighbours", f"The {counted(each, 'image')} nearest {of}", note, rows, more)
 
 
 def _duplicates_section(copies: Duplicates, table: pa.Table, searcher: Searcher, by: str) -> Section:

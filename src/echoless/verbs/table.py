@@ -8,6 +8,7 @@ Nothing here loads torch.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -55,6 +56,10 @@ def _as_text(options: Any, result: Any) -> str:
     return "" if result is None else str(result)
 
 
+def _tuned(options: of.FinetuneOptions, metric: Any) -> str:
+    return "" if metric is None else metric_table([metric])
+
+
 def _metrics(options: of.EvaluateOptions, metrics: Any) -> str:
     """The table, what its marks and ranks mean, and what it says in plain words; nothing for a helping process."""
     if not metrics:
@@ -83,7 +88,10 @@ def _vectors(options: of.EmbedOptions, rows: int) -> str:
     files = f" ({sum(1 for _ in Path(options.out).iterdir())} files)" if Path(options.out).is_dir() else ""
     what = "the patch features of {} images" if options.tokens else "{} vectors"
     paths = f"; their paths are in {Path(options.out).with_suffix('.paths.txt')}" if read == "numpy.load" else ""
-    return f"{what.format(rows)} in {options.out}{files}; read them with {read}({str(options.out)!r}){paths}"
+    written = f"{what.format(rows)} in {options.out}{files}; read them with {read}({str(options.out)!r}){paths}"
+    searchable = not options.tokens and "," not in options.layer and Path(options.out).suffix in ("", ".parquet")
+    search = f"\nnext: echoless search {shlex.quote(str(options.out))} --query IMAGE" if searchable else ""
+    return written + search
 
 
 def _images(options: of.SampleOptions, count: int) -> str:
@@ -98,7 +106,8 @@ def _runs(options: of.RunsOptions, listing: Any) -> str:
     if options.action == "rm-results" and listing:
         numbers, (run,) = ", ".join(str(each.number) for each in listing), options.folders
         which = "evaluation" if len(listing) == 1 else "evaluations"
-        return f"removed {which} {numbers} of {run}; the numbers are kept in {Path(run) / 'results-removed.json'}"
+        kept = f"removed {which} {numbers} of {run}; the numbers are kept in {Path(run) / 'results-removed.json'}"
+        return f"{listing}\n{kept}"
     if options.action != "rm" or not listing:
         return str(listing)
     return "\n".join(f"removed {run.path} ({run.bytes / 1e6:.1f} MB)" for run in listing)
@@ -132,7 +141,7 @@ TRAIN, MEASURE, EXCHANGE, ABOUT = "train", "measure and look", "other libraries"
 VERBS = {
     "demo": Verb(TRAIN, of.DemoOptions, records=to.runs_and_metrics),
     "pretrain": Verb(TRAIN, of.PretrainOptions, exit_code=_requeue_if_stopped, records=to.trained),
-    "finetune": Verb(TRAIN, of.FinetuneOptions, _as_text, _interrupted_if_stopped, records=to.tuned),
+    "finetune": Verb(TRAIN, of.FinetuneOptions, _tuned, _interrupted_if_stopped, records=to.tuned),
     "sweep": Verb(TRAIN, of.SweepOptions, exit_code=_stopped_or_failed, records=to.swept),
     "trial": Verb(TRAIN, of.TrialOptions, _outcome_line, _of_outcome, records=to.outcome),
     "evaluate": Verb(MEASURE, of.EvaluateOptions, _metrics),

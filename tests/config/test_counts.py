@@ -1,0 +1,19 @@
+"""Numbers of things are written for people: plurals, and speeds without exponents."""
+
+from __future__ import annotations
+
+import pytest
+
+from echoless.config.counts import counted, speed_in_words
+
+
+def test_one_is_singular():
+    assert (counted(1, "class", "classes"), counted(2, "class", "classes")) == ("1 class", "2 classes")
+
+
+@pytest.mark.parametrize(
+    ("speed", "text"),
+    [(7.364, "7.36"), (34.94, "34.9"), (999.4, "999"), (999.6, "1,000"), (1139.3, "1,139"), (2e6, "2,000,000")],
+)
+def test_a_speed_has_three_digits_and_no_exponent(speed, text):
+    assert speed_in_words(speed) == f"{text} images/s"
