@@ -41,6 +41,36 @@ def test_a_product_is_that_of_numpy(library, shape, outputs, layout, bias):
     np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=3e-6 * shape[-1])
 
 
+@pytest.mark.parametrize(
+    "lies",
+    [lambda bias: torch.stack([bias, bias], dim=1)[:, 0], lambda bias: bias[:1].expand(128)],
+    ids=["every second value", "one value for all"],
+)
+def test_a_bias_may_lie_anywhere(library, lies):
+    x, weight_OI, bias_O = torch.randn(300, 96), torch.randn(128, 96), lies(torch.randn(128))
+    found = products.matrix_product(x, weight_OI, bias_O)
+    torch.testing.assert_close(found, x @ weight_OI.T + bias_O, rtol=1e-5, atol=1e-4)
+
+
+def test_memory_for_the_result_may_be_given(library):
+    x, weight_OI, memory = torch.randn(300, 96), torch.randn(128, 96), torch.empty(300, 128)
+    torch.testing.assert_close(products.matrix_product(x, weight_OI, out=memory), x @ weight_OI.T, rtol=1e-5, atol=1e-4)
+
+
+def test_shapes_that_do_not_fit_are_named_by_torch(library):
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        products.matrix_product(torch.zeros(1024, 64), torch.zeros(256, 128))
+
+
+def test_whoever_switches_onednn_off_has_it_off(monkeypatch):
+    monkeypatch.setattr(products, "_onednn_has_the_wider_vectors", lambda: True)
+    torch._C._set_mkldnn_enabled(False)  # as torch.backends.mkldnn.flags, which also warns
+    try:
+        assert not products.onednn_is_faster(torch.zeros(512, 64), torch.zeros(128, 64))
+    finally:
+        torch._C._set_mkldnn_enabled(True)
+
+
 def test_the_same_product_has_the_same_bits_every_time(library):
     x, weight = torch.randn(512, 64), torch.randn(256, 64)
     assert all(torch.equal(products.matrix_product(x, weight), products.matrix_product(x, weight)) for _ in range(5))

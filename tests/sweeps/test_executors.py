@@ -79,20 +79,25 @@ def test_the_gpus_are_those_that_this_process_may_use(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("trials", "device", "gpu", "free_gb", "expected"),
+    ("trials", "device", "gpu", "gb", "threads", "expected"),
     [
-        (9, "auto", False, 64, 4),  # one for each of four cores
-        (3, "cpu", True, 64, 3),  # no more than there are
-        (9, "cpu", False, 4, 2),  # no more than the memory has room for
-        (9, "cpu", False, None, 4),  # where the system does not tell
-        (9, "auto", True, 64, 1),
-        (9, "cuda:1", True, 64, 1),
+        (9, "auto", False, 64, "", 4),  # one for each of four cores
+        (9, "auto", False, 64, "2", 2),  # the user's threads for each
+        (9, "auto", False, 64, "8", 1),
+        (3, "cpu", True, 64, "1", 3),  # no more than there are
+        (9, "cpu", False, 7, "1", 2),  # no more than the memory has room for
+        (9, "cpu", False, None, "1", 4),  # where the system does not tell
+        (9, "auto", True, 64, "1", 1),
+        (9, "cuda:1", True, 64, "1", 1),
     ],
 )
-def test_on_a_cpu_runs_train_side_by_side_unless_told_otherwise(monkeypatch, trials, device, gpu, free_gb, expected):
+def test_on_a_cpu_runs_train_side_by_side_unless_told_otherwise(
+    monkeypatch, trials, device, gpu, gb, threads, expected
+):
+    monkeypatch.setenv("OMP_NUM_THREADS", threads)
     monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
     monkeypatch.setattr(on_local, "usable_cores", lambda: 4)
-    monkeypatch.setattr(on_local, "memory_bytes", lambda: (None, free_gb and free_gb * 2**30))
+    monkeypatch.setattr(on_local, "memory_bytes", lambda: (gb and gb * 2**30, None))
     assert side_by_side(trials, device) == expected
 
 

@@ -123,8 +123,9 @@ def _scan(
 ) -> None:
     """Updates one tile of queries with the similarities to each tile of the bank, (first row, unit rows), in turn."""
     queries_QD = _unit_tile(queries_MD, first_query, query_tile)
+    memory_QT = torch.empty(query_tile, BANK_TILE)  # small enough to stay in the cache
     for row, bank_DT in tiles:
-        similarities_QT = matrix_product(queries_QD, bank_DT.T)  # small enough to stay in the cache
+        similarities_QT = matrix_product(queries_QD, bank_DT.T, out=memory_QT)
         similarities_QT[:, n - row :] = -math.inf  # the padding of the bank
         search.add(similarities_QT[: search.queries], row)  # without the padding of the queries
     search.merge()

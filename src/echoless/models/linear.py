@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
+from torch.autograd import forward_ad
 
 from echoless.products import matrix_product, onednn_is_faster
 
@@ -21,46 +21,47 @@ class Dense(nn.Linear):
 
 def affine(x: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
     """x W^T + b, as F.linear."""
-    if _ordinary(x, weight_OI) and onednn_is_faster(x, weight_OI):
+    if _ordinary(x, weight_OI) and onednn_is_faster(x, weight_OI, bias_O):
         return _Products.apply(x, weight_OI, bias_O)
     return F.linear(x, weight_OI, bias_O)
 
 
 class _Products(torch.autograd.Function):
-    """A linear layer whose gradients, too, are products of our choice."""
+    """A linear layer whose gradients are linear layers, too: they can be differentiated again."""
 
     @staticmethod
     def forward(context: Any, x: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
-        context.save_for_backward(x, weight_OI)
+        of_x, of_weight, _ = context.needs_input_grad
+        context.save_for_backward(x if of_weight else None, weight_OI if of_x else None)
         return matrix_product(x, weight_OI, bias_O)
 
     @staticmethod
-    @once_differentiable
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight_OI = context.saved_tensors
-        of_x, of_weight, of_bias = context.needs_input_grad
-        x_RI, gradient_RO = x.reshape(-1, x.shape[-1]), gradient.reshape(-1, gradient.shape[-1])
+        gradient_RO = gradient.reshape(-1, gradient.shape[-1])
         return (
-            matrix_product(gradient, weight_OI.T) if of_x else None,
-            _gradient_of_weight(gradient_RO, x_RI) if of_weight else None,
-            gradient_RO.sum(0) if of_bias else None,
+            None if weight_OI is None else affine(gradient, weight_OI.T),
+            None if x is None else _gradient_of_weight(gradient_RO, x.reshape(-1, x.shape[-1])),
+            gradient_RO.sum(0) if context.needs_input_grad[2] else None,
         )
 
 
 def _gradient_of_weight(gradient_RO: Tensor, x_RI: Tensor) -> Tensor:
-    """(O, I). Of the two ways to compute it, the one with the fewer rows is faster."""
+    """(O, I). Of the two ways to compute it, the one with fewer rows is faster."""
     if gradient_RO.shape[1] <= x_RI.shape[1]:
-        return matrix_product(gradient_RO.T, x_RI.T)
-    return matrix_product(x_RI.T, gradient_RO.T).T
+        return affine(gradient_RO.T, x_RI.T)
+    return affine(x_RI.T, gradient_RO.T).T
 
 
 def _ordinary(x: Tensor, weight_OI: Tensor) -> bool:
-    """Whether nobody compiles, traces, shards, transforms or casts this call: torch's own layer knows all of that."""
+    """Whether nobody observes, compiles, traces, transforms or casts this call: torch's own layer knows all of that."""
     return (
-        type(x) is Tensor
+        not torch._C._is_torch_function_mode_enabled()  # `fade` counts how often a weight is used
+        and type(x) is Tensor
         and type(weight_OI) in (Tensor, nn.Parameter)
         and not torch.compiler.is_compiling()
         and not torch.jit.is_tracing()
         and not torch.is_autocast_enabled("cpu")
         and torch._C._functorch.peek_interpreter_stack() is None
+        and forward_ad._current_level < 0
     )

@@ -228,7 +228,9 @@ def carry_out(
     if left and not stop.requested:
         how_long = f"about {estimate.of(left)} ({estimate.origin})" if estimate else "the time is not known yet"
         say(f"{len(done)} of {len(experiment.trials)} runs are done; {len(left)} to go: {how_long}")
-        say(f"{_at_a_time(executor.slots, len(left))}\n")
+        if isinstance(executor, LocalExecutor):
+            say(_at_a_time(executor.slots, len(left)))
+        say("")
     result = _run_all(experiment, left, out, executor, stop, say, starting)
     if result.stopped:
         say(f"stopped by {stop.requested}; {executor.after_stop}, the same command continues")
@@ -238,7 +240,7 @@ def carry_out(
 
 def _at_a_time(slots: int, left: int) -> str:
     together = min(slots, left)
-    return "one run at a time" if together == 1 else f"{together} runs at a time; --jobs 1: one after the other"
+    return f"{together} runs at a time (--jobs)" if together > 1 else "one run at a time (--jobs)"
 
 
 def overview(experiment: Experiment, done: Sequence[Trial], estimate: TimeEstimate | None) -> str:

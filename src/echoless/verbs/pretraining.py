@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,17 +66,17 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
     with workplace(Path(options.out), runtime.device, **kept) as place:
         team = place.team
         _require_length(options, runtime, team, recorded)
-        asked = Asked(options, recorded, start, place, common_share(team), started)
+        request = Request(options, recorded, start, place, common_share(team), started)
         with team.together():
-            images = asked.images()
+            images = request.images()
         team.require_same("images", images.identity)
         with team.together():
             space = open_space(options, images, team)
-        config, plan = asked.plan(images, space)
+        config, plan = request.plan(images, space)
         require_memory_settings(config, runtime)
-        judge = asked.judge(config, images)
+        judge = request.judge(config, images)
         probe = open_probe(options, config, str(team.device), images) if team.leads else None
-        latents = encode_all(space, images, team, asked.share, asked.stop_here) if space else None
+        latents = encode_all(space, images, team, request.share, request.stop_here) if space else None
         size = space.config.image_size if space else config.model.image_size
         job = Launch(
             config=config,
@@ -116,7 +115,7 @@ def _require_length(options: PretrainOptions, runtime: RuntimeConfig, team: Team
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """What a run was asked to be and where it takes place: enough to read its images and to settle its config.
 
     `record` is the config of a run being resumed, `start` what is known of foreign weights; `started` is when the
@@ -181,13 +180,13 @@ class Asked:
         if team.leads:
             print("measuring the speed of a few steps ...", file=sys.stderr, flush=True)
         workers = RuntimeConfig(**given(options, "workers")).workers
-        timed = partial(measure_speed, limit=measuring_limit(seconds), check=self.stop_here)
+        limit = measuring_limit(seconds)
         plan = make_plan(
             options,
             Time(seconds, spent=lambda: team.maximum(time.monotonic() - self.started)[0]),
             facts_of(images, team),
             lambda wanted: configure(wanted, images, team, start=self.start),
-            lambda config: timed(config, images, team, workers),
+            lambda config: measure_speed(config, images, team, workers, limit=limit, check=self.stop_here),
         )
         config = configure(plan.options, images, team, start=self.start)
         return replace(config, recipe=options.recipe or "auto", budget=plan.budget), plan.sentences

@@ -94,7 +94,7 @@ class SweepOptions:
     """auto, cpu, cuda, cuda:N, xpu or mps."""
     jobs: int | None = None
     """Number of runs at a time (default: on this machine one per core, or 1 with a GPU or --launcher; all of them on
-    Slurm and Ray). Here every one has its own GPU, or an equal share of the cores; small networks train faster so."""
+    Slurm and Ray). On this machine every one has its own GPU or an equal share of the cores."""
     on: Literal["local", "slurm", "ray"] = "local"
     """Where the runs are trained: on this machine, as Slurm jobs (by submitit), or as Ray tasks on an existing or a
     local cluster. They write into --out, which all machines must see (extra: cluster)."""

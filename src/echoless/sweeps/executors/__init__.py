@@ -41,7 +41,7 @@ class Executor(Protocol):
 
 
 def open_executor(options: SweepOptions, out: Path, trials: int) -> Executor:
-    """The executor of --on; `trials` is how many are left. Whatever is missing for it is refused here."""
+    """The executor of --on; `trials` is how many there are. Whatever is missing for it is refused here."""
     if options.on == "slurm":
         from echoless.sweeps.executors.on_slurm import SlurmExecutor
 

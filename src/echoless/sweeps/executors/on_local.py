@@ -13,7 +13,7 @@ from echoless.runtime.machine import memory_bytes, usable_cores
 from echoless.sweeps.commands import Words
 
 GPUS, THREADS = "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"
-MEMORY_OF_A_RUN = 3 * 2**30  # bytes: what must be free for every run beside the first
+MEMORY_OF_A_RUN = 3 * 2**30  # bytes of this machine's memory for each of several runs
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,8 @@ class LocalPlace:
 def side_by_side(trials: int, device: str) -> int:
     """How many run at a time where nobody says so: one after the other on an accelerator, one on each core of a CPU.
 
-    Two runs with a thread each see up to 1.7 times the images of one run with two (docs/performance.md).
+    Two runs with a thread each see more images than one with two (docs/performance.md). Where the user gives each run
+    more threads, so many fewer run. It does not depend on what else runs: threads decide the last bits of a result.
     """
     if device not in ("auto", "cpu"):
         return 1
@@ -44,9 +45,10 @@ def side_by_side(trials: int, device: str) -> int:
 
         if choose_device(device).type != "cpu":
             return 1
-    free = memory_bytes()[1]
-    room = usable_cores() if free is None else 1 + free // MEMORY_OF_A_RUN
-    return max(1, min(trials, usable_cores(), room))
+    asked = os.environ.get(THREADS, "1")
+    cores = usable_cores() // (int(asked) if asked.isdigit() and asked != "0" else 1)
+    memory = memory_bytes()[0]
+    return max(1, min(trials, cores, trials if memory is None else memory // MEMORY_OF_A_RUN))
 
 
 def places(jobs: int, gpus: Sequence[str], cores: Sequence[int]) -> list[LocalPlace]:
