@@ -35,8 +35,8 @@ class LocalPlace:
 def side_by_side(trials: int, device: str) -> int:
     """How many run at a time where nobody says so: one after the other on an accelerator, one on each core of a CPU.
 
-    Two runs with a thread each see more images than one with two (docs/performance.md). Where the user gives each run
-    more threads, so many fewer run. It does not depend on what else runs: threads decide the last bits of a result.
+    Two runs with a thread each see more images than one with two (docs/performance.md). With OMP_NUM_THREADS=2, half as
+    many run. The free memory of the moment does not count: threads decide the last bits of a result.
     """
     if device not in ("auto", "cpu"):
         return 1
