@@ -159,6 +159,7 @@ def test_image_and_patch_are_fitted_to_each_other_where_one_was_given():
         ({"image_size": (1, 2, 3)}, "image_size is .*; allowed: one number, or height and width"),
         ({"image_size": (0,)}, "image_size is .*; allowed: whole numbers, 1 or more"),
         ({"patch_size": 0}, "patch_size is 0; allowed: a whole number, 1 or more"),
+        ({"patch_size": 500}, "patch_size is 500; allowed: at most 32, the shorter side of the image"),
         ({"batch_size": 0}, "batch_size is 0; allowed: a whole number, 1 or more"),
         ({"epochs": 1, "max_steps": 1}, "allowed: either epochs or max_steps, not both"),
         ({"epochs": -1}, "epochs is -1; allowed: a number in"),

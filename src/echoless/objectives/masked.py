@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from echoless.config import MaskedConfig
+from echoless.config.counts import counted
 from echoless.errors import ConfigError
 from echoless.models.layers import patchify, take_rows
 from echoless.models.mae import MAE, Masking
@@ -30,8 +31,10 @@ def masking_from_noise(noise_BN: Tensor, ratio: float) -> Masking:
     visible = int(patches * (1.0 - ratio))
     if visible == 0:
         largest = math.floor((1 - 1 / patches) * 1e4) / 1e4
+        other = f", or mask_ratio {largest:g} at most" if patches > 1 else ""
         raise ConfigError(
-            f"mask_ratio {ratio!r} hides all {patches} patches; the largest that leaves one visible is {largest:g}"
+            f"mask_ratio {ratio!r} leaves none of {counted(patches, 'patch', 'patches')} visible; give a smaller "
+            f"patch_size{other}"
         )
     return Masking(noise_BN.argsort(dim=1), visible)
 

@@ -186,8 +186,9 @@ def _sized(body: Any, options: PretrainOptions, *, keeps_patch: bool = False) ->
     if not hasattr(body, "patch_size"):
         return replace(body, image_size=size)
     if options.patch_size is not None:
-        require(options.patch_size >= 1, "patch_size", options.patch_size, "a whole number, 1 or more")
-        patch = options.patch_size
+        patch, side = options.patch_size, min(size)
+        require(patch >= 1, "patch_size", patch, "a whole number, 1 or more")
+        require(patch <= side, "patch_size", patch, f"at most {side}, the shorter side of the image")
     else:
         another = isinstance(body, ViTConfig) and size != body.image_size and not keeps_patch
         patch = natural_patch(min(size)) if another else body.patch_size

@@ -78,6 +78,8 @@ def _refuse_bad_settings(options: PretrainOptions, record: Record | None) -> Non
     unknown = options.latent is not None or options.init is not None
     settings = replace(options, image_size=None) if unknown else options
     facts = DataFacts(3, 64, 64, 1000, classes=10)  # whether there are labels is known later
+    if settings.image_size is None and (settings.patch_size or 0) > facts.height:
+        settings = replace(settings, patch_size=None)  # the images may be large enough for it
     config = resolve(settings, facts, DataConfig(), record.config if record else None)
     budget_of(options, accelerated=False, record=record.config if record else None)
     if record is not None or options.recipe not in (None, "auto"):  # auto depends on the machine
