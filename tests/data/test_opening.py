@@ -184,6 +184,8 @@ def test_classes_that_were_listed_are_not_listed_again(tmp_path: Path, picture: 
         "labels of --test: 2 classes from sub-folders (cats, elk); always naming the largest is right in 50.0 %; "
         "--test-labels none ignores them"
     ]
+    (needed,) = describe_classes(other, "--test", like=first, needed=True)
+    assert "none" not in needed, "where nothing can be done without labels, switching them off is no advice"
     listed, odd = describe_classes(open_images(tmp_path / "b", labels=file), "--test", like=first)
     assert listed.startswith("labels of --test: 2 classes from few.csv, on 2 of 2 images (cats, dogs)")
     assert "1 of the 3 rows" in odd

@@ -71,10 +71,12 @@ def read_images(
     share: Share = ALONE,
     which: str | None = "",
     like: Images | None = None,
+    needed: bool = False,
 ) -> Images:
     """`channels`: what every image is converted to; None: as most of them are. Bad images are listed and left out.
     which: the option that names them, where there are two sets; None: the log of a run lists bad images and classes.
-    like: a set whose bad images and classes are listed already. The others: `open_images`."""
+    like: a set whose bad images and classes are listed already. needed: whether nothing can be done without labels.
+    The others: `open_images`."""
     speaks = share.index == 0
     with Progress("reading images", 1, "images") as progress:
 
@@ -99,7 +101,10 @@ def read_images(
         )
         if speaks and which is not None:
             known = like is not None and like.fingerprint == images.fingerprint
-            for line in (*([] if known else describe_bad(images)), *describe_classes(images, which, like)):
+            for line in (
+                *([] if known else describe_bad(images)),
+                *describe_classes(images, which, like, needed=needed),
+            ):
                 progress.say(line)
         return images
 
@@ -115,11 +120,11 @@ def describe_bad(images: Images, *, late: bool = False) -> list[str]:
     return [*lines, f"and {rest} more"] if rest else lines
 
 
-def describe_classes(images: Images, which: str = "", like: Images | None = None) -> list[str]:
+def describe_classes(images: Images, which: str = "", like: Images | None = None, *, needed: bool = False) -> list[str]:
     """Where the labels come from, how many there are and what guessing scores; or why there are none, if known.
 
     which: the option that names the images, where there are several sets. like: a set that was described already;
-    where the classes are the same, they are not listed again.
+    where the classes are the same, they are not listed again. needed: without labels nothing can be done.
     """
     title = f"labels of {which}" if which else "labels"
     if images.labels is None or images.class_names is None:
@@ -130,7 +135,7 @@ def describe_classes(images: Images, which: str = "", like: Images | None = None
     counts = known.bincount()
     chance = f"always naming the largest is right in {100 * float(counts.max()) / len(known):.1f} %"
     joined, option = images.label_source == LABELS_FILE, LABELS_OF.get(which)
-    off = f"; {option} none ignores them" if option and not joined else ""
+    off = f"; {option} none ignores them" if option and not joined and not needed else ""
     said = like is not None and _labelled_alike(images, like)
     lines = [] if said else [f"{title}: {_classes(images)}; {chance}{off}"]
     return [*lines, f"{title}: {images.label_note}"] if images.label_note else lines

@@ -15,6 +15,7 @@ from torch import nn
 
 import echoless
 from echoless.config import RunConfig
+from echoless.config.supervised import SupervisedConfig
 from echoless.data import Images
 from echoless.data.reading import describe_classes
 from echoless.models import count_parameters
@@ -76,12 +77,13 @@ def data_facts(config: RunConfig, images: Images) -> dict[str, Any]:
     return known | ({} if images.files is None else {"files": images.files})
 
 
-def opening_lines(facts: Mapping[str, Any], images: Images) -> list[str]:
-    """The first lines of the log: data, model, shortcuts, run, unreadable images."""
+def opening_lines(config: RunConfig, facts: Mapping[str, Any], images: Images) -> list[str]:
+    """The first lines of the log: data, model, shortcuts, run, labels, unreadable images."""
     said = sentences(facts)
     said["data"] += f"; {images.cache_note}"
     bad = [f"unreadable image, skipped: {each.path}: {each.reason}" for each in images.bad]
-    return [*(f"{name}: {sentence}" for name, sentence in said.items()), *describe_classes(images), *bad]
+    labels = describe_classes(images, needed=isinstance(config.objective, SupervisedConfig))
+    return [*(f"{name}: {sentence}" for name, sentence in said.items()), *labels, *bad]
 
 
 class SessionRecord:

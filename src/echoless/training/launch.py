@@ -172,7 +172,7 @@ def launch(job: Launch) -> bool:
             probe=job.probe,
             latents=job.latents,
         )
-        for line in [*opening_lines(facts, job.images), *job.notes, *([started] if started else [])]:
+        for line in [*opening_lines(config, facts, job.images), *job.notes, *([started] if started else [])]:
             session.say(line)
         done = begin(session, resume=job.resume)
         if done == config.steps:

@@ -100,6 +100,7 @@ def _read(
         share=share,
         which=what if what == "--test" else None,
         like=like,
+        needed=True,
     )
     require_channels(images, channels, what)
     return images

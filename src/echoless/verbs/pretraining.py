@@ -215,6 +215,7 @@ class Request:
             share=self.share,
             which="--test",
             like=images,
+            needed=True,
         )
 
     def stop_here(self) -> None:
