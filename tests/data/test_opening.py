@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 
 from echoless.data import open_images
+from echoless.data.provenance import describe_labels
 from echoless.data.reading import describe_classes
 from echoless.errors import ConfigError, DataError
 
@@ -191,6 +192,19 @@ def test_classes_that_were_listed_are_not_listed_again(tmp_path: Path, picture: 
     assert "1 of the 3 rows" in odd
     first.labels[0] = -1
     assert "on 1 of 2 images" in describe_classes(first, "--test", like=same)[0]
+
+
+def test_the_chance_level_is_that_of_the_images_that_can_be_read(
+    tmp_path: Path, picture: Picture, encoded: Encoded
+) -> None:
+    for name in ("a/0.png", "a/1.png", "b/2.png", "b/3.png", "b/empty.png", "b/cut.png", "c/only.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        bad = name in ("b/empty.png", "b/cut.png", "c/only.png")
+        (tmp_path / name).write_bytes(b"" if bad else encoded(picture(int(name[2]))))
+    images = open_images(tmp_path, max_bad_fraction=1.0)
+    (line,) = describe_classes(images)
+    assert line.startswith("labels: 2 classes from sub-folders (a, b); always naming the largest is right in 50.0 %")
+    assert describe_labels(images, None)["chance"] == 0.5
 
 
 def test_a_label_as_long_as_a_page_is_cut_where_it_is_named(tmp_path: Path, picture: Picture, encoded: Encoded) -> None:

@@ -127,6 +127,13 @@ class Images:
         places = np.arange(first, self.usable if last is None else min(last, self.usable))
         return places + np.searchsorted(_usable_before(self.excluded), places, side="right")
 
+    @property
+    def known_labels(self) -> Tensor:
+        """The labels of the usable images that have one."""
+        assert self.labels is not None
+        usable_N = self.labels[torch.from_numpy(self.usable_ids())]
+        return usable_N[usable_N >= 0]
+
     def get(self, ids: Tensor | Sequence[int] | Array) -> Raw:
         """Pixels of these images, without those that turn out to be bad, which are recorded once."""
         wanted = np.asarray(ids, dtype=np.int64)

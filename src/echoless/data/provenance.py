@@ -40,7 +40,7 @@ def describe_labels(train: Images, test: Images | None) -> dict[str, Any]:
     predicted = test or train
     if train.labels is None or predicted.labels is None:
         return {}
-    known = predicted.labels[predicted.labels >= 0]
+    known = predicted.known_labels
     both = train.label_fingerprint + (test.label_fingerprint if test is not None else "")
     return {
         "labels": predicted.label_source,

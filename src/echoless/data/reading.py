@@ -129,7 +129,7 @@ def describe_classes(images: Images, which: str = "", like: Images | None = None
     title = f"labels of {which}" if which else "labels"
     if images.labels is None or images.class_names is None:
         return [f"{title}: none; {images.label_note}"] if images.label_note else []
-    known = images.labels[images.labels >= 0]
+    known = images.known_labels
     if not len(known):
         return []
     counts = known.bincount()
@@ -143,10 +143,7 @@ def describe_classes(images: Images, which: str = "", like: Images | None = None
 
 def _classes(images: Images) -> str:
     """How many there are, where they come from, and the names of a few."""
-    assert images.labels is not None
-    bad = sorted({sample.index for sample in images.bad})
-    present, labelled = _names(images), int((images.labels >= 0).sum() - (images.labels[bad] >= 0).sum())
-    readable = len(images.labels) - len(bad)
+    present, labelled, readable = _names(images), len(images.known_labels), images.usable
     shown = [name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..." for name in present[:5]]
     names = ", ".join(shown) + (", ..." if len(present) > 5 else "")
     joined = labelled < readable or images.label_source == LABELS_FILE
@@ -203,12 +200,6 @@ def require_channels(images: Images, channels: int, what: str) -> None:
 
 
 def _names(images: Images) -> list[str]:
-    """Of the classes that occur."""
+    """Of the classes that occur: a data set may name more than it has images of."""
     assert images.class_names is not None
-    return [images.class_names[label] for label in _present(images)]
-
-
-def _present(images: Images) -> list[int]:
-    """The labels that occur: a data set may name more classes than it has images of."""
-    assert images.labels is not None
-    return sorted(set(images.labels[images.labels >= 0].tolist()))
+    return [images.class_names[label] for label in sorted(set(images.known_labels.tolist()))]
