@@ -132,6 +132,12 @@ def test_a_label_file_that_cannot_be_read_is_one_sentence(folder, monkeypatch):
         open_images(folder, labels=folder / "locked.csv")
 
 
+def test_labels_in_another_encoding_are_told_how_to_be_saved(folder):
+    (folder / "latin.csv").write_bytes("path,label\n0.png,Köln\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"labels file .*latin\.csv is not UTF-8: it has the byte 0xf6; save it as CSV"):
+        open_images(folder, labels=folder / "latin.csv")
+
+
 def test_a_sparse_file_of_200_gigabytes_is_one_bad_image(folder):
     with (folder / "huge.png").open("wb") as file:
         file.truncate(200 * 10**9)

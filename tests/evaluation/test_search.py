@@ -66,6 +66,8 @@ def test_an_image_of_the_table_finds_itself_with_its_own_digits(features, photos
     assert first["similarity"] == pytest.approx(1, abs=1e-6)
     stored = echoless.search(features, query="disc/040.png", k=2)
     assert stored.neighbours["path"].to_pylist() == found.neighbours["path"].to_pylist()[1:]
+    dotted = echoless.search(features, query="./disc/040.png", k=2)
+    assert dotted.neighbours["path"] == stored.neighbours["path"], "as a name that begins with a dash may be given"
     assert "disc/040.png" in str(found) and Path("search.html").read_text().count("data:image/jpeg") == 3
 
 

@@ -163,7 +163,10 @@ def _rows(file: Path) -> Iterator[tuple[str, str]]:
                     raise DataError(f"labels file {file} has the row {','.join(row)[:200]!r}; allowed: path,label")
                 path, label = (row[place].strip() for place in places)
                 yield path, label
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
+        odd = error.object[error.start]
+        raise DataError(f"labels file {file} is not UTF-8: it has the byte {odd:#04x}; save it as CSV UTF-8") from None
+    except (OSError, csv.Error) as error:
         raise DataError(f"labels file {file} cannot be read: {error}") from None
 
 

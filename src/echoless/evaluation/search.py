@@ -105,7 +105,8 @@ class Searcher:
         return Neighbours(names, values, rows, used, how=how, left_out=left_out or {})
 
     def _neighbours_of_row(self, path: str, k: int) -> Neighbours:
-        own = [row for row, known in enumerate(self.paths) if known == path]
+        meant = Path(path).as_posix()  # without ./, which a name that begins with a dash may be given
+        own = [row for row, known in enumerate(self.paths) if known in (path, meant)]
         if not own:
             raise DataError(f"query {path!r} is no file or folder, and no path in {self.table.path}")
         k = min(k, self.table.rows - 1)

@@ -30,7 +30,7 @@ from echoless.data.reading import (
 )
 from echoless.data.shards import fixed_part, is_local_pattern
 from echoless.data.synthetic import parse_shapes
-from echoless.errors import RunError
+from echoless.errors import DataError, RunError
 from echoless.evaluation import noise_grid as grid
 from echoless.evaluation.classify import check_labels, fold_count
 from echoless.evaluation.context import Evaluation, FeatureSource
@@ -213,16 +213,30 @@ def _attach_masks(images: Images | None, masks: AnyPath | None, options: Evaluat
 
 
 def _allowed(evaluation: Evaluation) -> tuple[str, ...]:
-    """The metrics that the data allows; says which need labels."""
+    """The metrics that the labels allow; says which need others, and refuses where nothing is left."""
     names = evaluation.options.metrics
-    dropped = [name for name in names if MEASUREMENTS[name].needs_labels and not evaluation.labelled]
-    if dropped:
-        which, give = ("--train", "--labels") if evaluation.train.labels is None else ("--test", "--test-labels")
-        evaluation.say(
-            f"{which} has no labels, which {' and '.join(dropped)} need: measuring the others (or give {give} FILE, a "
-            "CSV file with rows path,label)"
-        )
+    dropped = [name for name in names if MEASUREMENTS[name].needs_labels]
+    missing = _missing_classes(evaluation, " and ".join(dropped)) if dropped else ""
+    if not missing:
+        return names
+    if len(dropped) == len(names):
+        raise DataError(missing)
+    evaluation.say(f"{missing}; measuring the others")
     return tuple(name for name in names if name not in dropped)
+
+
+def _missing_classes(evaluation: Evaluation, needing: str) -> str:
+    """Why these metrics cannot be measured with the labels that there are; empty where they can."""
+    train = evaluation.train
+    if not evaluation.labelled:
+        which, give = ("--train", "--labels") if train.labels is None else ("--test", "--test-labels")
+        return f"{which} has no labels, which {needing} need; give {give} FILE, a CSV file with rows path,label"
+    assert train.class_names is not None
+    present = train.known_labels.unique().tolist()
+    if len(present) > 1:
+        return ""
+    known = f"one class, {train.class_names[present[0]]!r}" if present else "no label"
+    return f"--train has {known} (from {train.label_file or train.label_source}), and {needing} need two or more"
 
 
 def _check(evaluation: Evaluation, measured: Sequence[str]) -> None:
