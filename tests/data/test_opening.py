@@ -433,6 +433,14 @@ def test_what_is_no_data_is_refused_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "empty" / "readme.md").write_text("")
     with pytest.raises(DataError, match=r"holds no image file \(1 other file\)"):
         open_images(tmp_path / "empty")
+    for kind in ("npy", "npz"):
+        (tmp_path / kind).mkdir()
+        for name in (f"0.{kind}", f"1.{kind}", "readme.md"):
+            (tmp_path / kind / name).write_text("")
+        with pytest.raises(
+            DataError, match=rf"\(3 other files\); give \.{kind} arrays as one \.npz file with x of shape"
+        ):
+            open_images(tmp_path / kind)
     (tmp_path / "file.xyz").write_text("")
     with pytest.raises(DataError, match="is no data set"):
         open_images(tmp_path / "file.xyz")
