@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import struct
 import tracemalloc
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from echoless.data import open_images
+from echoless.data.content import Hasher, Memory, make_content, stamp
 from echoless.errors import DataError, EcholessError, UntrustedFile
 
 
@@ -114,3 +117,45 @@ def test_damage_inside_a_compressed_member_is_found(tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(UntrustedFile, match="cannot be unpacked"):
         open_images(path)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, ">f4"])
+def test_floats_keep_sixteen_bits_however_dim_they_are(tmp_path: Path, kind: type, save: Callable[..., None]) -> None:
+    """From 0 to 0.01, 8 bits would keep four levels."""
+    levels = np.random.default_rng(0).random((70, 8, 9, 2)).astype(kind) * np.asarray(0.01, dtype=kind)
+    levels[-1, -1, -1] = 1
+    save(tmp_path / "a.npz", x=levels)
+    images = open_images(tmp_path / "a.npz")
+    pixels = np.stack(images.get(range(70)).pixels)
+    assert images.bits == 16 and pixels.dtype == np.uint16 and pixels.max() == 65535
+    assert np.abs(pixels - 65535 * levels.astype(np.float64).transpose(0, 3, 1, 2)).max() < 0.501
+
+
+def test_hashes_that_were_taken_of_floats_as_eight_bits_are_not_used(tmp_path: Path, own_cache: Path) -> None:
+    """Neither is the cache under their name. Those of whole numbers are."""
+    levels = np.random.default_rng(0).random((3, 8, 8)).astype(np.float32)
+    for name, array in (("floats", levels), ("whole", np.rint(255 * levels).astype(np.uint8))):
+        path = tmp_path / f"{name}.npz"
+        np.savez_compressed(path, x=array)
+        os.utime(path, (0, 0))
+        before, eight = Hasher(), np.rint(255 * levels[:, None]).astype(np.uint8)
+        before.add([image.data for image in eight])
+        before.began_ns += 10**10  # long after the file was written
+        Memory(own_cache, [stamp(path)]).keep(before)
+        remembered = make_content([f"{name}.npz/{number:08d}" for number in range(3)], before.digests).fingerprint
+        assert (open_images(path).fingerprint == remembered) == (name == "whole")
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_an_array_that_is_not_finite_is_named_with_its_image(tmp_path: Path, bad: float, save) -> None:
+    levels = np.zeros((200, 4, 4), np.float32)
+    levels[130, 2, 3] = bad
+    save(tmp_path / "a.npz", x=levels)
+    with pytest.raises(DataError, match=r"a\.npz: image number 130 is not finite; replace its NaN or inf, or leave it"):
+        open_images(tmp_path / "a.npz")
+    levels[130, 2, 3] = 1.5
+    save(tmp_path / "a.npz", x=levels)
+    with pytest.raises(DataError, match=r"image number 130 has the value 1\.5; allowed: floats from 0 to 1, or uint8"):
+        open_images(tmp_path / "a.npz")

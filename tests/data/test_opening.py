@@ -17,7 +17,7 @@ from PIL import Image
 
 from echoless.data import open_images
 from echoless.data.provenance import describe_labels
-from echoless.data.reading import describe_classes
+from echoless.data.reading import describe_classes, leave_out_unlabelled
 from echoless.errors import ConfigError, DataError
 
 Picture = Callable[..., np.ndarray]
@@ -88,8 +88,35 @@ def test_a_label_file_labels_a_flat_folder(header: str, tmp_path: Path, picture:
     assert images.labels.tolist() == [0, -1, -1] and images.class_names == ("1",), "few labels are the normal case"
     file.write_text("path,label\nphotos/0.png,1\n")
     with pytest.raises(
-        DataError, match=r"no row for any of the 3 images, first '0\.png'; its first row is for 'photos/"
+        DataError, match=r"no label for any of the 3 images, first '0\.png'; its first row is for 'photos/"
     ):
+        open_images(tmp_path, labels=file)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_an_empty_cell_of_a_label_file_is_no_label(
+    kind: str, tmp_path: Path, picture: Picture, encoded: Encoded
+) -> None:
+    """As pandas writes what is missing. Blanks are no label either, and numbers stay numbers."""
+    names = [f"{i}.png" for i in range(5)]
+    for i, name in enumerate(names):
+        (tmp_path / name).write_bytes(encoded(picture(i)))
+    file = tmp_path.parent / f"{tmp_path.name}.{kind}"
+
+    def write(cells: list[str]) -> None:
+        if kind == "parquet":
+            pyarrow.parquet.write_table(pyarrow.table({"path": names[:4], "label": cells}), file)
+        else:
+            file.write_text("path,label\n" + "".join(f"{name},{cell}\n" for name, cell in zip(names, cells)))
+
+    write(["7", "", "  ", "10"])
+    images = open_images(tmp_path, labels=file)
+    assert images.class_names == ("7", "10") and images.labels.tolist() == [0, -1, -1, 1, -1]
+    (line,) = describe_classes(images)
+    assert line.startswith(f"labels: 2 classes from {file.name}, on 2 of 5 images (7, 10)")
+    assert leave_out_unlabelled(images).startswith("3 images have no label and are left out")
+    write(["", " ", "", ""])
+    with pytest.raises(DataError, match=r"has no label for any of the 5 images, first '0\.png'$"):
         open_images(tmp_path, labels=file)
 
 
@@ -420,6 +447,14 @@ def test_what_is_no_data_is_refused_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "empty" / "readme.md").write_text("")
     with pytest.raises(DataError, match=r"holds no image file \(1 other file\)"):
         open_images(tmp_path / "empty")
+    for kind in ("npy", "npz"):
+        (tmp_path / kind).mkdir()
+        for name in (f"0.{kind}", f"1.{kind}", "readme.md"):
+            (tmp_path / kind / name).write_text("")
+        with pytest.raises(
+            DataError, match=rf"\(3 other files\); give \.{kind} arrays as one \.npz file with x of shape"
+        ):
+            open_images(tmp_path / kind)
     (tmp_path / "file.xyz").write_text("")
     with pytest.raises(DataError, match="is no data set"):
         open_images(tmp_path / "file.xyz")

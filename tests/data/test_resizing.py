@@ -186,3 +186,14 @@ def test_a_box_is_taken_as_it_is() -> None:
     boxes = Boxes(*(np.array([value]) for value in (3, 5, 64, 80, False)))
     image = _noise(200, 200)
     assert np.array_equal(resample_large([image], boxes, (64, 80))[0], image[:, 3:67, 5:85])
+
+
+def test_sixteen_bit_crops_are_mirrored_and_resized_as_their_levels_are() -> None:
+    """The mirror image is numpy's, and every level is within half of one from the same crop in double precision."""
+    image = np.random.default_rng(0).integers(0, 65536, (2, 200, 210), dtype=np.uint16)
+    fields = [np.full(2, value) for value in (7, 11, 150, 160)]
+    plain, mirrored = resample_large([image, image], Boxes(*fields, np.array([False, True])), (64, 64))
+    assert np.array_equal(mirrored, plain[:, :, ::-1])
+    levels = torch.from_numpy(image[None, :, 7:157, 11:171].astype(np.float64))
+    expected = torch.nn.functional.interpolate(levels, size=(64, 64), mode="bicubic", antialias=True)[0].numpy()
+    assert np.abs(plain - expected.clip(0, 65535)).max() <= 0.5

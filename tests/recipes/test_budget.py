@@ -141,6 +141,20 @@ def test_a_small_set_that_has_all_its_epochs_is_not_told_to_take_more_time():
     assert any("would buy more epochs" in line for line in plan_for(wanted(), PHOTOS).sentences)
 
 
+@pytest.mark.parametrize("seconds", [170.0, 175.0, 180.0, 5000.0, 5500.0, 30_000.0, 35_000.0, 400_000.0])
+def test_the_time_that_is_named_for_the_next_size_is_more_than_the_one_given_and_enough(seconds):
+    """A budget that was nearly enough was once rounded down to itself."""
+    speed = 0.999 * CANDIDATES[1].images / (TRAINING_SHARE * seconds)
+    facts = DataFacts(3, 96, 96, 10_000)
+    plan = make_plan(
+        wanted(), Time(seconds), facts, lambda o: resolve(o, facts, DataConfig()), lambda config: Speed(speed)
+    )
+    (line,) = (line for line in plan.sentences if "more time would buy" in line)
+    named = parse_duration("time", line.split("--time ")[1].split(" on ")[0])
+    assert seconds < named <= max(1.1 * seconds, seconds + 60), line
+    assert choose(named, facts, CANDIDATES, lambda candidate: speed).candidate == CANDIDATES[1]
+
+
 def test_a_busy_machine_is_named_because_the_plan_is_too_short_once_it_is_idle():
     said = [line for line in plan_for(wanted(), PHOTOS, share=0.05).sentences if "busy" in line]
     assert len(said) == 1 and "had 5 % of a core; alone, the run would see about 2,000 images/s" in said[0]

@@ -46,6 +46,12 @@ def test_vit_supervised_has_the_settings_that_are_reported_for_the_paper():
     assert (encoder.width, encoder.depth, encoder.heads, config.batch_size) == (768, 12, 12, 1024)
 
 
+@pytest.mark.parametrize("known", [{"bits": 16}, {"channels": 5}], ids=str)
+def test_rand_augment_is_left_out_for_images_that_it_is_not_defined_for(known):
+    asked = PretrainOptions("DATA", out="RUN", recipe="vit-supervised")
+    assert resolve(asked, replace(FACTS, **known), DataConfig()).objective.rand_augment is None
+
+
 def test_a_residual_free_vit_is_trained_and_judged_after_every_epoch(tmp_path):
     options = {"variant": "none", "init_scheme": "skipless", "test": "shapes:24@test", "snapshot_every": 2}
     assert echoless.pretrain("shapes:32", out=tmp_path / "run", recipe="vit-tiny-supervised", **options, **SMALL)

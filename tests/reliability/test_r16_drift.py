@@ -9,7 +9,7 @@ import torch
 from tiny import tiny_config, tiny_images, tiny_run
 
 from echoless.config import to_dict
-from echoless.errors import RunError
+from echoless.errors import EcholessError, RunError
 from echoless.runtime import Team
 from echoless.training.state import drift, environment
 
@@ -66,3 +66,15 @@ def test_strict_refuses_and_changes_nothing(tmp_path, config, capsys):
         tiny_run(tmp_path / "run", images, longer, resume=True, strict=True)
     assert tiny_run(tmp_path / "run", images, longer, resume=True)
     assert "steps: 4 in the record, 6 now" in capsys.readouterr().err
+
+
+def test_a_change_that_is_refused_or_trains_nothing_is_not_said(tmp_path, config, capsys):
+    images = tiny_images()
+    tiny_run(tmp_path / "run", images, config)
+    shortcuts = replace(config.model.encoder.shortcuts, alpha_min=0.9)
+    faded = replace(config.model, encoder=replace(config.model.encoder, shortcuts=shortcuts))
+    with pytest.raises(EcholessError, match="alpha"):
+        tiny_run(tmp_path / "run", images, replace(config, model=faded, steps=6), resume=True)
+    assert tiny_run(tmp_path / "run", images, replace(config, seed=4), resume=True)
+    said = capsys.readouterr().err
+    assert " in the record, " not in said and "nothing left to do: the run is complete" in said

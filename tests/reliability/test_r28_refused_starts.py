@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import echoless
-from echoless.errors import EcholessError
+from echoless.errors import DataError, EcholessError
 from echoless.runs import RunFolder
 
 TINY = {"recipe": "demo", "batch_size": 16}
@@ -49,6 +50,46 @@ def test_a_complete_run_keeps_its_record_whatever_it_is_resumed_with(run):
     before = content(run)
     assert echoless.pretrain("shapes:128", out=run, resume=True, checkpoint_every=7)
     assert content(run) == before
+
+
+@pytest.mark.parametrize("steps", [None, 9])
+def test_images_of_other_channels_are_refused_before_anything_is_recorded(run, tmp_path, steps):
+    """Also by a complete run, and by --config, which repeats the network of a run."""
+    np.savez(tmp_path / "five.npz", x=np.zeros((64, 32, 32, 5), np.uint8))
+    before = content(run)
+    with pytest.raises(DataError, match=r"^DATA has images of 5 channels; allowed: 3, as the model takes$"):
+        echoless.pretrain(tmp_path / "five.npz", out=run, resume=True, max_steps=steps)
+    assert content(run) == before
+    with pytest.raises(DataError, match=r"^DATA has images of 5 channels; allowed: 3, as the model takes$"):
+        echoless.pretrain(tmp_path / "five.npz", config=run, out=tmp_path / "again", max_steps=steps)
+    assert not (tmp_path / "again").exists()
+
+
+@pytest.mark.parametrize("recipe", ["vit-tiny-supervised", "sit-tiny"])
+def test_images_of_more_classes_are_refused_before_anything_is_recorded(tmp_path, recipe):
+    for classes in (2, 3):
+        levels = np.random.default_rng(classes).integers(0, 256, (24, 32, 32, 3), dtype=np.uint8)
+        np.savez(tmp_path / f"{classes}.npz", x=levels, y=np.arange(24) % classes)
+    out = tmp_path / "run"
+    echoless.pretrain(tmp_path / "2.npz", out=out, recipe=recipe, max_steps=1, batch_size=4, depth=2)
+    before = content(out)
+    with pytest.raises(DataError, match=r"^DATA has 3 classes; allowed: at most 2, as the model has$"):
+        echoless.pretrain(tmp_path / "3.npz", out=out, max_steps=2, resume=True)
+    assert content(out) == before
+
+
+@pytest.mark.parametrize("data", ["shapes:96", "wider.npz"])
+def test_a_run_goes_on_with_images_of_another_number_or_size_and_says_so(tmp_path, capsys, data):
+    """Those of the first start may be gone, or may have become more."""
+    out = tmp_path / "run"
+    echoless.pretrain("shapes:64", out=out, max_steps=2, **TINY)
+    levels = np.random.default_rng(0).integers(0, 256, (48, 40, 56, 3), dtype=np.uint8)
+    np.savez(tmp_path / "wider.npz", x=levels)
+    other = data if data.startswith("shapes") else tmp_path / data
+    assert echoless.pretrain(other, out=out, max_steps=4, resume=True)
+    said = capsys.readouterr().err
+    assert "data.count: 64 in the record" in said and "(other images, so other results)" in said
+    assert echoless.pretrain(out=out, max_steps=5, resume=True)
 
 
 def test_an_overwrite_whose_start_is_refused_replaces_nothing(run, tmp_path):

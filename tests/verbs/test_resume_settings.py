@@ -10,6 +10,7 @@ import json
 from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,7 +19,7 @@ from echoless.config.options import FinetuneOptions, PretrainOptions, SampleOpti
 from echoless.config.options.fields import is_required
 from echoless.config.options.remembered import Remembered
 from echoless.data import open_images
-from echoless.errors import ConfigError, RunError
+from echoless.errors import ConfigError, DataError, RunError
 from echoless.runtime import Team
 from echoless.verbs import configuring, finetuning
 from echoless.verbs.pretrain import _with_recorded_data, pretrain
@@ -314,3 +315,25 @@ def test_a_first_start_with_resume_begins_from_init(tmp_path, capsys):
     assert json.loads((tmp_path / "run" / "about.json").read_text())["runtime"]["init"] == str(tmp_path / "from")
     with pytest.raises(RunError, match=r"init is .*run', but the run being resumed started from .*from'"):
         pretrain("shapes:16", out=tmp_path / "run", init=tmp_path / "run", resume=True)
+
+
+def test_from_another_folder_a_recorded_relative_path_is_named_as_such(tmp_path, monkeypatch):
+    """With what to give; what is given is not blamed on the record."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    np.savez("a.npz", x=np.random.default_rng(0).integers(0, 256, (16, 32, 32, 3), dtype=np.uint8))
+    Path("a.csv").write_text("".join(f"a.npz/{number:08d},{'xy'[number % 2]}\n" for number in range(16)))
+    run = tmp_path / "run"
+    assert pretrain("a.npz", out=run, labels="a.csv", max_steps=1, **QUICK)
+    monkeypatch.chdir(tmp_path / "there")
+    found = "which is not found from this folder"
+    with pytest.raises(DataError, match=rf"^{run} records DATA 'a\.npz', {found}; give DATA$"):
+        pretrain(out=run, resume=True, max_steps=2)
+    with pytest.raises(DataError, match=rf"^{run} records --labels 'a\.csv', {found}; give --labels$"):
+        pretrain("../here/a.npz", out=run, resume=True, max_steps=2)
+    with pytest.raises(DataError, match=rf"^{run}/config\.json records DATA 'a\.npz', {found}; give DATA$"):
+        pretrain(out=tmp_path / "again", config=run / "config.json")
+    with pytest.raises(DataError, match=r"^data 'a\.npz' does not exist"):
+        pretrain("a.npz", out=run, resume=True, labels="none", max_steps=2)
+    assert pretrain("../here/a.npz", out=run, resume=True, labels="../here/a.csv", max_steps=2)

@@ -9,9 +9,15 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import torch
+from PIL import Image
+from torch import nn
 
-from echoless.config.options import EmbedOptions, ReportOptions
-from echoless.config.options.fields import AnyPath, explanations, positional
+import echoless
+from echoless.cli.main import main
+from echoless.cli.parsing import parse
+from echoless.config.options import EmbedOptions, EvaluateOptions, ReportOptions
+from echoless.config.options.fields import AnyPath, explanations, positional, with_home
 from echoless.verbs.signature import signature_of
 from echoless.verbs.table import VERBS, function_name
 
@@ -52,6 +58,50 @@ def echo(options: ReportOptions) -> ReportOptions:
 def test_paths_become_text_and_lists_become_tuples():
     assert echo([Path("a"), "b"], out=Path("c") / "d.html") == ReportOptions(("a", "b"), out="c/d.html")
     assert echo.run(ReportOptions(("a",))) == echo(("a",))
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
+
+
+def test_a_tilde_is_the_home_in_every_path_as_if_a_shell_had_seen_it(home):
+    """Of the command line, a shell sees only a tilde at the beginning of a word: not that of --out=~/page.html."""
+    expected = ReportOptions((f"{home}/a", "b~", "~nobody-of-this-name/c"), out=f"{home}/page.html")
+    assert echo(["~/a", "b~", "~nobody-of-this-name/c"], out=Path("~/page.html")) == expected
+    assert parse(ReportOptions, ["~/a", "b~", "~nobody-of-this-name/c", "--out=~/page.html"], "report") == expected
+    given = EvaluateOptions("~/run", train="~/a", test=Path("~/b"), metrics=("segprobe",), patches=("~/p", "q"))
+    made = with_home(given)
+    paths = [made.run, made.train, made.test, *made.patches]
+    assert paths == [f"{home}/run", f"{home}/a", f"{home}/b", f"{home}/p", "q"]
+    assert given.metrics == made.metrics and made.test_labels is None
+
+
+def test_nothing_is_written_into_a_folder_named_tilde(home, tmp_path):
+    data, how = "shapes:16", {"recipe": "demo", "max_steps": 1, "batch_size": 4, "workers": 0}
+    assert echoless.pretrain(data, out="~/run", **how)
+    assert main(["embed", "~/run", data, "--out=~/f.parquet"]) == 0
+    encoder = echoless.load("~/run")
+    assert [each.name for each in tmp_path.iterdir()] == ["home"]
+    assert (home / "run").is_dir() and (home / "f.parquet").is_file()
+    Image.new("RGB", (32, 32)).save(home / "a.png")
+    (home / "labels.csv").write_text("path,label\na.png,x\n")
+    (home / "photos").mkdir()
+    (home / "a.png").rename(home / "photos" / "a.png")
+    assert encoder.embed("~/photos", labels="~/labels.csv")["label"].to_pylist() == ["x"]
+    assert echoless.inspect_model("~/run").alphas
+    report = echoless.fade(nn.Sequential(Block(8, 8), Block(8, 8)), alpha_min=0.6, example=torch.ones(1, 8))
+    report.save("~/alphas.json")
+    again = echoless.fade_saved(nn.Sequential(Block(8, 8), Block(8, 8)), "~/alphas.json", example=torch.ones(1, 8))
+    assert again.alphas == report.alphas and (home / "alphas.json").is_file()
+
+
+class Block(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + super().forward(x)
 
 
 def test_a_misspelt_or_missing_argument_is_a_type_error_that_names_it():

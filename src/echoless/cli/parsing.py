@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 import tyro
 
 from echoless.cli.mistakes import explain, members
-from echoless.config.options.fields import explanations, is_required
+from echoless.config.options.fields import explanations, is_required, with_home
 from echoless.errors import ConfigError
 
 Options = TypeVar("Options")
@@ -37,7 +37,7 @@ def parse(options: type[Options], words: Sequence[str], prog: str, other_flags: 
         raise ConfigError(explain(options, words, prog, other_flags)) from None
     if unknown:
         raise ConfigError(explain(options, words, prog, other_flags))
-    return options(**vars(read))
+    return with_home(options(**vars(read)))
 
 
 def command_of(options: type[Any]) -> type[Any]:

@@ -20,6 +20,7 @@ class DataFacts:
     count: int
     accelerated: bool = False  # whether a GPU will do the work
     classes: int | None = None  # where the images are labelled
+    bits: int = 8  # of each channel
 
     @property
     def small(self) -> bool:

@@ -1,6 +1,6 @@
 """How are images read from an .npz file?
 
-`images` (N, H, W) or (N, H, W, C), uint8, uint16, or floats from 0 to 1, which become 8 bit; optional `labels` (N) and
+`images` (N, H, W) or (N, H, W, C), uint8, uint16, or floats from 0 to 1, which become 16 bit; optional `labels` (N) and
 `masks` (N, H, W). `x` and `y` are other names of the first two, and `arr_0` of `images`. `storage/npzfile.py` reads the
 members: nothing is unpickled, uncompressed ones are memory-mapped, and compressed ones are streamed into the decoded
 cache.
@@ -8,7 +8,7 @@ cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -52,15 +52,19 @@ class ArrayFile:
 
     @property
     def bits(self) -> int:
-        """Of the pixels that `fetch` and `stream` give: floats become 8 bit."""
-        return 16 if self.header.dtype == np.uint16 else 8
+        """Of the pixels that `fetch` and `stream` give: with 8, floats that are all small would keep few levels."""
+        return 8 if self.header.dtype == np.uint8 else 16
+
+    @property
+    def made_of_floats(self) -> bool:
+        return self.header.dtype.kind == "f"
 
     def fetch(self, ids: Array) -> Fetched:
         if self.mapped is None:
             raise DataError(
                 f"{self.path} is compressed and can only be read through the cache; allowed: cache='on' or 'auto'"
             )
-        return _to_bchw(np.asarray(self.mapped)[ids], self.path)
+        return self._to_bchw(np.asarray(self.mapped)[ids], ids)
 
     def stream(self) -> Iterator[list[Array | BadSample]]:
         """Every image in order, a few at a time, unpacked as they come."""
@@ -71,7 +75,7 @@ class ArrayFile:
                 count = min(CHUNK, len(self) - start)
                 data = self._file.take(member, count * row)
                 levels = np.frombuffer(data, self.header.dtype).reshape(count, *self.header.shape[1:])
-                yield list(_to_bchw(levels, self.path))
+                yield list(self._to_bchw(levels, range(start, start + count)))
 
     def hash(self) -> Hasher:
         """The hash of every image's pixels."""
@@ -80,6 +84,17 @@ class ArrayFile:
             assert not any(isinstance(image, BadSample) for image in images)
             hasher.add([np.ascontiguousarray(image).data for image in images])
         return hasher
+
+    def _to_bchw(self, images: Array, numbers: Sequence[int] | Array) -> Array:
+        """`numbers`: of these images, for whoever has to find a bad one."""
+        native = images.astype(images.dtype.newbyteorder("="), copy=False)
+        if self.made_of_floats:
+            if not (native.min() >= 0 and native.max() <= 1):  # also where a value is no number
+                raise DataError(f"{self.path}: {_first_bad(native, numbers)}")
+            # In half precision, 65535 is infinite.
+            native = np.rint(native.astype(np.promote_types(native.dtype, np.float32), copy=False) * 65535)
+            native = native.astype(np.uint16)
+        return native[:, None] if native.ndim == 3 else native.transpose(0, 3, 1, 2)
 
     def _present(self, *names: str) -> str:
         """The first of these members that the file has; the first name where it has none."""
@@ -106,10 +121,12 @@ def _check_layout(path: Path, header: Header) -> None:
         raise DataError(f"{path}: images have shape {header.shape}, channels first; allowed: (N, H, W, C)")
 
 
-def _to_bchw(images: Array, path: Path) -> Array:
-    native = images.astype(images.dtype.newbyteorder("="), copy=False)
-    if native.dtype.kind == "f":
-        if not (native.min() >= 0 and native.max() <= 1):  # also where a value is no number
-            raise DataError(f"{path}: images have values outside 0 to 1; allowed: floats from 0 to 1, or uint8, uint16")
-        native = np.rint(native * 255).astype(np.uint8)
-    return native[:, None] if native.ndim == 3 else native.transpose(0, 3, 1, 2)
+def _first_bad(images: Array, numbers: Sequence[int] | Array) -> str:
+    """Which image, counted from 0 as in its path, has a value that is none from 0 to 1."""
+    levels = images.reshape(len(images), -1)
+    if not (finite_N := np.isfinite(levels).all(axis=1)).all():
+        return f"image number {numbers[int(finite_N.argmin())]} is not finite; replace its NaN or inf, or leave it out"
+    good_N = ((levels >= 0) & (levels <= 1)).all(axis=1)
+    row = int(good_N.argmin())
+    value = max(levels[row].min(), levels[row].max(), key=lambda each: abs(each - 0.5))
+    return f"image number {numbers[row]} has the value {value:g}; allowed: floats from 0 to 1, or uint8, uint16"

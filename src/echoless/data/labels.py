@@ -53,13 +53,17 @@ def read_label_file(file: Path, paths: Sequence[str]) -> FoundLabels:
         return FoundLabels(_in_order(file, lines, paths))
     known: dict[str, str] = {}
     for path, label in _rows(file):
+        if not label.strip():  # as pandas writes a missing value; with its row, the image has no label
+            continue
         if known.setdefault(path, label) != label:
             raise DataError(f"labels file {file} gives {path!r} two labels, {known[path]!r} and {label!r}")
     found = [known.get(path) for path in paths]
     given = {label for label in found if label is not None}
     if not given:
         theirs = f"; its first row is for {next(iter(known))!r}" if known else ""
-        raise DataError(f"labels file {file} has no row for any of the {len(paths)} images, first {paths[0]!r}{theirs}")
+        raise DataError(
+            f"labels file {file} has no label for any of the {len(paths)} images, first {paths[0]!r}{theirs}"
+        )
     note = _other_rows(file, known, set(paths))
     if _are_numbers(given):
         return FoundLabels([None if label is None else int(label) for label in found], note)

@@ -209,7 +209,8 @@ def _hash_arrays(file: ArrayFile, paths: Sequence[str], place: CachePlace, memor
 
 def _open_arrays(file: ArrayFile, place: CachePlace, max_bad_fraction: float) -> Images:
     paths = NumberedPaths(f"{file.path.name}/", len(file))
-    memory = Memory(place.root, file.stamps)
+    # Earlier versions remembered the hashes of floats as 8 bit.
+    memory = Memory(place.root, file.stamps, "16 bit" if file.made_of_floats else "")
     content = memory.recall(paths) or _hash_arrays(file, paths, place, memory)
     height, width = file.header.shape[1:3]
     decoded = file.channels * height * width * file.bits / 8

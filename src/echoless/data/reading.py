@@ -199,6 +199,13 @@ def require_channels(images: Images, channels: int, what: str) -> None:
         )
 
 
+def require_classes(images: Images, most: int | None, what: str) -> None:
+    """Before any work: no label may be above those that the model tells apart. None: it takes no labels."""
+    if most is None or images.labels is None or (found := int(images.labels.max()) + 1) <= most:
+        return
+    raise DataError(f"{what} has {found} classes; allowed: at most {most}, as the model has")
+
+
 def _names(images: Images) -> list[str]:
     """Of the classes that occur: a data set may name more than it has images of."""
     assert images.class_names is not None

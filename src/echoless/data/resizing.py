@@ -153,7 +153,7 @@ def resample_large(
     for i, image in enumerate(pixels):
         box = image[:, top_B[i] : top_B[i] + height_B[i], left_B[i] : left_B[i] + width_B[i]]
         crop = resize_large(box, size)
-        levels.append(torch.from_numpy(crop).flip(-1).numpy() if boxes.flip_B[i] else crop)
+        levels.append(crop[:, :, ::-1] if boxes.flip_B[i] else crop)  # torch flips no 16-bit pixels
     return normalised(levels, gain_C, shift_C)
 
 

@@ -91,10 +91,7 @@ class FolderSource:
         numbers, self._others, self._broken = array("Q"), Counter[str](), set[str]()
         found = PathColumn.of(self._found(numbers))
         if not len(found):
-            kinds = ", ".join(sorted(IMAGE_SUFFIXES))
-            raise DataError(
-                f"{root} holds no image file ({counted(self._others.total(), 'other file')}); looked for {kinds}"
-            )
+            raise DataError(_no_images(root, self._others))
         order_N = found.order()
         self.paths = found.in_order(order_N)
         self.stamps = Stamps.of(root, self.paths, numbers, order_N)
@@ -134,6 +131,15 @@ class FolderSource:
 
     def chunks(self) -> Iterator[tuple[int, list[bytes | OSError]]]:
         return read_in_order(self)
+
+
+def _no_images(root: Path, others: Counter[str]) -> str:
+    """What was looked for; or, where most files are arrays, how those are given."""
+    found = f"{root} holds no image file ({counted(others.total(), 'other file')})"
+    common = next((kind for kind, _ in others.most_common(1)), "")
+    if common in (".npy", ".npz"):
+        return f"{found}; give {common} arrays as one .npz file with x of shape (N, H, W) or (N, H, W, C)"
+    return f"{found}; looked for {', '.join(sorted(IMAGE_SUFFIXES))}"
 
 
 def count_image_files(root: Path) -> int:

@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from echoless.config.options.fields import at_home
 from echoless.config.selfsupervised import DistillationConfig, InfoNCEConfig
 from echoless.data import open_images, resize_and_crop
 from echoless.data.decode import DecodeSettings, Undecodable, pixels_of
@@ -155,7 +156,7 @@ class Encoder:
         from echoless.evaluation.extract import View
         from echoless.evaluation.table_columns import Columns
 
-        given = None if labels is None else Path(labels)
+        data, given = at_home(data), None if labels is None else Path(at_home(labels))
         images = open_images(
             data,
             labels=given,

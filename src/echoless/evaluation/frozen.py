@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from echoless.config.options.fields import at_home
 from echoless.errors import ConfigError, RunError
 from echoless.evaluation.encoder import Encoder, from_body
 from echoless.evaluation.foreign_encoders import from_timm, from_transformers
@@ -30,7 +31,7 @@ def load(
         every = encoder.features(image[None])                        # every["block03/+attn"] is (1, tokens, D)
         table = encoder.embed("photos/")                             # path, feature, label: a pyarrow table
     """
-    encoder = _open(str(path), str(choose_device(device)), noise, None if latent is None else str(latent))
+    encoder = _open(at_home(path), str(choose_device(device)), noise, None if latent is None else at_home(latent))
     for name, value in (("noise", noise), ("latent", latent)):
         if value is not None and encoder.noise is None:
             raise ConfigError(f"{name} is {value!r}, but {path} is not a diffusion model")

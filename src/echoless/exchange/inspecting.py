@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from echoless.config.options import InspectOptions
+from echoless.config.options.fields import with_home
 from echoless.errors import ConfigError
 from echoless.exchange.examples import (
     Example,
@@ -29,7 +30,7 @@ MODEL_KINDS = "a transformers or diffusers folder, timm:NAME, torchvision:NAME, 
 
 def inspect_model(model: str | Path, **options: Any) -> FadeReport:
     """The shortcuts that `fade` finds in a model. The keywords are the fields of `InspectOptions`."""
-    return inspect_with(InspectOptions(model, **options))
+    return inspect_with(with_home(InspectOptions(model, **options)))
 
 
 def inspect_with(options: InspectOptions) -> FadeReport:

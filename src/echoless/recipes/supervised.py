@@ -48,7 +48,7 @@ def vit_supervised(facts: DataFacts) -> RunConfig:
             mixup=0.8,
             cutmix=1.0,
             erase=0.25,
-            rand_augment=9.0 if facts.channels in (1, 3) else None,
+            rand_augment=9.0 if facts.channels in (1, 3) and facts.bits == 8 else None,
             drop_path=0.0,
         ),
         optim=OptimConfig(base_lr=2.5e-4, betas=(0.9, 0.95), weight_decay=0.3, warmup=5 / 300, min_lr=1e-5, clip=1.0),

@@ -134,19 +134,19 @@ def _continue(session: Session) -> int:
             f"--max-steps {checkpoint.step} or more"
         )
     lost = state.drift(checkpoint.manifest, session.config, session.trainee.team, session.trainee.sharded)
-    for line in lost:
-        session.say(line)
     if lost and session.runtime.strict:
         raise RunError(f"not resumed, because of --strict: {lost[0]}")
     state.restore(session.trainee, checkpoint)
+    complete = checkpoint.step == session.config.steps
+    for line in () if complete else lost:  # after whatever refuses a change: they are about results that will be
+        session.say(line)
     if session.run is not None:
         session.run.truncate_metrics(checkpoint.step)
         session.run.drop_snapshots_after(checkpoint.step)
-        if checkpoint.step < session.config.steps:  # the record of a complete run stays as it is
+        if not complete:  # the record of a complete run stays as it is
             session.run.drop_encoder()
             session.run.set_results_aside(checkpoint.step)
             session.run.write_config(to_dict(session.config))
-    complete = checkpoint.step == session.config.steps
     if complete and session.judge is not None:  # the verdict may not have been written before the process ended
         session.trainee.observe(session.judge)
     session.say(

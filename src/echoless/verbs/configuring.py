@@ -77,8 +77,16 @@ def described_data(
 
 def facts_of(images: Images, team: Team) -> DataFacts:
     """What a recipe may know."""
-    accelerated, shape = team.accelerated, (images.shape.channels, *images.typical_size)
-    return DataFacts(*shape, images.usable, accelerated=accelerated, classes=_count_classes(images))
+    height, width = images.typical_size
+    return DataFacts(
+        images.shape.channels,
+        height,
+        width,
+        images.usable,
+        accelerated=team.accelerated,
+        classes=_count_classes(images),
+        bits=images.bits,
+    )
 
 
 def _count_classes(images: Images) -> int | None:

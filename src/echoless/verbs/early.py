@@ -30,16 +30,25 @@ def alone() -> bool:
 def require_data(*paths: AnyPath | None) -> None:
     """Refuse a data set that is plainly not there, or plainly empty."""
     for path in map(str, (path for path in paths if path is not None)):
-        named = path.startswith("shapes") or _PATTERN & set(path)
         if alone() and is_remote(path):
             require_file_system(path)
-        if alone() and not named and not Path(path).exists():
+        if is_missing(path):
             raise DataError(
                 f"data {path!r} does not exist; allowed: a folder of images, .parquet, .tar, .npz, or "
                 f"shapes[:COUNT][@SPLIT]{_similar(Path(path))}"
             )
-        if alone() and not named and Path(path).is_dir() and not any(Path(path).iterdir()):
+        if alone() and not _is_named(path) and Path(path).is_dir() and not any(Path(path).iterdir()):
             raise DataError(f"data {path!r} is an empty folder; it must hold images, or .parquet or .tar files")
+
+
+def _is_named(path: str) -> bool:
+    """Whether it stands for other files than the one of its name."""
+    return path.startswith("shapes") or bool(_PATTERN & set(path))
+
+
+def is_missing(path: str) -> bool:
+    """Whether a data set or a file of labels is plainly not there."""
+    return alone() and not _is_named(path) and not Path(path).exists()
 
 
 def _similar(path: Path) -> str:

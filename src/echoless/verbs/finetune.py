@@ -10,7 +10,7 @@ from echoless.config.metrics import Metric
 from echoless.config.options import FinetuneOptions
 from echoless.config.options.fields import filled
 from echoless.verbs.early import require_data, require_encoder, require_labels, require_startable
-from echoless.verbs.record import Record, read_record, require_same_start, require_verb, with_remembered
+from echoless.verbs.record import Record, read_record, require_found, require_same_start, require_verb, with_remembered
 from echoless.verbs.signature import signature_of
 
 
@@ -25,7 +25,8 @@ def finetune(options: FinetuneOptions) -> Metric | None:
     record = read_record(options)
     require_verb("finetune", options, record)
     require_same_start("run", options.run, record)
-    options = _with_recorded_data(with_remembered(options, record), record)
+    asked, options = options, _with_recorded_data(with_remembered(options, record), record)
+    require_found(asked, options, record)
 
     from echoless.verbs.finetuning import run_finetuning
 

@@ -5,6 +5,7 @@ The result is a choice of options, so that a run planned by time can be repeated
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -132,4 +133,7 @@ def _longer(choice: Choice, larger: RunConfig | None, longest: bool) -> str:
 
 
 def _as_option(seconds: float) -> str:
-    return f"{seconds / 3600:.2g}h" if seconds >= 5400 else f"{max(1, round(seconds / 60))}m"
+    """Rounded up: less would not be enough, and could be the time of this run."""
+    if seconds < 5400:
+        return f"{math.ceil(seconds / 60)}m"
+    return f"{math.ceil(seconds / 360) / 10 if seconds < 36000 else math.ceil(seconds / 3600):g}h"

@@ -21,7 +21,7 @@ from echoless.recipes.budget import budget_of
 from echoless.recipes.continuing import CONTINUE
 from echoless.recipes.resolve import resolve
 from echoless.verbs.early import require_data, require_labels, require_probe, require_startable, require_test_of
-from echoless.verbs.record import Record, read_record, require_same_start, require_verb, with_remembered
+from echoless.verbs.record import Record, read_record, require_found, require_same_start, require_verb, with_remembered
 from echoless.verbs.signature import signature_of
 
 
@@ -32,6 +32,7 @@ def pretrain(options: PretrainOptions) -> bool:
     record = read_record(options)
     require_verb("pretrain", options, record)
     require_same_start("init", options.init, record)
+    asked = options
     options = _with_recorded_data(with_remembered(options, record), record)
     if options.data is None and options.resume and record is None:
         raise RunError(f"{options.out} holds no run to resume; give its folder as --out, or DATA to start one")
@@ -41,6 +42,7 @@ def pretrain(options: PretrainOptions) -> bool:
     _refuse_bad_settings(options, record)
     require_test_of(options.test_labels, options.test)
     require_probe(options)
+    require_found(asked, options, record)
     require_data(options.data, options.test, options.probe_data)
     require_labels(options.labels, options.test_labels, options.probe_labels)
 

@@ -18,7 +18,7 @@ from echoless.config.options.fields import given, path_text
 from echoless.config.options.remembered import Remembered
 from echoless.config.supervised import SupervisedConfig
 from echoless.data import Images, open_images
-from echoless.data.reading import read_images, require_channels, training_reduction
+from echoless.data.reading import read_images, require_channels, require_classes, training_reduction
 from echoless.data.resizing import BY_SIZE, Fit
 from echoless.data.survey import Survey
 from echoless.errors import INTERRUPTED, REQUEUE, ConfigError, EcholessError
@@ -152,6 +152,8 @@ class Request:
         has = images.shape.channels
         only = f"{has} with {without_secrets(str(options.data))}, whose pixels are not decoded from image files"
         require(options.channels in (None, has), "channels", options.channels, only)
+        if self.record is not None:
+            _require_fit(images, self.record)
         return images
 
     def reduction(self, survey: Survey, count: int) -> Fit | None:
@@ -225,6 +227,13 @@ class Request:
             text = f"stopped by {self.place.stop.requested} while preparing {data}; nothing had been trained"
             raise Stopped(text, requeue=self.options.requeue)
         self.place.team.check()
+
+
+def _require_fit(images: Images, record: RunConfig) -> None:
+    """The model is as recorded: what it cannot take is refused before anything is written."""
+    if record.data.latent is None:
+        require_channels(images, record.model.body.channels, "DATA")
+    require_classes(images, getattr(record.model, "classes", None), "DATA")
 
 
 def _add_accuracy(run: RunFolder, judge: Judge) -> None:

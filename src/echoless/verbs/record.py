@@ -11,12 +11,14 @@ from typing import TypeVar
 
 from echoless.config import RunConfig, from_dict
 from echoless.config.options import FinetuneOptions, PretrainOptions
-from echoless.config.options.fields import AnyPath, filled
+from echoless.config.options.fields import AnyPath, filled, flag
 from echoless.config.options.remembered import Remembered
-from echoless.errors import EcholessError, RunError
+from echoless.errors import DataError, EcholessError, RunError
 from echoless.storage.jsonfile import read_json_object
+from echoless.verbs.early import is_missing
 
 Options = TypeVar("Options", PretrainOptions, FinetuneOptions)
+_INPUTS = ("data", "labels", "test", "test_labels", "probe_data", "probe_labels")  # that a run may have recorded
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,19 @@ def with_remembered(options: Options, record: Record | None) -> Options:
         return options
     known = record.remembered.to_json()
     return filled(options, {name: value for name, value in known.items() if hasattr(options, name)})
+
+
+def require_found(asked: Options, options: Options, record: Record | None) -> None:
+    """What was not asked for and is recorded by a relative path may lead nowhere from this folder."""
+    if record is None:
+        return
+    run = asked.config if record.repeats else asked.out
+    for name in _INPUTS:
+        path = getattr(options, name, None)
+        if path is None or getattr(asked, name) is not None or path == "none" or not is_missing(str(path)):
+            continue
+        word = "DATA" if name == "data" else flag(name)
+        raise DataError(f"{run} records {word} {str(path)!r}, which is not found from this folder; give {word}")
 
 
 def require_verb(verb: str, options: PretrainOptions | FinetuneOptions, record: Record | None) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_type_hints
 
-from echoless.config.options.fields import explanations
+from echoless.config.options.fields import explanations, with_home
 from echoless.verbs.early import require_outputs
 
 P = ParamSpec("P")
@@ -43,7 +43,7 @@ def signature_of(options: Callable[P, Asked]) -> Callable[[Callable[[Asked], R]]
                 name: (value,) if name in several and isinstance(value, str) else _plain(value)
                 for name, value in kwargs.items()
             }
-            return run(options(*map(_plain, args), **named))
+            return run(with_home(options(*map(_plain, args), **named)))
 
         for name in ("__name__", "__qualname__", "__module__"):
             setattr(verb, name, getattr(function, name))

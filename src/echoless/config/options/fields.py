@@ -8,11 +8,12 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import os
 import textwrap
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 AnyPath = str | Path
 Options = TypeVar("Options")
@@ -51,6 +52,27 @@ def filled(options: Options, known: Mapping[str, Any]) -> Options:
 def path_text(path: AnyPath | None) -> str | None:
     """A path that may be missing, as text."""
     return str(path) if path else None
+
+
+def at_home(path: AnyPath) -> str:
+    """`~` at its beginning is the user's home, where no shell has seen it: in Python, and behind `--out=`.
+
+    The name of a user who does not exist stays as it is.
+    """
+    return os.path.expanduser(path)  # noqa: PTH111 (a Path raises RuntimeError there)
+
+
+def with_home(options: Options) -> Options:
+    """The options, with the user's home for `~` in every path. Whoever makes options from what was given calls it."""
+    hints = get_type_hints(type(options))
+    paths = {name: _at_home(value) for name, value in vars(options).items() if "Path" in str(hints[name])}
+    return dataclasses.replace(options, **paths)  # type: ignore[type-var]
+
+
+def _at_home(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_at_home, value))
+    return at_home(value) if isinstance(value, AnyPath) else value
 
 
 def summary(options: type[Any]) -> str:
