@@ -128,6 +128,54 @@ def test_a_faded_model_is_saved_and_loaded_by_its_library(tmp_path: Path, capsys
     assert "faded_shortcuts" not in again.config.to_dict()
 
 
+def dit() -> tuple[Any, dict[str, Tensor]]:
+    """A DiT of diffusers whose gates and last layer, which start at zero, are open, and an example of its input."""
+    model = diffusers.DiTTransformer2DModel(
+        num_attention_heads=2, attention_head_dim=8, in_channels=4, num_layers=4, sample_size=8, patch_size=2,
+        num_embeds_ada_norm=10, norm_num_groups=4,
+    ).eval()  # fmt: skip
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    inputs = {"timestep": torch.tensor([3, 700]), "class_labels": torch.tensor([1, 2])}
+    return model, {"hidden_states": torch.randn(2, 4, 8, 8), **inputs}
+
+
+@pytest.mark.parametrize("shard", ["10GB", "20KB"])
+def test_a_faded_model_saved_by_diffusers_is_restored_from_its_folder_in_one_file_or_several(
+    tmp_path: Path, shard: str
+) -> None:
+    """The config of diffusers has no record of the alphas; the weights do."""
+    torch.manual_seed(0)
+    model, example = dit()
+    report = fade(model, 0.6, example=example)
+    model.save_pretrained(tmp_path, max_shard_size=shard)
+    files = sorted(tmp_path.glob("*.safetensors"))
+    assert (len(files) > 1) == (shard == "20KB")
+    (holder,) = [file for file in files if BUFFER.encode() in file.read_bytes()]
+    for saved in (tmp_path, str(tmp_path), holder):
+        again = type(model).from_pretrained(tmp_path)
+        assert fade_saved(again, saved, example=example).alphas == report.alphas
+        assert torch.equal(again(**example).sample, model(**example).sample)
+
+
+def test_a_folder_or_file_without_alphas_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    model, example = dit()
+    model.save_pretrained(tmp_path / "PLAIN")
+    with pytest.raises(ValueError, match=r"PLAIN has no alphas of fade, .*; give a folder that save_pretrained wrote"):
+        fade_saved(model, tmp_path / "PLAIN", example=example)
+    with pytest.raises(ValueError, match=r"model\.safetensors has 0 entries"):
+        fade_saved(model, tmp_path / "PLAIN" / "diffusion_pytorch_model.safetensors", example=example)
+    (tmp_path / "weights.bin").write_bytes(b"\xff\xfe pickled")
+    with pytest.raises(ValueError, match=r"weights\.bin has no alphas of fade; allowed: a folder"):
+        fade_saved(model, tmp_path / "weights.bin", example=example)
+    (tmp_path / "cut.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{")
+    with pytest.raises(ValueError, match=r"cut\.safetensors is not a safetensors file"):
+        fade_saved(model, tmp_path / "cut.safetensors", example=example)
+    with pytest.raises(ValueError, match=r"NOWHERE cannot be read: No such file"):
+        fade_saved(model, tmp_path / "NOWHERE", example=example)
+
+
 @torch.no_grad()
 def hidden(model: Any, x: Any) -> Tensor:
     return model(x, output_hidden_states=True).hidden_states[-1]

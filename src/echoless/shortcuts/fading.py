@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from echoless.shortcuts.check import ExampleRunner, close, equal_bits
 from echoless.shortcuts.find import Extra, FoundShortcut, Other, find_shortcuts
-from echoless.shortcuts.report import FadedShortcut, FadeReport, LeftAlone, read_saved
+from echoless.shortcuts.report import FadedShortcut, FadeReport, LeftAlone
 from echoless.shortcuts.rewrite import ALPHAS, operand_source, source_of
+from echoless.shortcuts.saved import read_saved
 from echoless.shortcuts.schedule import Fade, Schedule, alphas, choose_alpha_min
 from echoless.shortcuts.sites import (
     Changes,
@@ -89,9 +90,9 @@ def fade(
 def fade_saved(model: nn.Module, saved: str | os.PathLike[str] | Mapping[str, Any], *, example: object) -> FadeReport:
     """Fades a model as one with the same shortcuts was faded before it was saved.
 
-    saved: the state dict of the faded model, the folder that `save_pretrained` wrote, or the file that
-    `FadeReport.save` wrote. The weights are loaded separately: before, with `from_pretrained`, or afterwards, with
-    `load_state_dict`.
+    saved: the state dict of the faded model, the folder that `save_pretrained` wrote (of transformers or diffusers), a
+    .safetensors file of its weights, or the file that `FadeReport.save` wrote. The weights are loaded separately: before,
+    with `from_pretrained`, or afterwards, with `load_state_dict`.
 
     >>> from tempfile import mkdtemp
     >>> from torch import nn, ones

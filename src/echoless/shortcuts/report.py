@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 FORMAT = "echoless shortcuts 1"
-_LARGEST_FILE = 10_000_000  # bytes; a thousand shortcuts take a fiftieth of it
 
 
 @dataclass(frozen=True)
@@ -119,18 +118,6 @@ class Saved:
     shortcuts: tuple[FadedShortcut, ...]
     within: tuple[str, ...] | None
     include: tuple[str, ...]
-
-
-def read_saved(path: str | os.PathLike[str]) -> Saved:
-    """The file of a `FadeReport`, or the config.json of a faded model of transformers, in a folder or by its name."""
-    file = Path(path) / "config.json" if Path(path).is_dir() else Path(path)
-    try:
-        if file.stat().st_size > _LARGEST_FILE:
-            raise ValueError(f"it is larger than {_LARGEST_FILE} bytes")
-        text = file.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{file} is not a file written by FadeReport.save: {error}") from error
-    return parse_record(text, str(file))
 
 
 def parse_record(text: str, name: str) -> Saved:
