@@ -91,8 +91,8 @@ def fade_saved(model: nn.Module, saved: str | os.PathLike[str] | Mapping[str, An
     """Fades a model as one with the same shortcuts was faded before it was saved.
 
     saved: the state dict of the faded model, the folder that `save_pretrained` wrote (of transformers or diffusers), a
-    .safetensors file of its weights, or the file that `FadeReport.save` wrote. The weights are loaded separately: before,
-    with `from_pretrained`, or afterwards, with `load_state_dict`.
+    .safetensors file of its weights, or the file that `FadeReport.save` wrote. The weights are loaded separately:
+    before, with `from_pretrained`, or afterwards, with `load_state_dict`.
 
     >>> from tempfile import mkdtemp
     >>> from torch import nn, ones
@@ -164,10 +164,10 @@ class ShortcutSearch:
                 f"{type(model).__name__} gives two different outputs for the same example and random seed; fade needs "
                 "a model that is deterministic in eval mode"
             )
-        everything, self.others = find_shortcuts(self.tracer.nodes, self.tracer.additions, include)
-        self.shortcuts = [s for s in everything if _is_within(s.addition.module, patterns)]
-        self.others += [Other(s.addition, "outside within=") for s in everything if s not in self.shortcuts]
-        self._refuse_nothing(model, within, len(everything))
+        self.everything, self.others = find_shortcuts(self.tracer.nodes, self.tracer.additions, include)
+        self.shortcuts = [s for s in self.everything if _is_within(s.addition.module, patterns)]
+        self.others += [Other(s.addition, "outside within=") for s in self.everything if s not in self.shortcuts]
+        self._refuse_nothing(model, within, len(self.everything))
         self.training: list[FoundShortcut] = []  # the same, as training mode executes them; none where they differ
         self.training_repeats = False  # whether two runs in training mode give the same output
         self._trace_training(patterns, include)

@@ -1,4 +1,4 @@
-"""Which alphas do saved weights belong to? In a folder of transformers or diffusers, or a file, as `fade_saved` takes it.
+"""Which alphas do saved weights belong to? Read from a folder of transformers or diffusers, or from a file.
 
 The header of a .safetensors file is read here, because `shortcuts` needs nothing but torch: its length in eight bytes,
 then JSON that says between which bytes of the rest each tensor lies.
@@ -32,22 +32,22 @@ def read_saved(path: str | os.PathLike[str]) -> Saved:
         raise ValueError(f"{given} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise ValueError(
-            f"{given} has no alphas of fade; allowed: a folder that save_pretrained wrote, a .safetensors file, or a file "
-            "written by FadeReport.save"
+            f"{given} has no alphas of fade; allowed: a folder that save_pretrained wrote, a .safetensors file, or a "
+            "file written by FadeReport.save"
         ) from error
     return parse_record(text, str(given))
 
 
 def _of_folder(folder: Path) -> Saved:
-    """transformers writes the record to config.json, too; of diffusers, only the weights have it, in any of the files."""
+    """transformers writes the record to config.json, too; with diffusers one of the files of weights has it."""
     config = folder / "config.json"
     if config.is_file() and CONFIG_ENTRY in (text := config.read_text(encoding="utf-8", errors="replace")):
         return parse_record(text, str(config))
     found = {name: entry for file in sorted(folder.glob("*.safetensors")) for name, entry in _entries(file).items()}
     if not found:
         raise ValueError(
-            f"{folder} has no alphas of fade, neither in its config.json nor in a .safetensors file; give a folder that "
-            "save_pretrained wrote of a faded model, its state dict, or a file written by FadeReport.save"
+            f"{folder} has no alphas of fade, neither in its config.json nor in a .safetensors file; give a folder "
+            "that save_pretrained wrote of a faded model, its state dict, or a file written by FadeReport.save"
         )
     return record_of(found, str(folder))
 
