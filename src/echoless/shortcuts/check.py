@@ -98,6 +98,17 @@ def _python_and_numpy_seeded() -> Iterator[None]:
             numpy.random.set_state(before)
 
 
+def refuse_not_finite(model: str, example: object, output: list[Tensor]) -> None:
+    """Any two computations of NaN agree. Infinities are no mistake in an example: masks of attention have them."""
+    if any(tensor.isnan().any() for tensor in tensors_in(example)):
+        raise ValueError("the example contains NaN, with which no output can be checked; give finite numbers")
+    if not all(tensor.isfinite().any() and not tensor.isnan().any() for tensor in output if tensor.numel()):
+        raise ValueError(
+            f"the output of {model} on the example is not finite, so that it cannot be checked; give a model with "
+            "finite weights, and an example like its real inputs"
+        )
+
+
 def equal_bits(first: list[Tensor], second: list[Tensor]) -> bool:
     """Are the tensors equal bit for bit (NaNs and signed zeros included)?"""
     return len(first) == len(second) and all(

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
 
-from echoless.shortcuts.check import ExampleRunner, close, equal_bits
+from echoless.shortcuts.check import ExampleRunner, close, equal_bits, refuse_not_finite
 from echoless.shortcuts.find import Extra, FoundShortcut, Other, find_shortcuts
 from echoless.shortcuts.report import FadedShortcut, FadeReport, LeftAlone
 from echoless.shortcuts.rewrite import ALPHAS, operand_source, source_of
@@ -158,6 +158,7 @@ class ShortcutSearch:
         self.within, self.include = None if within is None else patterns, tuple(sorted(include))
         self.runner = ExampleRunner(model, example)
         self.plain = self.runner.run()
+        refuse_not_finite(type(model).__name__, example, self.plain)
         self.tracer, traced = self.runner.trace()
         if not close(traced, self.plain):
             raise ValueError(
