@@ -18,7 +18,7 @@ from echoless.data.images import BadSample, Fetched
 from echoless.data.resample import Array
 from echoless.data.sources import CHUNK
 from echoless.errors import DataError
-from echoless.storage.npzfile import Header, NpzFile
+from echoless.storage.npzfile import NpzFile
 
 IMAGES, LABELS = ("images", "x", "arr_0"), ("labels", "y")  # names of the members; the first that is there counts
 
@@ -34,7 +34,7 @@ class ArrayFile:
         if self._member not in self._file:
             raise DataError(f"{path} holds {self._file.members}; it needs an array named 'images', or 'x'")
         self.header = self._file.header(self._member)
-        _check_layout(path, self.header)
+        _check_layout(f"{path}: images", self.header.dtype, self.header.shape, "N, ")
         self.labels = self._beside(self._present(*LABELS))
         self.masks = self._beside("masks")
         self.mapped = self._file.map(self._member, self.header)
@@ -60,7 +60,7 @@ class ArrayFile:
             raise DataError(
                 f"{self.path} is compressed and can only be read through the cache; allowed: cache='on' or 'auto'"
             )
-        return _to_bchw(np.asarray(self.mapped)[ids], self.path)
+        return _to_bchw(np.asarray(self.mapped)[ids], f"{self.path}: images")
 
     def stream(self) -> Iterator[list[Array | BadSample]]:
         """Every image in order, a few at a time, unpacked as they come."""
@@ -71,7 +71,7 @@ class ArrayFile:
                 count = min(CHUNK, len(self) - start)
                 data = self._file.take(member, count * row)
                 levels = np.frombuffer(data, self.header.dtype).reshape(count, *self.header.shape[1:])
-                yield list(_to_bchw(levels, self.path))
+                yield list(_to_bchw(levels, f"{self.path}: images"))
 
     def hash(self) -> Hasher:
         """The hash of every image's pixels."""
@@ -97,19 +97,27 @@ class ArrayFile:
         return self._file.read(name, header)
 
 
-def _check_layout(path: Path, header: Header) -> None:
-    if header.dtype not in (np.uint8, np.uint16) and header.dtype.kind != "f":
-        raise DataError(f"{path}: images are {header.dtype}; allowed: uint8, uint16, or floats from 0 to 1")
-    if len(header.shape) not in (3, 4) or 0 in header.shape:
-        raise DataError(f"{path}: images have shape {header.shape}; allowed: (N, H, W) or (N, H, W, C)")
-    if len(header.shape) == 4 and header.shape[3] > 16 and header.shape[1] <= 16:
-        raise DataError(f"{path}: images have shape {header.shape}, channels first; allowed: (N, H, W, C)")
+def pixels_of_array(levels: Array) -> Array:
+    """CHW of one image (H, W) or (H, W, C), as if it were in a file."""
+    _check_layout("the pixels", levels.dtype, levels.shape, "")
+    return _to_bchw(levels[None], "the pixels")[0]
 
 
-def _to_bchw(images: Array, path: Path) -> Array:
+def _check_layout(what: str, dtype: np.dtype, shape: tuple[int, ...], several: str) -> None:
+    """`several`: what stands before the H of the shape, in its notation."""
+    if dtype not in (np.uint8, np.uint16) and dtype.kind != "f":
+        raise DataError(f"{what} are {dtype}; allowed: uint8, uint16, or floats from 0 to 1")
+    first = 1 if several else 0
+    if len(shape) - first not in (2, 3) or 0 in shape:
+        raise DataError(f"{what} have shape {shape}; allowed: ({several}H, W) or ({several}H, W, C)")
+    if len(shape) - first == 3 and shape[-1] > 16 and shape[first] <= 16:
+        raise DataError(f"{what} have shape {shape}, channels first; allowed: ({several}H, W, C)")
+
+
+def _to_bchw(images: Array, what: str) -> Array:
     native = images.astype(images.dtype.newbyteorder("="), copy=False)
     if native.dtype.kind == "f":
         if not (native.min() >= 0 and native.max() <= 1):  # also where a value is no number
-            raise DataError(f"{path}: images have values outside 0 to 1; allowed: floats from 0 to 1, or uint8, uint16")
+            raise DataError(f"{what} have values outside 0 to 1; allowed: floats from 0 to 1, or uint8, uint16")
         native = np.rint(native * 255).astype(np.uint8)
     return native[:, None] if native.ndim == 3 else native.transpose(0, 3, 1, 2)
