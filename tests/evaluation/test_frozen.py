@@ -193,6 +193,16 @@ def test_every_intermediate_has_its_name_in_order(run):
     assert all(torch.equal(found[name], expected[name]) for name in found)
 
 
+@pytest.mark.parametrize("name", ["block99", "block03", "block03/+mlps"])
+def test_an_intermediate_that_is_not_there_is_refused_with_the_names(run, name):
+    encoder, images = echoless.load(run), torch.randn(1, 3, 32, 32)
+    with pytest.raises(
+        ConfigError, match=rf"^layer is '{re.escape(name)}'; allowed: block00/\+mlp, .*, and every other name"
+    ):
+        encoder.features(images, layers=["block00/attn", name])
+    assert list(encoder.features(images, layers="block03/attn")) == ["block03/attn"], "one name is no list of letters"
+
+
 def test_its_repr_can_be_read(run, stopped):
     shown = "3 x 32 x 32, 6 layers, default block05/+mlp)"
     assert repr(echoless.load(run)) == f"Encoder({run}: {shown}"
@@ -215,6 +225,8 @@ def test_a_transformers_folder_is_opened_and_names_its_hidden_states(tmp_path):
     model.save_pretrained(tmp_path / "vit")
     encoder, images = echoless.load(tmp_path / "vit"), torch.randn(2, 3, 32, 32)
     assert list(encoder.features(images)) == ["hidden00", "hidden01", "hidden02", "norm"]
+    with pytest.raises(ConfigError, match=r"^layer is 'hidden09'; allowed: hidden00, hidden01, hidden02, norm"):
+        encoder.features(images, ["hidden09"])
     with torch.no_grad():
         output = model(images, output_hidden_states=True)
     torch.testing.assert_close(encoder(images), output.last_hidden_state.mean(dim=1))

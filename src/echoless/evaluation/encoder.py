@@ -7,11 +7,12 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import Tensor
 
+from echoless.config.checks import nearest
 from echoless.config.selfsupervised import DistillationConfig, InfoNCEConfig
 from echoless.data import open_images, resize_and_crop
 from echoless.data.decode import DecodeSettings
@@ -111,7 +112,12 @@ class Encoder:
         layers: only these.
         """
         self._check_images(images_BCHW)
-        return self.tokens(images_BCHW, layers)
+        asked = [layers] if isinstance(layers, str) else layers
+        tokens = self.tokens(images_BCHW, asked)
+        for name in asked or ():
+            if name not in tokens:
+                self._refuse_layer(name, ", and every other name that features(images) gives")
+        return tokens
 
     def patches(self, images_BCHW: Tensor, layer: str | None = None) -> Tensor:
         """The patch features of one layer on their grid (B, rows, columns, D), without class token and registers."""
@@ -126,7 +132,7 @@ class Encoder:
         """Refuse a layer that it does not have; keys of its attention are layers of patches, too."""
         keys = self.has_keys and name.endswith("/key") and any(each.startswith(name[:-3]) for each in self.layers)
         if name not in self.layers and not keys:
-            raise ConfigError(f"layer is {name!r}; allowed: {', '.join(self.layers)}")
+            self._refuse_layer(name)
 
     def preprocess(self, image: Given) -> Tensor:
         """An image as the network takes it (C, H, W): resized and cropped to `image_size`, normalised.
@@ -183,6 +189,9 @@ class Encoder:
         if self.noisy_tokens is None:
             return self.tokens(images_BCHW, layers)
         return self.noisy_tokens(images_BCHW, layers, ids_B)
+
+    def _refuse_layer(self, name: str, more: str = "") -> NoReturn:
+        raise ConfigError(f"layer is {name!r}; allowed: {', '.join(self.layers)}{more}{nearest(name, self.layers)}")
 
     def _check_images(self, images_BCHW: Tensor) -> None:
         if not isinstance(images_BCHW, Tensor) or not images_BCHW.is_floating_point():
