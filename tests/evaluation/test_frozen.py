@@ -6,6 +6,7 @@ Run alone: pytest tests/evaluation/test_frozen.py
 
 from __future__ import annotations
 
+import re
 import shutil
 
 import numpy as np
@@ -15,12 +16,15 @@ import torch
 from PIL import Image
 
 import echoless
+from echoless.config import ViTConfig
 from echoless.config.options import EvaluateOptions
 from echoless.data import evaluation_batches, open_images
 from echoless.errors import ConfigError, DataError, RunError
+from echoless.evaluation.encoder import from_body
 from echoless.exchange import export_encoder
+from echoless.models import ViT
 from echoless.runs import RunFolder
-from echoless.runs.open import load_body
+from echoless.runs.open import TrainedBody, load_body
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +108,55 @@ def test_preprocess_converts_channels_and_refuses_what_is_no_picture_of_levels(r
         encoder.preprocess(Image.new("F", (40, 50)))
 
 
+@pytest.mark.parametrize("kind", ["uint8", "uint16", "float32"])
+def test_an_array_of_many_channels_becomes_the_vector_that_embed_gives_of_it_in_an_npz_file(tmp_path, kind):
+    """Pillow has no picture of five channels."""
+    config = ViTConfig(image_size=(16, 16), patch_size=8, channels=5, width=16, depth=2, heads=2, zero_init=False)
+    model = ViT(config, torch.Generator().manual_seed(0)).eval()
+    shared = {"name": "made", "origin": "encoder", "is_checkpoint": False, "step": None, "latent": None}
+    scaling = {"mean": (0.4,) * 5, "std": (0.2,) * 5}
+    encoder = from_body(TrainedBody(config=config, model=model, objective=None, **scaling, **shared))
+    floats = np.random.default_rng(0).random((2, 150, 170, 5), dtype=np.float32)
+    images = floats if kind == "float32" else (floats * np.iinfo(kind).max).astype(kind)
+    np.savez(tmp_path / "cells.npz", images=images)
+    expected = torch.from_numpy(vectors(encoder.embed(tmp_path / "cells.npz")))
+    for given in (images, torch.from_numpy(images)):
+        found = encoder(torch.stack([encoder.preprocess(image) for image in given]))
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+
+
+def test_a_path_or_an_array_is_preprocessed_as_the_picture_is(run, photos):
+    encoder, path = echoless.load(run), photos / "cats" / "a.png"
+    with Image.open(path) as opened:
+        expected, array = encoder.preprocess(opened), np.array(opened)
+    for given in (path, str(path), array, torch.from_numpy(array)):
+        assert torch.equal(encoder.preprocess(given), expected)
+    assert encoder.preprocess(array[:, :, 0]).shape == expected.shape, "grey becomes RGB, as a grey file does"
+
+
+@pytest.mark.parametrize(("given", "message"), [
+    ([1, 2], "image is of the type list; it must be a picture of Pillow, the path of an image file, or an array"),
+    ("NOWHERE.png", "NOWHERE.png cannot be read: No such file or directory"),
+    (np.zeros((40, 40, 5), np.uint8), "the image cannot be used: 5 channels, but the set has 3"),
+    (np.zeros((3, 40, 40), np.uint8), r"the pixels have shape (3, 40, 40), channels first; allowed: (H, W, C)"),
+    (np.zeros((1, 40, 40, 3), np.uint8), r"the pixels have shape (1, 40, 40, 3); allowed: (H, W) or (H, W, C)"),
+    (torch.full((40, 40, 3), 9.0), "the pixels have values outside 0 to 1; allowed: floats from 0 to 1"),
+    (np.zeros((40, 40), np.int64), "the pixels are int64; allowed: uint8, uint16, or floats from 0 to 1"),
+])  # fmt: skip
+def test_what_is_no_image_is_refused_with_what_is_taken(run, given, message):
+    with pytest.raises(DataError, match=f"^{re.escape(message)}"):
+        echoless.load(run).preprocess(given)
+
+
+def test_what_is_no_batch_of_floats_is_refused_with_where_one_comes_from(run):
+    encoder = echoless.load(run)
+    for given, kind in ((np.zeros((1, 3, 32, 32)), "ndarray"), (torch.zeros(1, 3, 32, 32).byte(), r"torch\.uint8")):
+        with pytest.raises(
+            ConfigError, match=rf"^images are of the type {kind}; .*\(batch, 3, height, width\).*preproc"
+        ):
+            encoder(given)
+
+
 def test_embed_gives_the_table_that_the_verb_writes(run, photos, tmp_path):
     echoless.embed(run, photos, out=tmp_path / "f.parquet")
     table = echoless.load(run).embed(photos)
@@ -140,6 +193,16 @@ def test_every_intermediate_has_its_name_in_order(run):
     assert all(torch.equal(found[name], expected[name]) for name in found)
 
 
+@pytest.mark.parametrize("name", ["block99", "block03", "block03/+mlps"])
+def test_an_intermediate_that_is_not_there_is_refused_with_the_names(run, name):
+    encoder, images = echoless.load(run), torch.randn(1, 3, 32, 32)
+    with pytest.raises(
+        ConfigError, match=rf"^layer is '{re.escape(name)}'; allowed: block00/\+mlp, .*, and every other name"
+    ):
+        encoder.features(images, layers=["block00/attn", name])
+    assert list(encoder.features(images, layers="block03/attn")) == ["block03/attn"], "one name is no list of letters"
+
+
 def test_its_repr_can_be_read(run, stopped):
     shown = "3 x 32 x 32, 6 layers, default block05/+mlp)"
     assert repr(echoless.load(run)) == f"Encoder({run}: {shown}"
@@ -162,6 +225,8 @@ def test_a_transformers_folder_is_opened_and_names_its_hidden_states(tmp_path):
     model.save_pretrained(tmp_path / "vit")
     encoder, images = echoless.load(tmp_path / "vit"), torch.randn(2, 3, 32, 32)
     assert list(encoder.features(images)) == ["hidden00", "hidden01", "hidden02", "norm"]
+    with pytest.raises(ConfigError, match=r"^layer is 'hidden09'; allowed: hidden00, hidden01, hidden02, norm"):
+        encoder.features(images, ["hidden09"])
     with torch.no_grad():
         output = model(images, output_hidden_states=True)
     torch.testing.assert_close(encoder(images), output.last_hidden_state.mean(dim=1))

@@ -17,12 +17,15 @@ import numpy as np
 import pytest
 import torch
 
+import echoless
 from echoless.cli.main import main
 from echoless.config import ShortcutConfig, ViTConfig, to_dict
-from echoless.data.resizing import LARGE, SHARE
+from echoless.data.resizing import BY_SIZE, LARGE, SHARE
 from echoless.errors import ConfigError, RunError
 from echoless.exchange import export, export_encoder
+from echoless.exchange.exported import open_encoder
 from echoless.exchange.plain import reference_tokens, token_error, with_given_eps
+from echoless.exchange.to_hf import processor_config
 from echoless.models import ViT
 from echoless.runs import RunFolder, save_weights
 
@@ -204,6 +207,59 @@ def test_the_image_processor_repeats_our_transform(tmp_path):
             assert theirs.shape == ours.shape
             levels = (theirs - ours).abs() * 0.2 * 255
             assert levels.max() <= most + 0.1 and levels.mean() <= usual
+
+
+PHOTO_SIZES = [(427, 640), (333, 500), (301, 777), (777, 301), (131, 255), (900, 1201), (1501, 1999), (129, 129)]
+OF_PHOTOS = {"height": 256, "width": 384, "file_height": 333, "file_width": 500}  # as about.json has it
+
+
+@pytest.mark.parametrize("side", [32, 64, 96, 128])
+def test_photographs_are_prepared_by_the_image_processor_as_by_embed(side, tmp_path):
+    """A small input does not mean small images: its processor covered it with whole photographs, bilinear.
+
+    Half a pixel at the border of a crop is rounded in two ways, which no processor can be told: a pixel of 32 is much.
+    """
+    import transformers
+    from PIL import Image
+    from sklearn.datasets import load_sample_images
+
+    (tmp_path / "photos").mkdir()
+    for i, (height, width) in enumerate(PHOTO_SIZES):
+        photo = Image.fromarray(load_sample_images().images[i % 2]).resize((width, height), Image.Resampling.BICUBIC)
+        photo.save(tmp_path / "photos" / f"{i}.jpg", quality=90)
+    encoder_folder(tmp_path, replace(FADED, image_size=(side, side), patch_size=side // 8, channels=3))
+    (tmp_path / "about.json").write_text(json.dumps({"data": OF_PHOTOS}))
+    report = export_encoder(tmp_path, "hf", tmp_path / "hf")
+    assert "short side up to 128 pixels whole, bilinear: their features differ" in str(report).splitlines()[-1]
+    processor = transformers.AutoImageProcessor.from_pretrained(tmp_path / "hf")
+    model = transformers.AutoModel.from_pretrained(tmp_path / "hf").eval()
+    table = echoless.load(tmp_path).embed(tmp_path / "photos")
+    ours = torch.from_numpy(np.stack(table["feature"].to_pylist()).astype(np.float32))
+    pictures = [Image.open(tmp_path / "photos" / name) for name in table["path"].to_pylist()]
+    with torch.no_grad():
+        inputs = processor(pictures, return_tensors="pt")["pixel_values"]
+        theirs = model(inputs, output_hidden_states=True).hidden_states[-1].mean(dim=1)
+    cosines = torch.nn.functional.cosine_similarity(ours, theirs)
+    fit = BY_SIZE.fit((side, side))
+    spare = np.array([fit.shape_of(*size) for size in PHOTO_SIZES]) - side
+    shifted = torch.from_numpy((spare // 2 != np.rint(spare / 2)).any(axis=1))
+    print(f"hf processor, input {side}: cosine {cosines.mean():.6f}, least unshifted {cosines[~shifted].min():.6f}")
+    assert cosines[~shifted].min() > 0.999 and cosines.min() > 0.97
+    assert side == 32 or cosines.mean() > 0.999
+
+
+def test_the_images_of_a_run_decide_how_an_export_prepares_images_and_tiles_count_as_images(tmp_path):
+    folder, _ = encoder_folder(tmp_path, FADED)
+    for data, resample in (
+        (OF_PHOTOS, 3),
+        ({**OF_PHOTOS, "file_height": 100}, 2),
+        ({"height": 96, "width": 96}, 2),
+        ({"height": 96, "width": 96, "file_height": 900, "file_width": 900, "files": 5}, 2),
+        ({}, 2),
+    ):
+        (tmp_path / "about.json").write_text(json.dumps({"data": data}))
+        for source in (tmp_path, folder):
+            assert processor_config(open_encoder(source))["resample"] == resample, (data, source)
 
 
 def test_the_card_says_what_it_is_and_names_no_folder_of_this_machine(tmp_path):

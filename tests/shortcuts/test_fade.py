@@ -298,6 +298,33 @@ def test_a_method_may_name_its_own_class() -> None:
         torch.testing.assert_close(model(x), 0.4 * x + nn.functional.linear(x, model.weight, model.bias))
 
 
+class Masked(Loop):
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        return super().forward(x * mask.exp())
+
+
+def test_an_example_or_output_that_is_not_finite_is_refused_because_any_two_would_agree() -> None:
+    x, bad, infinite = torch.randn(2, 3, WIDTH), torch.randn(2, 3, WIDTH), Loop()
+    bad[0, 0, 0] = float("nan")
+    with torch.no_grad():
+        next(infinite.parameters()).fill_(float("inf"))
+    for model, example, message in (
+        (Loop(), bad, "^the example contains NaN, with which no output can be checked; give finite numbers"),
+        (
+            infinite,
+            x,
+            "^the output of Loop on the example is not finite, so that it cannot be checked; give a model with",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fade(model, 0.5, example=example)
+        with pytest.raises(ValueError, match="has no faded shortcuts"):
+            unfade(model)
+    mask = torch.zeros(2, 3, 1)
+    mask[0, 0] = -torch.inf
+    assert len(fade(Masked(), 0.5, example=(x, mask)).shortcuts) == 4, "a mask of attention may be infinite"
+
+
 def test_what_cannot_be_done_is_refused_in_one_sentence_and_leaves_the_model_as_it_was() -> None:
     x = torch.randn(2, 3, WIDTH)
     cases: list[tuple[nn.Module, dict[str, Any], str]] = [

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import pydoc
+import re
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -16,8 +18,9 @@ from torch import nn
 import echoless
 from echoless.cli.main import main
 from echoless.cli.parsing import parse
-from echoless.config.options import EmbedOptions, EvaluateOptions, ReportOptions
+from echoless.config.options import EmbedOptions, EvaluateOptions, PretrainOptions, ReportOptions
 from echoless.config.options.fields import AnyPath, explanations, positional, with_home
+from echoless.errors import ConfigError
 from echoless.verbs.signature import signature_of
 from echoless.verbs.table import VERBS, function_name
 
@@ -104,10 +107,54 @@ class Block(nn.Linear):
         return x + super().forward(x)
 
 
+@signature_of(PretrainOptions)
+def pretrain(options: PretrainOptions) -> PretrainOptions:
+    """Returns what it was given."""
+    return options
+
+
+@signature_of(EvaluateOptions)
+def evaluate(options: EvaluateOptions) -> EvaluateOptions:
+    """Returns what it was given."""
+    return options
+
+
+def test_one_value_is_given_where_several_may_be_and_numbers_of_numpy_are_numbers():
+    assert pretrain("PHOTOS", out="RUN", image_size=64) == pretrain("PHOTOS", out="RUN", image_size=[64])
+    assert evaluate("RUN", k=5, metrics="rank", against=Path("OTHER")) == EvaluateOptions(
+        "RUN", k=(5,), metrics=("rank",), against=("OTHER",)
+    )
+    mean = np.array([0.25, 0.5])
+    asked = pretrain(
+        "PHOTOS", out="RUN", max_steps=np.int64(3), epochs=np.float64(0.5), mean=mean, image_size=mean.ndim
+    )
+    assert (asked.max_steps, asked.epochs, asked.mean) == (3, 0.5, (0.25, 0.5))
+    assert type(asked.max_steps) is int and type(asked.epochs) is float
+    assert pretrain("PHOTOS", out="RUN", alpha_min=1, epochs=2, resume=np.True_).resume is True
+
+
+@pytest.mark.parametrize(("given", "message"), [
+    ({"time": 5}, "time is 5; it must be a text: time to train for, such as 45m, 3h or 1h30m"),
+    ({"data": np.zeros((4, 8, 8))}, "data is of the type ndarray; it must be a text or a path: a folder of images"),
+    ({"crop_scale": 0.5}, "crop_scale is 0.5; it must be a list of 2 values, each a number: smallest and largest area"),
+    ({"max_steps": 2.5}, "max_steps is 2.5; it must be a whole number: number of training steps, instead of --epochs"),
+    ({"max_steps": True}, "max_steps is True; it must be a whole number"),
+    ({"image_size": [64, "x"]}, r"image_size is (64, 'x'); it must be a whole number, or a list of such: input size"),
+    ({"alpha_min": None, "epochs": "three"}, "epochs is 'three'; it must be a number: number of epochs"),
+    ({"out": None}, "out is None; it must be a text or a path: run folder to create"),
+])  # fmt: skip
+def test_a_value_of_another_type_is_refused_in_one_sentence_that_says_what_the_option_is(given, message):
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}") as refused:
+        pretrain(**{"data": "PHOTOS", "out": "RUN"} | given)
+    assert "\n" not in str(refused.value)
+
+
 def test_a_misspelt_or_missing_argument_is_a_type_error_that_names_it():
-    with pytest.raises(TypeError, match="'outt'"):
+    with pytest.raises(TypeError, match=r"^unknown option 'outt' of echo; did you mean 'out'"):
         echo(("a",), outt="b")
-    with pytest.raises(TypeError, match="'runs'"):
+    with pytest.raises(TypeError, match=r"^unknown option 'lr' of pretrain; did you mean 'base_lr'"):
+        pretrain("PHOTOS", out="RUN", lr=3)
+    with pytest.raises(TypeError, match=r"^echo cannot be called so: missing a required argument: 'runs'"):
         echo()
 
 

@@ -15,11 +15,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import tyro
 
-from echoless.cli.mistakes import members
 from echoless.cli.output import OutputOptions
 from echoless.cli.parsing import as_typed
 from echoless.config.options import CompletionOptions
-from echoless.config.options.fields import explanations, positional
+from echoless.config.options.fields import explanations, members, positional
 from echoless.verbs.signature import signature_of
 from echoless.verbs.table import VERBS
 

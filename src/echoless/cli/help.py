@@ -15,8 +15,8 @@ from pathlib import Path
 from textwrap import fill, wrap
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from echoless.cli.mistakes import members, values_of
-from echoless.config.options.fields import GROUPS, explanations, flag, groups, is_required, word
+from echoless.cli.mistakes import values_of
+from echoless.config.options.fields import GROUPS, explanations, flag, groups, is_required, members, word
 
 NARROWEST, WIDEST = 60, 110
 COLUMN = 26  # where the explanations begin

@@ -6,13 +6,12 @@ Called only after the parser has refused the arguments: it writes the message an
 from __future__ import annotations
 
 import dataclasses
-import types
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from echoless.config.checks import nearest
-from echoless.config.options.fields import explanations, flag, is_required, positional, word
+from echoless.config.checks import meant, nearest
+from echoless.config.options.fields import explanations, flag, is_required, members, positional, word
 
 
 def explain(options: type[Any], words: Sequence[str], prog: str, other_flags: Iterable[str] = ()) -> str:
@@ -22,8 +21,8 @@ def explain(options: type[Any], words: Sequence[str], prog: str, other_flags: It
     walk.over(words)
     if walk.unknown is not None:
         kind = "option" if _is_flag(walk.unknown) else "word"
-        meant = _dashed(walk.unknown) or _meant(walk.unknown, [*walk.flags, *other_flags])
-        return f"unknown {kind} {walk.unknown!r}; {help_page}{meant}"
+        hint = _dashed(walk.unknown) or meant(walk.unknown, [*walk.flags, *other_flags])
+        return f"unknown {kind} {walk.unknown!r}; {help_page}{hint}"
     for name, values in walk.given.items():
         if mistake := _mistake(walk.hints[name], walk.shown(name), values):
             return mistake if mistake.endswith("?") else f"{mistake}; {help_page}"
@@ -51,14 +50,6 @@ def _dashed(typed: str) -> str:
     if typed.startswith("--") or not typed.startswith("-") or not {".", "/"} & set(typed):
         return ""
     return f"; a value that begins with a dash is given as --OPTION={typed}, a path as ./{typed}"
-
-
-def _meant(typed: str, flags: Sequence[str]) -> str:
-    """The options that have the typed word in their name, `--base-lr` for `--lr`; else the nearest in spelling."""
-    named = [flag for flag in flags if typed.lstrip("-") in flag.lstrip("-").split("-")]
-    if not named:
-        return nearest(typed, flags)
-    return f"; did you mean {' or '.join(map(repr, named[:3]))}?"
 
 
 class _Walk:
@@ -110,13 +101,6 @@ class _Walk:
 def _is_flag(word: str) -> bool:
     """`-1` is a number, `--steps` and `-x` are not."""
     return word.startswith("-") and len(word) > 1 and not _reads(float, word)
-
-
-def members(hint: Any) -> tuple[Any, ...]:
-    """The members of a union without None; the hint itself where it is none."""
-    if get_origin(hint) in (Union, types.UnionType):
-        return tuple(inner for part in get_args(hint) for inner in members(part) if inner is not type(None))
-    return (hint,)
 
 
 def values_of(hint: Any) -> tuple[Any, int | None] | None:

@@ -15,8 +15,8 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 
 import tyro
 
-from echoless.cli.mistakes import explain, members
-from echoless.config.options.fields import explanations, is_required, with_home
+from echoless.cli.mistakes import explain
+from echoless.config.options.fields import explanations, is_required, members, with_home
 from echoless.errors import ConfigError
 
 Options = TypeVar("Options")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Iterable, Sequence
 
 from echoless.errors import ConfigError
@@ -48,3 +49,10 @@ def nearest(value: object, allowed: Iterable[str]) -> str:
     """`; did you mean 'linear'?`, or nothing where no allowed name is near."""
     near = difflib.get_close_matches(str(value), list(allowed), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def meant(typed: str, names: Iterable[str]) -> str:
+    """The names that have the typed word in them, `--base-lr` for `--lr`; else the nearest in spelling."""
+    known = list(names)
+    named = [name for name in known if typed.lstrip("-") in re.split("[-_]", name.lstrip("-"))]
+    return f"; did you mean {' or '.join(map(repr, named[:3]))}?" if named else nearest(typed, known)

@@ -7,19 +7,20 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
-from PIL import Image
 from torch import Tensor
 
+from echoless.config.checks import nearest
 from echoless.config.options.fields import at_home
 from echoless.config.selfsupervised import DistillationConfig, InfoNCEConfig
 from echoless.data import open_images, resize_and_crop
-from echoless.data.decode import DecodeSettings, Undecodable, pixels_of
+from echoless.data.decode import DecodeSettings
+from echoless.data.given import Given, pixels_of_given
 from echoless.data.reading import describe_bad, settled_tiles
 from echoless.data.resizing import BY_SIZE, Fit, Framing
-from echoless.errors import ConfigError, DataError
+from echoless.errors import ConfigError
 from echoless.measures.threads import one_thread_each
 from echoless.models import ViT, fresh, pool, without_silent_branches
 from echoless.randomness import generator_for
@@ -112,7 +113,12 @@ class Encoder:
         layers: only these.
         """
         self._check_images(images_BCHW)
-        return self.tokens(images_BCHW, layers)
+        asked = [layers] if isinstance(layers, str) else layers
+        tokens = self.tokens(images_BCHW, asked)
+        for name in asked or ():
+            if name not in tokens:
+                self._refuse_layer(name, ", and every other name that features(images) gives")
+        return tokens
 
     def patches(self, images_BCHW: Tensor, layer: str | None = None) -> Tensor:
         """The patch features of one layer on their grid (B, rows, columns, D), without class token and registers."""
@@ -127,14 +133,15 @@ class Encoder:
         """Refuse a layer that it does not have; keys of its attention are layers of patches, too."""
         keys = self.has_keys and name.endswith("/key") and any(each.startswith(name[:-3]) for each in self.layers)
         if name not in self.layers and not keys:
-            raise ConfigError(f"layer is {name!r}; allowed: {', '.join(self.layers)}")
+            self._refuse_layer(name)
 
-    def preprocess(self, image: Image.Image) -> Tensor:
-        """A picture as the network takes it (C, H, W): resized and cropped to `image_size`, normalised."""
-        try:
-            pixels_CHW = pixels_of(image, DecodeSettings(channels=self.channels, reduction=self.reduction))
-        except Undecodable as error:
-            raise DataError(f"the image cannot be used: {error}") from None
+    def preprocess(self, image: Given) -> Tensor:
+        """An image as the network takes it (C, H, W): resized and cropped to `image_size`, normalised.
+
+        A picture of Pillow, the path of an image file, or an array or tensor (H, W) or (H, W, C) with any number of
+        channels: uint8, uint16, or floats from 0 to 1, as in an .npz file.
+        """
+        pixels_CHW = pixels_of_given(image, DecodeSettings(channels=self.channels, reduction=self.reduction))
         scaling = {"mean": self.mean, "std": self.std}
         return resize_and_crop([pixels_CHW], size=self.image_size, framing=self.framing, **scaling)[0]
 
@@ -184,7 +191,16 @@ class Encoder:
             return self.tokens(images_BCHW, layers)
         return self.noisy_tokens(images_BCHW, layers, ids_B)
 
+    def _refuse_layer(self, name: str, more: str = "") -> NoReturn:
+        raise ConfigError(f"layer is {name!r}; allowed: {', '.join(self.layers)}{more}{nearest(name, self.layers)}")
+
     def _check_images(self, images_BCHW: Tensor) -> None:
+        if not isinstance(images_BCHW, Tensor) or not images_BCHW.is_floating_point():
+            given = images_BCHW.dtype if isinstance(images_BCHW, Tensor) else type(images_BCHW).__name__
+            raise ConfigError(
+                f"images are of the type {given}; they must be a tensor of floats (batch, {self.channels}, height, "
+                "width): torch.stack of what preprocess gives for each image"
+            )
         if images_BCHW.ndim != 4 or images_BCHW.shape[1] != self.channels:
             shape = tuple(images_BCHW.shape)
             raise ConfigError(f"images have the shape {shape}; allowed: (batch, {self.channels}, height, width)")

@@ -50,7 +50,7 @@ def from_transformers(folder: Path, device: str = "cpu") -> Encoder:
 
     def tokens(images_BCHW: Tensor, wanted: Layers) -> Tokens:
         found = outputs(images_BCHW)
-        return {name: found[name] for name in (layers if wanted is None else wanted)}
+        return {name: found[name] for name in (layers if wanted is None else wanted) if name in found}
 
     return Encoder(
         name=str(folder),

@@ -32,6 +32,7 @@ def model_card(source: ExportedEncoder, library: str, written: Written, error: s
         "## Usage",
         f"```python\n{written.usage}\n```",
         _input(source),
+        other_images(source, written),
         "## Error of the export",
         error + " Settings: " + "; ".join(f"{name} {value}" for name, value in written.settings.items()) + ".",
         "## Training",
@@ -46,24 +47,24 @@ def model_card(source: ExportedEncoder, library: str, written: Written, error: s
 def _input(source: ExportedEncoder) -> str:
     mean, std = (", ".join(f"{value:.6g}" for value in values) for values in (source.mean, source.std))
     height, width = source.encoder.config.image_size
-    large = min(height, width) > LARGE
-    share = f"{SHARE:g} of them, bicubic" if large else "them, bilinear"
+    share = f"{SHARE:g} of them, bicubic" if source.large else "them, bilinear"
     return (
         f"Images are resized (antialiased) until the input covers {share}, and cropped at the centre to "
         f"{height} x {width}, scaled to 0..1 (divided by 255, or by 65535 where they have 16 bit), and normalised per "
-        f"channel with mean ({mean}) and standard deviation ({std}).\n\n{_other_images(large)}"
+        f"channel with mean ({mean}) and standard deviation ({std})."
     )
 
 
-def _other_images(large: bool) -> str:
-    """An image processor has one rule for all images; echoless has two, by their size."""
-    which, how = (
-        (f"up to {LARGE}", "whole, bilinear") if large else (f"above {LARGE}", f"with the central {SHARE:g}, bicubic")
+def other_images(source: ExportedEncoder, written: Written) -> str:
+    """Libraries have one rule for all images; echoless has two, by their size."""
+    which, how = f"above {LARGE}", f"with the central {SHARE:g}, bicubic"
+    if source.large:
+        which, how = f"up to {LARGE}", "whole, bilinear"
+    text = (
+        f"echoless itself shows images with a short side {which} pixels {how}: their features differ from those of "
+        f"images that are prepared as the model card says. {written.difference}"
     )
-    return (
-        f"echoless itself shows images with a short side {which} pixels {how}: their features differ from those of the "
-        "image processor in this folder."
-    )
+    return text.rstrip()
 
 
 def _alphas(source: ExportedEncoder) -> str:

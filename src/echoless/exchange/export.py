@@ -8,7 +8,7 @@ from pathlib import Path
 from echoless.config.checks import require_number, require_one_of
 from echoless.errors import RunError
 from echoless.exchange import to_hf, to_onnx, to_timm
-from echoless.exchange.card import model_card
+from echoless.exchange.card import model_card, other_images
 from echoless.exchange.exported import open_encoder
 from echoless.exchange.plain import TOLERANCE, reference_tokens, relative_error, token_error
 from echoless.exchange.target import NotInstalled, Target
@@ -30,11 +30,12 @@ class ExportReport:
     settings: dict[str, str]
     feature: str
     weights: str = "encoder"  # or which checkpoint, where the run has not ended
+    images: str = ""  # of which images the features differ, because the other library prepares them in another way
 
     def __str__(self) -> str:
         chosen = "; ".join(f"{name} {value}" for name, value in self.settings.items())
         what = "" if self.weights == "encoder" else f", {self.weights}"
-        return f"wrote {self.out} ({self.to}{what})\n{self.how}\n{chosen}\n{self.feature}"
+        return f"wrote {self.out} ({self.to}{what})\n{self.how}\n{chosen}\n{self.feature}\n{self.images}"
 
 
 def export_encoder(run: str | Path, to: str, out: str | Path, *, tolerance: float = TOLERANCE) -> ExportReport:
@@ -69,7 +70,8 @@ def export_encoder(run: str | Path, to: str, out: str | Path, *, tolerance: floa
         card = model_card(source, target.library, written, how)
         write_sealed(temporary / "README.md", card.encode())
         require_new(out)  # somebody else may have filled it meanwhile
-    return ExportReport(out, to, error, verified, how, written.settings, written.feature, source.origin)
+    images = other_images(source, written)
+    return ExportReport(out, to, error, verified, how, written.settings, written.feature, source.origin, images)
 
 
 def require_new(out: Path) -> None:

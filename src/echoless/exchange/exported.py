@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from echoless.data.resizing import LARGE
 from echoless.errors import EcholessError
 from echoless.models import ViT
 from echoless.runs import RunFolder
@@ -22,6 +23,7 @@ class ExportedEncoder:
     origin: str  # which weights: "encoder", "snapshot of step 40", "checkpoint of step 120, averaged"
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    large: bool  # whether it is for large images: its input is large, or the images that it was trained on
     facts: dict[str, str]  # what the run was: data, length, recipe
     results: list[dict[str, Any]]  # what was measured: RUN/results.json
 
@@ -55,9 +57,24 @@ def open_encoder(path: str | Path) -> ExportedEncoder:
         origin=body.origin,
         mean=body.mean,
         std=body.std,
+        large=_is_for_large(path, body.config.image_size),
         facts=facts,
         results=_results(path) if run and not body.is_checkpoint else [],
     )
+
+
+def _is_for_large(path: Path, image_size: tuple[int, int]) -> bool:
+    """By the typical file, or tile, of its run: the run of a checkpoint is around it. Without one, by the input."""
+    for run in (path, path.parent, path.parent.parent):
+        try:
+            data = _object(RunFolder(run).read_about().get("data"))
+        except EcholessError:
+            continue
+        of_files = "file_height" in data and "files" not in data  # `files`: it was cut into tiles
+        size = [data.get(f"file_{name}" if of_files else name) for name in ("height", "width")]
+        if sides := [side for side in size if isinstance(side, int)]:
+            return min(sides) > LARGE
+    return min(image_size) > LARGE
 
 
 def _facts(run: Path) -> dict[str, str]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from echoless.config import ViTConfig
-from echoless.data.resizing import BY_SIZE, LARGE
+from echoless.data.resizing import BY_SIZE
 from echoless.exchange.exported import ExportedEncoder
 from echoless.exchange.hf_models import HFModel, hf_config, hf_model
 from echoless.exchange.plain import ReferenceTokens, with_one_eps
@@ -49,6 +49,7 @@ def write(folder: Path, source: ExportedEncoder, reference: ReferenceTokens) -> 
         settings={"class": model.name, "layer_norm_eps": f"{plain.eps:.6g}"},
         feature=_feature(source.encoder.config, model),
         usage=usage.replace("CLASS", model.name).replace("TOKENS", str(source.encoder.config.extra_tokens)),
+        difference=_difference(source) if processor else "",
     )
 
 
@@ -76,7 +77,6 @@ def processor_config(source: ExportedEncoder) -> dict[str, Any] | None:
     if config.channels not in (1, 3):
         return None
     height, width = config.image_size
-    large = min(height, width) > LARGE  # for small inputs small images are likely, which are used whole
     settings: dict[str, Any] = {
         "do_rescale": True,
         "rescale_factor": 1 / 255,
@@ -85,16 +85,32 @@ def processor_config(source: ExportedEncoder) -> dict[str, Any] | None:
         "image_std": list(source.std),
         "do_convert_rgb": config.channels == 3,
         "do_resize": True,
-        "resample": 3 if large else 2,  # Pillow's numbers: bicubic, bilinear
+        "resample": 3 if source.large else 2,  # Pillow's numbers: bicubic, bilinear
     }
     if height != width:  # no processor covers and crops to another shape: the image is stretched instead
         return settings | {"image_processor_type": "ViTImageProcessor", "size": {"height": height, "width": width}}
     return settings | {
         "image_processor_type": "CLIPImageProcessor",
-        "size": {"shortest_edge": BY_SIZE.fit((height, width)).size[0] if large else height},
+        "size": {"shortest_edge": BY_SIZE.fit((height, width)).size[0] if source.large else height},
         "do_center_crop": True,
         "crop_size": {"height": height, "width": width},
     }
+
+
+def _difference(source: ExportedEncoder) -> str:
+    """What no image processor can be told."""
+    height, width = source.encoder.config.image_size
+    if height != width:
+        return (
+            f"The image processor stretches images to {height} x {width}, because none covers another shape than a "
+            "square: features of images of other proportions differ."
+        )
+    if source.large:
+        return (
+            "The image processor rounds half a pixel at the border of a crop down, echoless to the even number: the "
+            "crop of some images is shifted by one pixel."
+        )
+    return ""
 
 
 @contextmanager

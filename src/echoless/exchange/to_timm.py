@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from echoless.config import ViTConfig
-from echoless.data.resizing import LARGE, SHARE
+from echoless.data.resizing import SHARE
 from echoless.errors import ConfigError
 from echoless.exchange.exported import ExportedEncoder
 from echoless.exchange.names import linear_to_conv
@@ -110,8 +110,8 @@ def timm_config(plain: Plain, source: ExportedEncoder) -> dict[str, Any]:
             "fixed_input_size": True,
             "mean": list(source.mean),
             "std": list(source.std),
-            "interpolation": "bicubic" if min(config.image_size) > LARGE else "bilinear",
-            "crop_pct": SHARE if min(config.image_size) > LARGE else 1.0,
+            "interpolation": "bicubic" if source.large else "bilinear",
+            "crop_pct": SHARE if source.large else 1.0,
             "crop_mode": "center",
             "first_conv": None,  # or timm would adapt it from three channels
             "classifier": "head",

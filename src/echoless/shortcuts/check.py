@@ -98,6 +98,17 @@ def _python_and_numpy_seeded() -> Iterator[None]:
             numpy.random.set_state(before)
 
 
+def refuse_not_finite(model: str, example: object, output: list[Tensor]) -> None:
+    """Any two computations of NaN agree. Infinities are no mistake in an example: masks of attention have them."""
+    if any(tensor.isnan().any() for tensor in tensors_in(example)):
+        raise ValueError("the example contains NaN, with which no output can be checked; give finite numbers")
+    if not all(tensor.isfinite().any() and not tensor.isnan().any() for tensor in output if tensor.numel()):
+        raise ValueError(
+            f"the output of {model} on the example is not finite, so that it cannot be checked; give a model with "
+            "finite weights, and an example like its real inputs"
+        )
+
+
 def equal_bits(first: list[Tensor], second: list[Tensor]) -> bool:
     """Are the tensors equal bit for bit (NaNs and signed zeros included)?"""
     return len(first) == len(second) and all(
@@ -105,21 +116,33 @@ def equal_bits(first: list[Tensor], second: list[Tensor]) -> bool:
     )
 
 
-def close(first: list[Tensor], second: list[Tensor]) -> bool:
-    """Are the tensors equal up to rounding, as after another order of summation?"""
-    return len(first) == len(second) and all(_close(a, b) for a, b in zip(first, second))
+def close(first: list[Tensor], second: list[Tensor], tolerance: float | None = None) -> bool:
+    """Are the tensors equal up to rounding, as after another order of summation?
+
+    tolerance: relative to the largest entry (default: 7e-5 in single, 4e-10 in double precision).
+    """
+    return len(first) == len(second) and all(_close(a, b, tolerance) for a, b in zip(first, second))
 
 
-def _close(a: Tensor, b: Tensor) -> bool:
+def _close(a: Tensor, b: Tensor, tolerance: float | None) -> bool:
     if a.shape != b.shape or not a.is_floating_point():
         return a.shape == b.shape and torch.equal(a, b)
-    tolerance = torch.finfo(a.dtype).eps ** 0.6  # 7e-5 in single, 4e-10 in double precision
+    tolerance = torch.finfo(a.dtype).eps ** 0.6 if tolerance is None else tolerance
     scale = b[b.isfinite()].abs().max().item() if b.isfinite().any() else 1.0
     return torch.allclose(a, b, rtol=0.0, atol=tolerance * scale, equal_nan=True)
 
 
 def _bytes(tensor: Tensor) -> Tensor:
     return tensor.detach().contiguous().flatten().view(torch.uint8)
+
+
+def in_double(value: Any) -> Any:
+    """The example for a model in double precision."""
+    if isinstance(value, Tensor):
+        return value.double() if value.is_floating_point() else value
+    if isinstance(value, Mapping):
+        return {key: in_double(item) for key, item in value.items()}
+    return type(value)(map(in_double, value)) if type(value) in (list, tuple) else value
 
 
 def _cloned(value: Any) -> Any:

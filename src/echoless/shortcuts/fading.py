@@ -15,10 +15,11 @@ from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
 
-from echoless.shortcuts.check import ExampleRunner, close, equal_bits
+from echoless.shortcuts.check import ExampleRunner, close, equal_bits, refuse_not_finite
 from echoless.shortcuts.find import Extra, FoundShortcut, Other, find_shortcuts
-from echoless.shortcuts.report import FadedShortcut, FadeReport, LeftAlone, read_saved
+from echoless.shortcuts.report import FadedShortcut, FadeReport, LeftAlone
 from echoless.shortcuts.rewrite import ALPHAS, operand_source, source_of
+from echoless.shortcuts.saved import read_saved
 from echoless.shortcuts.schedule import Fade, Schedule, alphas, choose_alpha_min
 from echoless.shortcuts.sites import (
     Changes,
@@ -89,9 +90,9 @@ def fade(
 def fade_saved(model: nn.Module, saved: str | os.PathLike[str] | Mapping[str, Any], *, example: object) -> FadeReport:
     """Fades a model as one with the same shortcuts was faded before it was saved.
 
-    saved: the state dict of the faded model, the folder that `save_pretrained` wrote, or the file that
-    `FadeReport.save` wrote. The weights are loaded separately: before, with `from_pretrained`, or afterwards, with
-    `load_state_dict`.
+    saved: the state dict of the faded model, the folder that `save_pretrained` wrote (of transformers or diffusers), a
+    .safetensors file of its weights, or the file that `FadeReport.save` wrote. The weights are loaded separately:
+    before, with `from_pretrained`, or afterwards, with `load_state_dict`.
 
     >>> from tempfile import mkdtemp
     >>> from torch import nn, ones
@@ -157,16 +158,17 @@ class ShortcutSearch:
         self.within, self.include = None if within is None else patterns, tuple(sorted(include))
         self.runner = ExampleRunner(model, example)
         self.plain = self.runner.run()
+        refuse_not_finite(type(model).__name__, example, self.plain)
         self.tracer, traced = self.runner.trace()
         if not close(traced, self.plain):
             raise ValueError(
                 f"{type(model).__name__} gives two different outputs for the same example and random seed; fade needs "
                 "a model that is deterministic in eval mode"
             )
-        everything, self.others = find_shortcuts(self.tracer.nodes, self.tracer.additions, include)
-        self.shortcuts = [s for s in everything if _is_within(s.addition.module, patterns)]
-        self.others += [Other(s.addition, "outside within=") for s in everything if s not in self.shortcuts]
-        self._refuse_nothing(model, within, len(everything))
+        self.everything, self.others = find_shortcuts(self.tracer.nodes, self.tracer.additions, include)
+        self.shortcuts = [s for s in self.everything if _is_within(s.addition.module, patterns)]
+        self.others += [Other(s.addition, "outside within=") for s in self.everything if s not in self.shortcuts]
+        self._refuse_nothing(model, within, len(self.everything))
         self.training: list[FoundShortcut] = []  # the same, as training mode executes them; none where they differ
         self.training_repeats = False  # whether two runs in training mode give the same output
         self._trace_training(patterns, include)

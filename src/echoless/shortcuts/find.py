@@ -36,6 +36,7 @@ _SELECTION = _words("""
     repeat repeat_interleave pad roll flip tile copy_ detach
 """)
 _DROPOUT = _words("dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout bernoulli_ bernoulli")
+_SCALED = _LAYOUT | _SELECTION | _DROPOUT | {"mean"}
 _STATISTICS = _words("""
     layer_norm group_norm batch_norm instance_norm rms_norm local_response_norm normalize softmax log_softmax mean sum
     var std var_mean std_mean norm vector_norm linalg_vector_norm amax amin max min logsumexp cumsum
@@ -140,6 +141,13 @@ def between(nodes: Sequence[Node], start: Node, end: Node) -> list[Node]:
 def _undo_layout(node: Node) -> Node:
     """The ancestor with the same values, before it was reshaped, transposed or copied."""
     while node.name in _LAYOUT and len(node.parents) == 1 and node.parents[0].shape.numel() == node.shape.numel():
+        node = node.parents[0]
+    return node
+
+
+def origin_of_scale(node: Node) -> Node:
+    """The ancestor that this node is a copy, a part or a mean of: if that is multiplied by c > 0, so is this."""
+    while node.name in _SCALED and len(node.parents) == 1:
         node = node.parents[0]
     return node
 

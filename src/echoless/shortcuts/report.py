@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 FORMAT = "echoless shortcuts 1"
-_LARGEST_FILE = 10_000_000  # bytes; a thousand shortcuts take a fiftieth of it
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class FadeReport:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the alphas as JSON, atomically: the file appears complete or not at all."""
-        target = _at_home(path)
+        target = at_home(path)
         partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
         with partial.open("w", encoding="utf-8") as file:
             file.write(json.dumps(self.record(), indent=1, ensure_ascii=False) + "\n")
@@ -121,20 +120,7 @@ class Saved:
     include: tuple[str, ...]
 
 
-def read_saved(path: str | os.PathLike[str]) -> Saved:
-    """The file of a `FadeReport`, or the config.json of a faded model of transformers, in a folder or by its name."""
-    file = _at_home(path)
-    file = file / "config.json" if file.is_dir() else file
-    try:
-        if file.stat().st_size > _LARGEST_FILE:
-            raise ValueError(f"it is larger than {_LARGEST_FILE} bytes")
-        text = file.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{file} is not a file written by FadeReport.save: {error}") from error
-    return parse_record(text, str(file))
-
-
-def _at_home(path: str | os.PathLike[str]) -> Path:
+def at_home(path: str | os.PathLike[str]) -> Path:
     """With the user's home for `~` at its beginning, which no shell has seen."""
     return Path(os.path.expanduser(path))  # noqa: PTH111 (the name of a user who does not exist stays)
 

@@ -36,6 +36,7 @@ class Node:
     shape: torch.Size
     floating: bool
     origins: int
+    module: str  # name of the innermost module that was running; "" for inputs and constants, too
 
     def comes_from(self, other: Node) -> bool:
         return self is not other and bool(self.origins >> other.index & 1)
@@ -94,7 +95,7 @@ class Tracer(TorchFunctionMode):
         self._calls: dict[FrameType, int] = {}
         self._fades = fades or {}
         for tensor in tensors_in(inputs):
-            self._node_of[tensor] = self._new_node("input", (), (), tensor)
+            self._node_of[tensor] = self._new_node("input", (), (), tensor, "")
 
     def __torch_function__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -110,7 +111,7 @@ class Tracer(TorchFunctionMode):
         else:
             out = func(*args, **kwargs)
         changed = [tensor for tensor, version in zip(given, versions) if _version(tensor) != version]
-        self._record(func, given, parents, changed, out)
+        self._record(func, given, parents, changed, out, sys._getframe(1))
         if operands is not None:
             self._record_addition(func, before, self._node_of[out], sys._getframe(1))
         return out
@@ -120,7 +121,13 @@ class Tracer(TorchFunctionMode):
         self._calls.clear()  # frames keep every local alive, activations included
 
     def _record(
-        self, func: Any, given: list[Tensor], parents: tuple[Node, ...], changed: list[Tensor], out: object
+        self,
+        func: Any,
+        given: list[Tensor],
+        parents: tuple[Node, ...],
+        changed: list[Tensor],
+        out: object,
+        frame: FrameType,
     ) -> None:
         name = getattr(func, "__name__", str(func))
         weights = tuple(t for t in given if id(t) in self._parameters and isinstance(t, nn.Parameter))
@@ -128,8 +135,9 @@ class Tracer(TorchFunctionMode):
             self.uses[id(weight)] = self.uses.get(id(weight), 0) + 1
         # A function that returns its argument unchanged (`contiguous`, dropout in eval mode) adds no node.
         made = [tensor for tensor in tensors_in(out) if not any(tensor is t for t in given)]
+        module = self._innermost_module(frame) if made or changed else ""
         for tensor in made + changed:
-            self._node_of[tensor] = self._new_node(name, parents, weights, tensor)
+            self._node_of[tensor] = self._new_node(name, parents, weights, tensor, module)
 
     def _record_addition(self, func: Any, operands: tuple[Node, ...], result: Node, frame: FrameType) -> None:
         owner, call, places = _who_ran(frame)
@@ -147,10 +155,10 @@ class Tracer(TorchFunctionMode):
         self.additions.append(addition)
 
     def _constant(self, tensor: Tensor) -> Node:
-        return self._new_node("constant", (), (), tensor)
+        return self._new_node("constant", (), (), tensor, "")
 
     def _new_node(
-        self, name: str, parents: tuple[Node, ...], weights: tuple[nn.Parameter, ...], tensor: Tensor
+        self, name: str, parents: tuple[Node, ...], weights: tuple[nn.Parameter, ...], tensor: Tensor, module: str
     ) -> Node:
         index = len(self.nodes)
         floating = tensor.is_floating_point() or tensor.is_complex()
@@ -159,7 +167,7 @@ class Tracer(TorchFunctionMode):
         if floating and name != "detach":
             for parent in parents:
                 origins |= parent.origins
-        node = Node(index, name, parents, weights, tensor.shape, floating, origins)
+        node = Node(index, name, parents, weights, tensor.shape, floating, origins, module)
         self.nodes.append(node)
         return node
 

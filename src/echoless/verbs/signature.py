@@ -9,10 +9,10 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_type_hints
 
 from echoless.config.options.fields import explanations, with_home
+from echoless.verbs.arguments import options_from
 from echoless.verbs.early import require_outputs
 
 P = ParamSpec("P")
@@ -32,18 +32,12 @@ def signature_of(options: Callable[P, Asked]) -> Callable[[Callable[[Asked], R]]
     """Turn `def verb(options: Options) -> Result` into `verb(*fields of Options) -> Result`."""
 
     def decorate(function: Callable[[Asked], R]) -> VerbFunction[P, R]:
-        several = _fields_of_several(cast(type[Any], options))
-
         def run(asked: Asked, *more: Any, **named: Any) -> R:
             require_outputs(asked)
             return function(asked, *more, **named)
 
         def verb(*args: P.args, **kwargs: P.kwargs) -> R:
-            named: Any = {
-                name: (value,) if name in several and isinstance(value, str) else _plain(value)
-                for name, value in kwargs.items()
-            }
-            return run(with_home(options(*map(_plain, args), **named)))
+            return run(with_home(options_from(options, function.__name__, args, kwargs)))
 
         for name in ("__name__", "__qualname__", "__module__"):
             setattr(verb, name, getattr(function, name))
@@ -53,18 +47,6 @@ def signature_of(options: Callable[P, Asked]) -> Callable[[Callable[[Asked], R]]
         return cast(VerbFunction[P, R], verb)
 
     return decorate
-
-
-def _plain(value: Any) -> Any:
-    """As it would be typed: a path as text, a list as a tuple."""
-    if isinstance(value, tuple | list):
-        return tuple(_plain(item) for item in value)
-    return str(value) if isinstance(value, Path) else value
-
-
-def _fields_of_several(options: type[Any]) -> set[str]:
-    """Fields that hold several values: a single word, `metrics="knn"`, is one of them and not a list of letters."""
-    return {name for name, hint in get_type_hints(options).items() if "tuple[" in str(hint)}
 
 
 def _signature(options: Callable[..., Any], function: Callable[..., Any]) -> inspect.Signature:

@@ -10,10 +10,11 @@ import dataclasses
 import inspect
 import os
 import textwrap
+import types
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 AnyPath = str | Path
 Options = TypeVar("Options")
@@ -36,6 +37,13 @@ def flag(name: str) -> str:
 def word(name: str) -> str:
     """Name of a positional argument in messages: `data` -> `DATA`; `runs`, each of which is one word, -> `RUN`."""
     return "RUN" if name == "runs" else name.upper()
+
+
+def members(hint: Any) -> tuple[Any, ...]:
+    """The members of a union without None; the hint itself where it is none."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return tuple(inner for part in get_args(hint) for inner in members(part) if inner is not type(None))
+    return (hint,)
 
 
 def given(options: Any, *names: str) -> dict[str, Any]:
