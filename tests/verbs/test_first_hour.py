@@ -159,15 +159,34 @@ def test_vectors_are_written_for_other_tools_and_say_what_they_are(run, photos, 
 
 
 def test_vectors_that_can_be_searched_name_the_next_command(run, photos, tmp_path, capsys):
-    """Of the tables that `search` takes: one vector per image, as parquet."""
+    """Of the tables that `search` takes, one vector per image, as parquet; of others, what it needs."""
     for name, options, next_command in (
         ("my features.parquet", [], f"next: echoless search '{tmp_path}/my features.parquet' --query IMAGE"),
-        ("f.csv", [], ""),
+        ("f.csv", [], f"search needs parquet: --out {tmp_path}/f.parquet"),
+        ("f.npy", [], f"search needs parquet: --out {tmp_path}/f.parquet"),
         ("tokens.parquet", ["--tokens"], ""),
     ):
         assert main(["embed", str(run), str(photos), "--out", str(tmp_path / name), *options]) == 0
         printed = capsys.readouterr().out
-        assert next_command in printed and ("next:" in printed) == bool(next_command)
+        assert next_command in printed and ("search" in printed) == bool(next_command)
+
+
+def test_baselines_that_the_run_holds_are_compared_with_where_they_are_not_measured_again(
+    run, photos, labels, tmp_path, capsys
+):
+    """`--no-baselines` said that none was measured, beside those of the same images and labels."""
+    mine = tmp_path / "run"
+    shutil.copytree(run, mine)
+    (mine / "results.json").unlink(missing_ok=True)
+    words = ["evaluate", str(mine), "--train", str(photos), "--labels", str(labels), "--metrics", "knn"]
+
+    def said(*more: str) -> str:
+        assert main([*words, *more]) == 0
+        return " ".join(capsys.readouterr().out.split()).partition("accuracy of the trained")[2]
+
+    assert "raw pixels" not in said("--no-baselines")
+    with_baselines = said()
+    assert "raw pixels (" in with_baselines and said("--no-baselines") == with_baselines
 
 
 def test_arrays_of_others_are_read_by_their_names_and_as_floats(tmp_path):
