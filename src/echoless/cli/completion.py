@@ -89,7 +89,8 @@ def _hints(verb: str, options: type[Any]) -> dict[str, Any]:
     found = get_type_hints(options)
     for field, hint in found.items():
         if names := _NAMES.get(f"{verb}.{field}", _NAMES.get(field)):
-            found[field] = Literal[names] if values_of(hint) is None else tuple[Literal[names], ...]
+            one: Any = Literal.__getitem__(names)
+            found[field] = one if values_of(hint) is None else tuple.__class_getitem__((one, ...))
     return found
 
 
