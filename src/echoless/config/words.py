@@ -14,7 +14,7 @@ from typing import Any, Literal
 from echoless.config.metrics import NAMES_OF_SETS, Metric, number, on_same_images
 
 BASELINES = ("raw pixels", "untrained")
-_MAIN = ("linear", "knn")  # the accuracy that is spoken of: the first that was measured on the newest images
+SPOKEN_OF = ("linear", "knn")  # the accuracy that is spoken of: the first that was measured on the newest images
 LOWEST_RANK = 2.0  # RankMe below which features are one or two directions: collapsed
 FEW = 4.0  # RankMe below which nobody should be reassured: of centred features, one direction may be nearly all
 _FEWEST = 10  # images: the rank of so few is low whatever the encoder
@@ -43,10 +43,7 @@ def in_words(
 
     known: what the run holds from before, among which baselines may be. verb: which verb trained the run.
     """
-    plain = [metric for metric in metrics if not {"scan", "step"} & set(metric.protocol)]
-    # The newest weights count: those of the end before any checkpoint.
-    plain.sort(key=lambda metric: metric.protocol.get("checkpoint", math.inf))
-    main = _main([metric for metric in plain if metric.protocol.get("features", "trained") == "trained"])
+    plain, main = _plain(metrics), spoken_of(metrics)
     rank = _rank(plain, main)
     if rank is not None and (words := collapsed(rank, verb)) is not None:
         return words
@@ -63,14 +60,21 @@ def in_words(
     return _against(main, compared, rank, run, layers, _LONGER.get(verb, _LONGER["pretrain"]))
 
 
-def _main(trained: Sequence[Metric]) -> Metric | None:
-    """The accuracy that is spoken of: of the newest images and labels, where possible not of overlapping sets."""
-    accuracies = [metric for metric in trained if metric.metric in _MAIN]
+def _plain(metrics: Sequence[Metric]) -> list[Metric]:
+    """No scans; those of the newest weights last, which count: of the end before any checkpoint."""
+    plain = [metric for metric in metrics if not {"scan", "step"} & set(metric.protocol)]
+    return sorted(plain, key=lambda metric: metric.protocol.get("checkpoint", math.inf))
+
+
+def spoken_of(metrics: Sequence[Metric]) -> Metric | None:
+    """An accuracy of the trained features: of the newest images and labels, where possible not of overlapping sets."""
+    trained = [metric for metric in _plain(metrics) if metric.protocol.get("features", "trained") == "trained"]
+    accuracies = [metric for metric in trained if metric.metric in SPOKEN_OF]
     honest = [metric for metric in accuracies if not metric.protocol.get("overlap")] or accuracies
     if not honest:
         return None
     newest = {metric.metric: metric for metric in honest if on_same_images(metric, honest[-1])}
-    return next(newest[name] for name in _MAIN if name in newest)
+    return next(newest[name] for name in SPOKEN_OF if name in newest)
 
 
 def collapsed(rank: Metric, verb: str = "pretrain") -> Words | None:

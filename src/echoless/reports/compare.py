@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from echoless.config.metrics import NAMES_OF_SETS, Metric, info_of
+from echoless.config.newest import comparable
 from echoless.measures.intervals import MOST_SEEDS, mean_interval, paired_accuracy_interval, sign_flip_test
 from echoless.measures.outcomes import unpack
 from echoless.randomness import generator_for
@@ -146,12 +147,6 @@ def compare(groups: Sequence[Group]) -> list[ComparedMetric]:
         sets = {key: first.protocol[key] for key in NAMES_OF_SETS if key in first.protocol}
         rows.append(ComparedMetric(name, protocol, sets, estimates, differences, best_of(name, estimates)))
     return rows
-
-
-def comparable(metric: Metric) -> bool:
-    """Numbers of the trained run: no baselines, no scan over layers or snapshots, no test images seen in training."""
-    protocol = metric.protocol
-    return protocol.get("features", "trained") == "trained" and not {"scan", "step", "overlap"} & set(protocol)
 
 
 def _common(groups: Sequence[Group]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -101,7 +101,7 @@ def page_values(runs: Sequence[RunData], folder: Path | None = None) -> dict[str
     verdicts = [judge(run) for run in runs]
     return {
         "title": runs[0].name if len(runs) == 1 else f"{len(runs)} runs compared",
-        "runs": [_run(run, place, verdicts[place]) for place, run in enumerate(runs)],
+        "runs": [_run(run, place, verdicts[place], runs) for place, run in enumerate(runs)],
         "groups": groups,
         "by_block": accuracy_by_block(groups),
         "one_by_one": len(runs) > MOST_CARDS,
@@ -162,7 +162,7 @@ def style_classes(place: int) -> str:
     return f"s{place % COLOURS} d{place // COLOURS}"
 
 
-def _run(run: RunData, place: int, verdicts: list[Verdict]) -> dict[str, Any]:
+def _run(run: RunData, place: int, verdicts: list[Verdict], beside: Sequence[RunData]) -> dict[str, Any]:
     thumbnails = run.pictures.get("data")
     return {
         "name": run.name,
@@ -174,7 +174,7 @@ def _run(run: RunData, place: int, verdicts: list[Verdict]) -> dict[str, Any]:
         "command": command(run),
         "thumbnails": data_uri(thumbnails) if thumbnails else "",
         "verdicts": verdicts,
-        "summary": summarise(run, verdicts),
+        "summary": summarise(run, verdicts, beside),
         "metrics": [_metric_row(metric) for metric in run.results if not _is_scan(metric)],
         "scans": [_metric_row(metric) for metric in run.results if _is_scan(metric)],
         "troubles": run.troubles,
