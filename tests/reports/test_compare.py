@@ -14,7 +14,7 @@ from echoless.config.metrics import Metric
 from echoless.measures.outcomes import pack, unpack
 from echoless.reports.collect import RunData
 from echoless.reports.compare import Estimate as E
-from echoless.reports.compare import best_of, compare, differing_settings, groups_of
+from echoless.reports.compare import best_of, compare, differing_settings, groups_of, short_names
 from echoless.reports.gallery import card
 from echoless.reports.learned import learned_figures
 from echoless.reports.summary import summarise
@@ -163,3 +163,11 @@ def test_the_first_lines_of_several_runs_are_of_sets_that_they_share_and_name_th
     alone = replace(measured("c", (0.25, "few")), lines=[{"step": 1}], config={"steps": 1})
     assert "25.00 %" in (verdict := summarise(alone, [], [one, other, alone]).verdict) and "train few" in verdict
     assert "25.00 %" in summarise(one, []).verdict, "of a single run, the newest"
+
+
+def test_two_settings_of_one_name_have_two_headings():
+    """Two columns were called kind."""
+    assert short_names(["model.kind", "objective.kind", "optim.name", "model.depth"]) == [
+        *("model.kind", "objective.kind", "optimizer", "depth"),
+    ]
+    assert short_names(["a.model.kind", "b.model.kind", "kind"]) == ["a.model.kind", "b.model.kind", "kind"]
