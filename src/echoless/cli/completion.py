@@ -18,23 +18,11 @@ import tyro
 from echoless.cli.mistakes import members, values_of
 from echoless.cli.output import OutputOptions
 from echoless.cli.parsing import as_typed
-from echoless.config.metrics import METRICS, YIELDS
 from echoless.config.options import CompletionOptions
 from echoless.config.options.fields import explanations, positional
-from echoless.recipes.table import RECIPES
-from echoless.sweeps.papers import PAPERS
+from echoless.verbs.names import names_for
 from echoless.verbs.signature import signature_of
 from echoless.verbs.table import VERBS
-
-# Fields whose values are names of a table: recipes, experiments, metrics. An option class says `str`, so that whoever
-# parses it loads no table.
-_NAMES: dict[str, tuple[str, ...]] = {
-    "recipe": ("auto", *RECIPES),
-    "paper": tuple(PAPERS),
-    "metrics": tuple(YIELDS),
-    "metric": tuple(METRICS),
-    "recipes.name": (*RECIPES, *PAPERS),
-}
 
 FILES = "__TYRO_COMPLETE_FILES__"  # asks the shell for names of files
 _ASKED = "completions = get_completions(words, current_index, COMPLETION_SPEC)"
@@ -88,7 +76,7 @@ def _hints(verb: str, options: type[Any]) -> dict[str, Any]:
     """The types of the fields; a name of a table is one of a few words, which is what can be completed."""
     found = get_type_hints(options)
     for field, hint in found.items():
-        if names := _NAMES.get(f"{verb}.{field}", _NAMES.get(field)):
+        if names := names_for(verb, field):
             one: Any = Literal.__getitem__(names)
             found[field] = one if values_of(hint) is None else tuple.__class_getitem__((one, ...))
     return found
