@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from echoless.cli.completion import MENDED, completion
+from echoless.config.metrics import METRICS, YIELDS
+from echoless.recipes.table import RECIPES
+from echoless.sweeps.papers import PAPERS
 from echoless.verbs.table import VERBS
 
 SHELLS = ("bash", "zsh", "fish")
@@ -42,6 +46,29 @@ def test_bash_completes_verbs_options_and_values(scripts):
     assert completed(scripts["bash"], "pretrain", "--alpha") == {"--alpha-min"}
     assert completed(scripts["bash"], "pretrain", "--schedule", "") == {"linear", "cosine", "constant"}
     assert completed(scripts["bash"], "evaluate", "--jso") == {"--json"}
+
+
+def test_names_of_recipes_metrics_and_experiments_are_completed(scripts):
+    """The page said so of every fixed list, and it was true of those that the options classes spell out."""
+    if shutil.which("bash") is None:
+        pytest.skip("NOT RUN: there is no bash on this machine, so its completion was not tried")
+    assert completed(scripts["bash"], "pretrain", "--recipe", "mae-p") == {"mae-pico"}
+    assert completed(scripts["bash"], "pretrain", "--recipe", "au") == {"auto"}
+    assert completed(scripts["bash"], "recipes", "mae-p") == {"mae-pico"}
+    assert completed(scripts["bash"], "recipes", "") == {*RECIPES, *PAPERS}
+    assert completed(scripts["bash"], "evaluate", "RUN", "--metrics", "k") == {"knn"}
+    assert completed(scripts["bash"], "evaluate", "RUN", "--metrics", "knn", "li") == {"linear"}
+    assert completed(scripts["bash"], "runs", "best", "--metric", "rankm") == {"rankme"}
+    assert completed(scripts["bash"], "sweep", "shapes", "--paper", "") == {*PAPERS}
+    assert all(name in script for script in scripts.values() for name in (*RECIPES, *PAPERS, *METRICS, *YIELDS))
+
+
+def test_no_script_needs_torch():
+    """A shell asks for it at its start."""
+    code = (
+        "import sys; from echoless.cli.completion import completion as c; c('bash'); assert 'torch' not in sys.modules"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 @pytest.fixture

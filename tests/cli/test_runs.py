@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -109,6 +110,39 @@ def test_lists_and_rankings_fit_a_terminal(folder, typed):
     listed, ranked = typed("runs", "ls", folder).printed, typed("runs", "best", folder).printed
     assert max(map(len, (listed + ranked).splitlines())) <= 100
     assert "[" not in listed and "[" in ranked and "2026-01-02" in listed and "2026" not in ranked
+
+
+def knn(value: float, train: str, **protocol) -> dict:
+    protocol = {"train": train, "train_set": train, "label_set": train, **protocol}
+    return {"metric": "knn", "value": value, "n": 9, "interval": None, "protocol": protocol}
+
+
+def test_a_list_shows_numbers_of_shared_sets_and_marks_those_of_others(folder, typed):
+    """One column had the kNN of 600 images of one run and of 80 of the other, without a hint."""
+    for run in ("plain", "deep/faded"):
+        (folder / run / "results.json").write_text("[]")
+    RunFolder(folder / "plain").add_results([knn(0.5, "many"), knn(0.3, "few", labels="a file", label_file="few.csv")])
+    RunFolder(folder / "deep" / "faded").add_results([knn(0.6, "many")])
+    shared = typed("runs", "ls", folder).printed
+    assert "50.00 %" in shared and "60.00 %" in shared and "30.00 %" not in shared and "(1)" not in shared
+    (folder / "plain" / "results.json").write_text("[]")
+    RunFolder(folder / "plain").add_results([knn(0.3, "few", labels="a file", label_file="few.csv")])
+    marked = typed("runs", "ls", folder).printed
+    assert "60.00 % (1)" in marked and "30.00 % (2)" in marked
+    assert marked.splitlines()[-2:] == ["(1) train many", "(2) train few, labels few.csv"]
+    assert max(map(len, marked.splitlines())) <= 100 and "(2) train few" in echoless.list_runs(folder)._repr_html_()
+
+
+def test_rankings_begin_with_the_one_that_was_measured_last(folder):
+    """They stood in the order of the names of the runs."""
+    for run in ("plain", "deep/faded"):
+        (folder / run / "results.json").write_text("[]")
+    old, new = RunFolder(folder / "deep" / "faded"), RunFolder(folder / "plain")
+    old.add_results([knn(0.6, "a"), knn(0.5, "b")])
+    new.add_results([knn(0.4, "b"), knn(0.2, "c")])
+    os.utime(old.path / "results.json", (1, 1))
+    ranked = [run.metrics["knn"].protocol["train"] for run in runs("best", (folder,), metric="knn")]
+    assert ranked == ["c", "b", "b", "a"]
 
 
 def test_a_metric_that_nobody_measured(folder, typed):

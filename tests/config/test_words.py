@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
+
 import pytest
 
 from echoless.config.metrics import Metric, table
+from echoless.config.options import FinetuneOptions, PretrainOptions
 from echoless.config.words import best_of, collapsed, in_words
 
 
@@ -55,6 +59,20 @@ def test_a_baseline_on_other_images_is_not_spoken_of():
     assert "no baseline was measured" in words.verdict
     words = in_words([linear(0.1, "raw pixels", train_set="aa"), linear(0.5, train_set="aa", layer="block05/+mlp")])
     assert "it beats raw pixels (10.00 %)" in words.verdict
+
+
+def test_a_run_is_trained_longer_by_options_that_its_own_verb_has():
+    """A fine-tuned run was told to give --time and --alpha-min, which `finetune` refuses."""
+    worse = [linear(0.2), linear(0.31, "raw pixels")]
+    assert in_words(worse).next.startswith("Train longer (--time, ")
+    assert in_words(worse, verb="finetune").next.startswith("Train longer (--epochs, ")
+    assert "--alpha-min" not in in_words([rankme(1.2)], verb="finetune").next
+    for advice, options in (
+        (in_words(worse, verb="finetune").next, FinetuneOptions),
+        (in_words(worse).next, PretrainOptions),
+    ):
+        for name in re.findall(r"--([a-z-]+)", advice.partition(")")[0]):
+            assert name.replace("-", "_") in {field.name for field in fields(options)}
 
 
 def test_the_rank_that_is_spoken_of_is_that_of_the_images_of_the_accuracy():

@@ -5,6 +5,7 @@ Screenshots of both colour schemes at both widths are kept in artifacts/report, 
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from made_runs import make_run
 from PIL import Image
 
-from echoless.reports.page import report
+from echoless.reports.page import Findings, report
 from echoless.reports.server import make_server
 
 SHOTS = Path(__file__).resolve().parents[2] / "artifacts" / "report"
@@ -208,6 +209,48 @@ def test_print_is_light_and_shows_what_is_folded(browser, pages):
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
         assert page.locator("details:not([open])").count() == 0
         assert page.evaluate(CONTRAST)[0][0] >= 4.5
+
+
+CUT = """[...document.querySelectorAll('th, td')].flatMap((cell) => {
+  const found = [], walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node; node = walker.nextNode())
+    for (const word of node.data.matchAll(/[^\\s_-]+/g)) {
+      const range = document.createRange();
+      range.setStart(node, word.index);
+      range.setEnd(node, word.index + word[0].length);
+      if (new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size > 1) found.push(word[0]);
+    }
+  return found;
+})"""
+HIDDEN = """[...document.querySelectorAll('.scroll')].filter((box) => box.scrollWidth > box.clientWidth + 1)
+  .map((box) => getComputedStyle(box).backgroundImage.split('linear-gradient').length - 1)"""
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("width", [400, 1400])
+def test_no_word_of_a_table_is_cut_and_a_table_that_scrolls_shows_it(browser, two_runs, tmp_path, width, scheme):
+    """`alpha_mi` `n` and `labels80.c` `sv` stood there, and tables twice as wide as their box like whole ones."""
+    runs = [tmp_path / "alpha_min-1.0_seed-0", tmp_path / "tuned"]
+    for run, source in zip(runs, two_runs):
+        shutil.copytree(source, run)
+    config = json.loads((runs[1] / "config.json").read_text())
+    config["data"] |= {"labels": "labels80.csv"}
+    config |= {f"another_setting_{place}": place for place in range(14)}
+    (runs[1] / "config.json").write_text(json.dumps(config))
+    head = ["alpha_min", "batch_size", "effective_alpha", "kNN accuracy", "linear"]
+    found = Findings(title="t", tables=[("table", [head, ["1.0", "64", "1.0e+00", "31.00 [29.1, 32.9]", "40.0"]])])
+    with Window(browser, scheme, width) as window:
+        page = visit(window, report(runs, tmp_path / "page.html", found))
+        page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+        assert page.evaluate(CUT) == []
+        gradients = page.evaluate(HIDDEN)
+        assert gradients and set(gradients) == {4}
+        narrowest = page.evaluate(
+            "Math.min(...[...document.querySelectorAll('.numbers tbody th')].map((e) => e.clientWidth))"
+        )
+        assert narrowest >= 230
+        SHOTS.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=SHOTS / f"tables-{scheme}-{width}.png", full_page=True)
 
 
 def test_a_live_page_follows_its_run_without_being_loaded_again(browser, tmp_path):

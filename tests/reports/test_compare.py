@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,10 @@ from echoless.config.metrics import Metric
 from echoless.measures.outcomes import pack, unpack
 from echoless.reports.collect import RunData
 from echoless.reports.compare import Estimate as E
-from echoless.reports.compare import best_of, compare, differing_settings, groups_of
+from echoless.reports.compare import best_of, compare, differing_settings, groups_of, short_names
 from echoless.reports.gallery import card
 from echoless.reports.learned import learned_figures
+from echoless.reports.summary import summarise
 
 
 def run(name: str, alpha: float, seed: int, value: float, half: float = 0.01, metric: str = "knn") -> RunData:
@@ -149,3 +151,23 @@ def test_a_card_has_numbers_of_one_set_of_labels():
     new = Metric(metric="knn", value=0.3, n=600, protocol={"train_set": "aa", "label_set": "y", "train": "photos"})
     shown = card("a", RunData(path=Path("a"), name="a", results=[old, new]))
     assert shown["numbers"] == [("kNN accuracy", "30.00 %")] and shown["measured"] == "measured on 600 images of photos"
+
+
+def test_the_first_lines_of_several_runs_are_of_sets_that_they_share_and_name_them():
+    """77.50 % of one set stood beside 25.56 % of another."""
+    one, other = measured("a", (0.77, "many"), (0.25, "few")), measured("b", (0.31, "many"))
+    one, other = (replace(run, lines=[{"step": 1}], config={"steps": 1}) for run in (one, other))
+    said = [summarise(run, [], [one, other]).verdict for run in (one, other)]
+    assert "77.00 %" in said[0] and "31.00 %" in said[1]
+    assert all("Measured with train many." in verdict for verdict in said)
+    alone = replace(measured("c", (0.25, "few")), lines=[{"step": 1}], config={"steps": 1})
+    assert "25.00 %" in (verdict := summarise(alone, [], [one, other, alone]).verdict) and "train few" in verdict
+    assert "25.00 %" in summarise(one, []).verdict, "of a single run, the newest"
+
+
+def test_two_settings_of_one_name_have_two_headings():
+    """Two columns were called kind."""
+    assert short_names(["model.kind", "objective.kind", "optim.name", "model.depth"]) == [
+        *("model.kind", "objective.kind", "optimizer", "depth"),
+    ]
+    assert short_names(["a.model.kind", "b.model.kind", "kind"]) == ["a.model.kind", "b.model.kind", "kind"]

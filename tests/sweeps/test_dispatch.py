@@ -14,12 +14,14 @@ import pytest
 
 from echoless.config.options import SweepOptions
 from echoless.errors import ConfigError, RunError, UntrustedFile
+from echoless.runs import RunFolder
 from echoless.runtime import StopRequest
 from echoless.storage import write_json
 from echoless.storage.lock import FileLock
 from echoless.sweeps.dispatch import MOST_LOSSES, run_trials
 from echoless.sweeps.experiment import Trial
 from echoless.sweeps.ledger import Ledger, Outcome, is_done, planned_trial
+from echoless.sweeps.progress import progress_of
 from echoless.sweeps.run import run_sweep
 from echoless.sweeps.starting import Starting
 from echoless.sweeps.trials import run_alone
@@ -246,3 +248,32 @@ def test_a_signal_ends_the_wait(tmp_path):
 def test_options_that_would_be_ignored_are_refused(options, says):
     with pytest.raises(ConfigError, match=says):
         SweepOptions("DATA", out="OUT", **options)
+
+
+def test_a_running_trial_is_shown_by_how_far_it_is_and_never_by_a_sentence_of_its_log(tmp_path):
+    """`its newest checkpoint can be used as it is: echoless evaluate ...` stood there as if it were the state."""
+    trained, measured = ("pretrain", "DATA", "--out", "{run}"), ("evaluate", "{run}", "--metrics", "knn")
+    trial = Trial(name="a", settings={"seed": 0}, commands=(trained, measured))
+    (tmp_path / "logs").mkdir()
+    ledger = Ledger(tmp_path, trial)
+    ledger.log.write_text("next: echoless evaluate RUN\n")
+    assert progress_of(trial, tmp_path) == "starting"
+    run = RunFolder(tmp_path / "a")
+    run.path.mkdir()
+    run.write_config({"steps": 400})
+    assert progress_of(trial, tmp_path) == "step 0 of 400"
+    for step in (11, 12):
+        run.metrics.record({"step": step, "loss": 0.5})
+    with run.metrics.path.open("ab") as file:
+        file.write(b'{"step": 13, "lo')  # as a reader may find it
+    assert progress_of(trial, tmp_path) == "step 12 of 400"
+    ledger.finish(trained, 1.0)
+    assert progress_of(trial, tmp_path) == "measuring"
+    seen, stop = {}, StopRequest()
+
+    def watch(running):
+        seen.update(running)
+        stop.requested = "SIGTERM"
+
+    list(run_trials([trial], tmp_path, Scripted(tmp_path, [trial], a=["running"]), stop, watch, print, Starting()))
+    assert seen == {"a": "measuring"}

@@ -64,6 +64,26 @@ def test_the_data_line_says_the_size_of_the_files_and_what_is_used_of_them():
     assert sentences({"data": older})["data"] == "24 images of about 32 x 32, 3 channels, 8 bit"
 
 
+def test_tiles_that_are_seen_smaller_than_they_were_cut_say_how_to_see_every_pixel():
+    """Tiles of 256 were trained on at 128 x 128, by a page that said they are never reduced."""
+    tiles = {
+        "images": 24,
+        "height": 256,
+        "width": 256,
+        "files": 2,
+        "channels": 3,
+        "bits": 8,
+        "interpolation": "bicubic",
+    }
+    crops = {"input": [128, 128], "crop_scale": [0.2, 1.0]}
+    assert sentences({"data": tiles | crops})["data"].endswith(
+        "of the area, bicubic, at 128 x 128, smaller than a tile, which --image-size 256 shows at full size"
+    )
+    assert sentences({"data": tiles | {"input": [256, 256], "crop_scale": None}})["data"].endswith("at 256 x 256")
+    images = {name: value for name, value in tiles.items() if name != "files"}
+    assert "--image-size" not in sentences({"data": images | crops})["data"]
+
+
 def test_no_code_reads_a_sentence_back():
     """Reports and sweeps search no text: the two patterns there are of a folder's name and of a parameter's."""
     source = Path(echoless.__file__).parent

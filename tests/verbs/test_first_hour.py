@@ -28,6 +28,7 @@ from echoless.reports.gallery import card
 from echoless.reports.page import render
 from echoless.runs import open_run
 from echoless.runtime import Progress
+from echoless.verbs.runs import runs
 
 SMALL = {"recipe": "demo", "max_steps": 2, "batch_size": 4, "patch_size": 16, "workers": 0}
 
@@ -118,6 +119,21 @@ def test_ranks_of_the_labelled_images_are_not_those_of_all(run, photos, labels):
     assert (one.n, other.n) == (6, 10) and one.protocol["train_set"] != other.protocol["train_set"]
     kept = [record["n"] for record in json.loads((run / "results.json").read_text()) if record["metric"] == "rankme"]
     assert set(kept) == {6, 10}
+    ranked = str(runs("best", (run,), metric="rankme"))
+    assert "n 6" in ranked and "n 10" in ranked and "train_set" not in ranked, "by what people know"
+
+
+def test_the_labels_file_of_a_number_is_named_and_another_name_of_it_is_no_other_measurement(run, photos, labels):
+    """All that was said of it was "a labels file" and a hash."""
+    how = {"train": photos, "metrics": ("knn",), "baselines": False}
+    (first,) = echoless.evaluate(run, labels=labels, **how)
+    (again,) = echoless.evaluate(run, labels=labels.rename(labels.with_name("few.csv")), **how)
+    assert (first.protocol["label_file"], again.protocol["label_file"]) == ("labels.csv", "few.csv")
+    kept = [record["protocol"] for record in json.loads((run / "results.json").read_text())]
+    same = [each.get("label_file") for each in kept if each.get("label_set") == first.protocol["label_set"]]
+    assert same == ["few.csv"], "the newest name"
+    assert "few.csv (" in str(runs("results", (run,)))
+    assert "labels few.csv" in str(runs("best", (run,), metric="knn"))
 
 
 def test_few_labels_are_enough_to_finetune(run, photos, labels, tmp_path, capsys):
@@ -159,15 +175,34 @@ def test_vectors_are_written_for_other_tools_and_say_what_they_are(run, photos, 
 
 
 def test_vectors_that_can_be_searched_name_the_next_command(run, photos, tmp_path, capsys):
-    """Of the tables that `search` takes: one vector per image, as parquet."""
+    """Of the tables that `search` takes, one vector per image, as parquet; of others, what it needs."""
     for name, options, next_command in (
         ("my features.parquet", [], f"next: echoless search '{tmp_path}/my features.parquet' --query IMAGE"),
-        ("f.csv", [], ""),
+        ("f.csv", [], f"search needs parquet: --out {tmp_path}/f.parquet"),
+        ("f.npy", [], f"search needs parquet: --out {tmp_path}/f.parquet"),
         ("tokens.parquet", ["--tokens"], ""),
     ):
         assert main(["embed", str(run), str(photos), "--out", str(tmp_path / name), *options]) == 0
         printed = capsys.readouterr().out
-        assert next_command in printed and ("next:" in printed) == bool(next_command)
+        assert next_command in printed and ("search" in printed) == bool(next_command)
+
+
+def test_baselines_that_the_run_holds_are_compared_with_where_they_are_not_measured_again(
+    run, photos, labels, tmp_path, capsys
+):
+    """`--no-baselines` said that none was measured, beside those of the same images and labels."""
+    mine = tmp_path / "run"
+    shutil.copytree(run, mine)
+    (mine / "results.json").unlink(missing_ok=True)
+    words = ["evaluate", str(mine), "--train", str(photos), "--labels", str(labels), "--metrics", "knn"]
+
+    def said(*more: str) -> str:
+        assert main([*words, *more]) == 0
+        return " ".join(capsys.readouterr().out.split()).partition("accuracy of the trained")[2]
+
+    assert "raw pixels" not in said("--no-baselines")
+    with_baselines = said()
+    assert "raw pixels (" in with_baselines and said("--no-baselines") == with_baselines
 
 
 def test_arrays_of_others_are_read_by_their_names_and_as_floats(tmp_path):
@@ -255,6 +290,25 @@ def test_the_card_of_an_export_has_the_newest_number_of_each_kind_and_no_inflate
         "10.00 % [10.00, 10.00]",
     ]
     assert text.endswith("The run has 3 more: of earlier evaluations, layers or snapshots.")
+
+
+def test_the_card_of_an_export_never_puts_baselines_of_one_evaluation_beside_the_features_of_another():
+    """Raw pixels of 600 images stood beside the trained features of 80, and those of the 600 were missing."""
+
+    def record(value: float, features: str, sets: dict[str, str], metric: str = "knn") -> dict:
+        return {"metric": metric, "value": value, "n": 9, "interval": None, "protocol": {"features": features} | sets}
+
+    many = {"train": "many", "train_set": "aa", "labels": "sub-folders", "label_set": "x"}
+    few = {"train": "few", "train_set": "bb", "labels": "a labels file", "label_file": "few.csv", "label_set": "y"}
+    old = [record(0.5, "trained", many), record(0.1, "raw pixels", many), record(0.2, "untrained", many)]
+    rank = [record(9.0, "trained", {"train": "many", "train_set": "aa"}, "rankme")]
+    text = _results([*old, *rank, record(0.3, "trained", few)])
+    ranked, newest = text.split("Measured with ")[1:]
+    assert ranked.startswith("train many:") and "rankme" in ranked and "knn" not in ranked
+    assert newest.startswith("train few, labels few.csv:") and newest.count("| knn |") == 1 and "30.00 %" in newest
+    assert "The run has 3 more" in newest
+    whole = _results([record(0.3, "trained", few), *old])
+    assert whole.count("Measured with ") == 1 and whole.count("| knn |") == 3 and "30.00 %" not in whole
 
 
 def test_two_sets_are_told_apart_where_their_labels_are_named(run, photos, labels, capsys):

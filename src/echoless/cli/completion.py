@@ -1,7 +1,7 @@
 """How does a shell complete the words after `echoless`? By a script that tyro generates from the options classes.
 
-tyro's script completes verbs, options and their values. It is changed in three places, so that words which are no
-options are completed too: names of files, and `ls`, `best`, ... after `runs`.
+tyro's script completes verbs, options and their values, names of tables among them. It is changed in three places, so
+that words which are no options are completed too: names of files, and `ls`, `best`, ... after `runs`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import tyro
 
+from echoless.cli.mistakes import values_of
 from echoless.cli.output import OutputOptions
 from echoless.cli.parsing import as_typed
 from echoless.config.options import CompletionOptions
 from echoless.config.options.fields import explanations, members, positional
+from echoless.verbs.names import names_for
 from echoless.verbs.signature import signature_of
 from echoless.verbs.table import VERBS
 
@@ -63,10 +65,20 @@ def _first_words() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name, verb in VERBS.items():
         if words := positional(verb.options):
-            kinds = members(get_type_hints(verb.options)[words[0]])
+            kinds = members(_hints(name, verb.options)[words[0]])
             found[name] = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)] or [
                 FILES
             ]
+    return found
+
+
+def _hints(verb: str, options: type[Any]) -> dict[str, Any]:
+    """The types of the fields; a name of a table is one of a few words, which is what can be completed."""
+    found = get_type_hints(options)
+    for field, hint in found.items():
+        if names := names_for(verb, field):
+            one: Any = Literal.__getitem__(names)
+            found[field] = one if values_of(hint) is None else tuple.__class_getitem__((one, ...))
     return found
 
 
@@ -74,7 +86,7 @@ def _words_of(name: str, options: type[Any]) -> type[Any]:
     """A class with the options of a verb, and those that every verb takes, for tyro to describe."""
     words: list[Any] = []
     for each in (options, OutputOptions):
-        hints, texts = get_type_hints(each), explanations(each)
+        hints, texts = _hints(name, each), explanations(each)
         for field in dataclasses.fields(each):
             if field.name != "help":  # tyro has its own
                 words.append(_described(field, hints[field.name], texts[field.name]))

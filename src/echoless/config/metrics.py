@@ -245,8 +245,9 @@ class Metric:
         return f"{self.metric} {number(self)}{interval_text(self)}  n={self.n}  {how}"
 
 
-# Entries of a protocol that name a set; its fingerprint, in the entry beside, decides whether it is another one.
-NAMES_OF_SETS = ("train", "test")
+# Entries of a protocol that name a set, or the file of its labels; a fingerprint decides whether it is another one.
+NAMES_OF_IMAGES = ("train", "test")
+NAMES_OF_SETS = (*NAMES_OF_IMAGES, "label_file")
 FINGERPRINTS = ("train_set", "test_set", "label_set")
 
 
@@ -274,8 +275,12 @@ class Metrics(list[Metric]):
         return html_table(self)
 
 
-def describe(protocol: dict[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in protocol.items() if value is not None)
+def describe(protocol: Mapping[str, Any]) -> str:
+    """For people: labels by the name of their file, where it is known."""
+    shown = {**protocol}
+    if "labels" in shown and (file := shown.pop("label_file", None)):
+        shown["labels"] = file
+    return ", ".join(f"{key} {value}" for key, value in shown.items() if value is not None)
 
 
 def number(metric: Metric) -> str:

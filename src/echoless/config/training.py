@@ -234,3 +234,8 @@ class RuntimeConfig:
         require_whole("keep", self.keep, 2)
         both = self.snapshots is not None and self.snapshot_every is not None
         require(not both, "snapshots", self.snapshots, "either snapshots or snapshot_every, not both")
+
+
+def started_by(recipe: object) -> str:
+    """The verb that starts and resumes runs of this recipe."""
+    return "finetune" if recipe == "finetune" else "pretrain"

@@ -14,12 +14,16 @@ from typing import Any, Literal
 from echoless.config.metrics import NAMES_OF_SETS, Metric, number, on_same_images
 
 BASELINES = ("raw pixels", "untrained")
-_MAIN = ("linear", "knn")  # the accuracy that is spoken of: the first that was measured on the newest images
+SPOKEN_OF = ("linear", "knn")  # the accuracy that is spoken of: the first that was measured on the newest images
 LOWEST_RANK = 2.0  # RankMe below which features are one or two directions: collapsed
 FEW = 4.0  # RankMe below which nobody should be reassured: of centred features, one direction may be nearly all
 _FEWEST = 10  # images: the rank of so few is low whatever the encoder
 # Entries in which baselines may differ: they have no checkpoint.
 _OF_THE_FEATURES = ("features", "checkpoint", "layer", "layers", "pooling", *NAMES_OF_SETS)
+_LONGER = {  # by the verb that trained the run, in options that it has
+    "pretrain": "--time, or --resume with more --max-steps",
+    "finetune": "--epochs, or --resume with more --max-steps",
+}
 Tone = Literal["good", "neutral", "warning"]
 
 
@@ -32,39 +36,48 @@ class Words:
     tone: Tone = "neutral"
 
 
-def in_words(metrics: Sequence[Metric], run: str = "RUN") -> Words | None:
-    """Of the trained features against their baselines; None where neither was measured."""
-    plain = [metric for metric in metrics if not {"scan", "step"} & set(metric.protocol)]
-    # The newest weights count: those of the end before any checkpoint.
-    plain.sort(key=lambda metric: metric.protocol.get("checkpoint", math.inf))
-    main = _main([metric for metric in plain if metric.protocol.get("features", "trained") == "trained"])
+def in_words(
+    metrics: Sequence[Metric], run: str = "RUN", known: Sequence[Metric] = (), verb: str = "pretrain"
+) -> Words | None:
+    """Of the trained features against their baselines; None where neither was measured.
+
+    known: what the run holds from before, among which baselines may be. verb: which verb trained the run.
+    """
+    plain, main = _plain(metrics), spoken_of(metrics)
     rank = _rank(plain, main)
-    if rank is not None and (words := collapsed(rank)) is not None:
+    if rank is not None and (words := collapsed(rank, verb)) is not None:
         return words
     if main is None:
         return None if rank is None else Words(_healthy(rank, "The trained features"), _label_advice(rank), "neutral")
     if shared := main.protocol.get("overlap"):
         verdict = f"{number(main)} is not a test: {shared} test images are also training images."
         return Words(verdict, "Give --test images that are not in --train.", "warning")
-    others = {name: _of(plain, main, name) for name in BASELINES}
+    others = {name: _of([*known, *plain], main, name) for name in BASELINES}
     compared = {name: other for name, other in others.items() if other is not None}
     # A protocol names no place of this machine, so the command cannot be spelt out.
     scanned = any("scan" in metric.protocol for metric in metrics)
     layers = "" if scanned else " Another layer may be better: the same command with --layers all."
-    return _against(main, compared, rank, run, layers)
+    return _against(main, compared, rank, run, layers, _LONGER.get(verb, _LONGER["pretrain"]))
 
 
-def _main(trained: Sequence[Metric]) -> Metric | None:
-    """The accuracy that is spoken of: of the newest images and labels, where possible not of overlapping sets."""
-    accuracies = [metric for metric in trained if metric.metric in _MAIN]
+def _plain(metrics: Sequence[Metric]) -> list[Metric]:
+    """No scans; those of the newest weights last, which count: of the end before any checkpoint."""
+    plain = [metric for metric in metrics if not {"scan", "step"} & set(metric.protocol)]
+    return sorted(plain, key=lambda metric: metric.protocol.get("checkpoint", math.inf))
+
+
+def spoken_of(metrics: Sequence[Metric]) -> Metric | None:
+    """An accuracy of the trained features: of the newest images and labels, where possible not of overlapping sets."""
+    trained = [metric for metric in _plain(metrics) if metric.protocol.get("features", "trained") == "trained"]
+    accuracies = [metric for metric in trained if metric.metric in SPOKEN_OF]
     honest = [metric for metric in accuracies if not metric.protocol.get("overlap")] or accuracies
     if not honest:
         return None
     newest = {metric.metric: metric for metric in honest if on_same_images(metric, honest[-1])}
-    return next(newest[name] for name in _MAIN if name in newest)
+    return next(newest[name] for name in SPOKEN_OF if name in newest)
 
 
-def collapsed(rank: Metric) -> Words | None:
+def collapsed(rank: Metric, verb: str = "pretrain") -> Words | None:
     """Where RankMe says that nearly all images look the same; None otherwise, and of too few images to tell."""
     if rank.value >= LOWEST_RANK or rank.n < _FEWEST:
         return None
@@ -73,10 +86,8 @@ def collapsed(rank: Metric) -> Words | None:
         verdict = f"RankMe is {rank.value:.3g} at step {step}: nearly all images still look the same."
         return Words(verdict, "That is usual early in training: continue the run with --resume, then evaluate again.")
     verdict = f"The features collapsed: RankMe is {rank.value:.3g}, so nearly all images look the same to the encoder."
-    again = (
-        "After a few hundred steps that is usual: train longer. After a long run, try a larger --alpha-min (1 is a "
-        "standard residual network) or a lower --base-lr."
-    )
+    alpha = "" if verb == "finetune" else "a larger --alpha-min (1 is a standard residual network) or "
+    again = f"After a few hundred steps that is usual: train longer. After a long run, try {alpha}a lower --base-lr."
     return Words(verdict, again, "warning")
 
 
@@ -93,8 +104,8 @@ def _label_advice(rank: Metric) -> str:
     return "Without labels no accuracy can be measured; a few hundred in --labels FILE.csv are enough."
 
 
-def _against(main: Metric, others: dict[str, Metric], rank: Metric | None, run: str, layers: str) -> Words:
-    """layers: advice to measure all of them; empty where that was done."""
+def _against(main: Metric, others: dict[str, Metric], rank: Metric | None, run: str, layers: str, longer: str) -> Words:
+    """layers: advice to measure all of them; empty where that was done. longer: how to train longer."""
     said = [f"{_compared(main, other)} {name} ({number(other)})" for name, other in others.items()]
     chance = main.protocol.get("chance")
     if guessed := chance is not None and (main.interval or (main.value,))[0] <= chance:
@@ -112,7 +123,7 @@ def _against(main: Metric, others: dict[str, Metric], rank: Metric | None, run: 
         more = "The run has not ended: continue it with --resume, then evaluate again."
         return Words(verdict + healthy, more, "warning" if order and min(order) < 0 else "neutral")
     if order and min(order) < 0:
-        more = f"Train longer (--time, or --resume with more --max-steps).{layers}"
+        more = f"Train longer ({longer}).{layers}"
         return Words(verdict + healthy, more, "warning")
     if guessed or (order and min(order) == 0):
         more = f"Train longer or label more images.{layers}"
@@ -138,7 +149,7 @@ def _of(metrics: Sequence[Metric], main: Metric, features: str) -> Metric | None
         return {key: value for key, value in metric.protocol.items() if key not in _OF_THE_FEATURES}
 
     same = [m for m in metrics if m.metric == main.metric and measured(m) == measured(main)]
-    return next((metric for metric in same if metric.protocol.get("features") == features), None)
+    return next((metric for metric in reversed(same) if metric.protocol.get("features") == features), None)
 
 
 def _order(one: Metric, other: Metric) -> int:

@@ -33,7 +33,7 @@ def _fingerprint(images: Images) -> str:
 
 
 def describe_labels(train: Images, test: Images | None) -> dict[str, Any]:
-    """Where the labels come from, a hash of them, and the chance level; for numbers that depend on labels.
+    """Where the labels come from, their file, a hash of them, and the chance level; for numbers that depend on labels.
 
     The chance level is what naming the most frequent class of the predicted images would score.
     """
@@ -41,9 +41,12 @@ def describe_labels(train: Images, test: Images | None) -> dict[str, Any]:
     if train.labels is None or predicted.labels is None:
         return {}
     known = predicted.known_labels
+    files = dict.fromkeys(each.label_file or each.label_source for each in (train, predicted))
+    named = {"label_file": " and ".join(files)} if train.label_file or predicted.label_file else {}
     both = train.label_fingerprint + (test.label_fingerprint if test is not None else "")
     return {
         "labels": predicted.label_source,
+        **named,
         "label_set": hashlib.sha256(both.encode()).hexdigest()[:_SHOWN],
         "chance": round(float(known.bincount().max() / len(known)), 4) if len(known) else None,
     }

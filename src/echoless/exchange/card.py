@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from echoless.config.counts import counted
-from echoless.config.metrics import Metric, interval_text, number
+from echoless.config.metrics import Metric, describe, interval_text, number, on_same_images
+from echoless.config.newest import comparable, evaluations, sets_of, single, told_apart
 from echoless.data.resizing import LARGE, SHARE
 from echoless.exchange.exported import ExportedEncoder
 from echoless.exchange.target import Written
 
-_KIND = ("features", "probe", "k", "noise")  # entries of a protocol that tell measurements of one metric apart
+_KIND = ("probe", "k", "noise")  # entries of a protocol that tell measurements of one metric apart
 _HUB_NAMES = {"onnxruntime": "onnx"}
 
 
@@ -77,30 +78,52 @@ def _table(facts: Mapping[str, str]) -> str:
 
 
 def _results(records: list[dict[str, Any]]) -> str:
-    rows, shown = ["| metric | value | n | protocol |", "|---|---|---|---|"], _newest(records)
-    for metric in shown:
-        protocol = ", ".join(f"{key} {item}" for key, item in sorted(metric.protocol.items()) if _is_shown(key, item))
-        rows.append(
-            f"| {_cell(metric.metric)} | {number(metric)}{interval_text(metric)} | {metric.n} | {_cell(protocol)} |"
+    shown = _newest(records)
+    sets = [{name: item for name, item in sets_of(each[0]).items() if _is_shown(name, item)} for each in shown]
+    titles = told_apart([each[0] for each in shown], sets)
+    parts = [
+        f"Measured with {_cell(title)}:\n\n{_rows(each)}" if title else _rows(each)
+        for title, each in zip(titles, shown)
+    ]
+    hidden = len(records) - sum(map(len, shown))
+    if hidden:
+        which = "The newest number of each kind, with the baselines of the same evaluation."
+        parts.append(f"{which} The run has {hidden} more: of earlier evaluations, layers or snapshots.")
+    return "\n\n".join(parts)
+
+
+def _rows(metrics: Sequence[Metric]) -> str:
+    rows = ["| metric | value | n | protocol |", "|---|---|---|---|"]
+    for metric in metrics:
+        own = {
+            key: item for key, item in metric.protocol.items() if key not in sets_of(metric) and _is_shown(key, item)
+        }
+        cells = (
+            metric.metric,
+            f"{number(metric)}{interval_text(metric)}",
+            str(metric.n),
+            describe(dict(sorted(own.items()))),
         )
-    hidden = len(records) - len(shown)
-    more = (
-        f"\n\nThe newest number of each kind. The run has {hidden} more: of earlier evaluations, layers or snapshots."
-    )
-    return "\n".join(rows) + (more if hidden else "")
+        rows.append(f"| {' | '.join(map(_cell, cells))} |")
+    return "\n".join(rows)
 
 
-def _newest(records: list[dict[str, Any]]) -> list[Metric]:
-    """The newest number of every measurement; none of test images that are training images, nor of a scan."""
-    found: dict[tuple[Any, ...], Metric] = {}
-    for record in records:
-        protocol = record["protocol"]
-        if not isinstance(record["value"], int | float) or {"scan", "step", "overlap"} & set(protocol):
-            continue
-        kind = (record["metric"], *(repr(protocol.get(name)) for name in _KIND))
-        found.pop(kind, None)  # the newest is last
-        found[kind] = Metric.from_json({"n": "", **record})
-    return list(found.values())
+def _newest(records: list[dict[str, Any]]) -> list[list[Metric]]:
+    """By evaluation, of every kind of measurement: the newest of the trained features, and its own baselines."""
+    numbers = [Metric.from_json({"n": "", **each}) for each in records if isinstance(each["value"], int | float)]
+    numbers = [metric for metric in numbers if single(metric)]
+    newest: dict[tuple[str, ...], Metric] = {}
+    for metric in sorted(numbers, key=comparable):  # the trained features come last, and count
+        newest[_kind(metric)] = metric
+    chosen: dict[tuple[str, ...], Metric] = {}
+    for metric in numbers:
+        if on_same_images(metric, newest[_kind(metric)]):
+            chosen[(*_kind(metric), repr(metric.protocol.get("features")))] = metric
+    return evaluations(chosen.values())
+
+
+def _kind(metric: Metric) -> tuple[str, ...]:
+    return (metric.metric, *(repr(metric.protocol.get(name)) for name in _KIND))
 
 
 def _is_shown(key: str, item: Any) -> bool:

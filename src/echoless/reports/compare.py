@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from echoless.config.metrics import NAMES_OF_SETS, Metric, info_of
+from echoless.config.newest import comparable
 from echoless.measures.intervals import MOST_SEEDS, mean_interval, paired_accuracy_interval, sign_flip_test
 from echoless.measures.outcomes import unpack
 from echoless.randomness import generator_for
@@ -87,7 +88,8 @@ def groups_of(runs: Sequence[RunData]) -> list[Group]:
         place, run = members[0]
         name = run.name
         if len(members) > 1:
-            words = [f"{short_name(setting)} {flatten(run.config).get(setting)}" for setting in varied]
+            values = [flatten(run.config).get(setting) for setting in varied]
+            words = [f"{setting} {value}" for setting, value in zip(short_names(varied), values)]
             seeds = _count_seeds([member for _, member in members])
             name = f"{', '.join(words) or run.name} ({seeds} seeds)" if seeds > 1 else run.name
         groups.append(Group(name, tuple(member for _, member in members), place))
@@ -120,8 +122,15 @@ def readable_settings(runs: Sequence[RunData]) -> list[tuple[str, list[Any]]]:
     return shown
 
 
-def short_name(setting: str) -> str:
-    return "optimizer" if setting == "optim.name" else setting.rpartition(".")[2]
+def short_names(settings: Sequence[str]) -> list[str]:
+    """The last part of each; with the part before it where two would be called alike, such as two kinds."""
+    short = [_last_parts(setting, 1) for setting in settings]
+    longer = [_last_parts(setting, 2) if short.count(each) > 1 else each for setting, each in zip(settings, short)]
+    return [setting if longer.count(each) > 1 else each for setting, each in zip(settings, longer)]
+
+
+def _last_parts(setting: str, count: int) -> str:
+    return "optimizer" if setting == "optim.name" else ".".join(setting.split(".")[-count:])
 
 
 def flatten(config: Mapping[str, Any], path: str = "") -> dict[str, Any]:
@@ -146,12 +155,6 @@ def compare(groups: Sequence[Group]) -> list[ComparedMetric]:
         sets = {key: first.protocol[key] for key in NAMES_OF_SETS if key in first.protocol}
         rows.append(ComparedMetric(name, protocol, sets, estimates, differences, best_of(name, estimates)))
     return rows
-
-
-def comparable(metric: Metric) -> bool:
-    """Numbers of the trained run: no baselines, no scan over layers or snapshots, no test images seen in training."""
-    protocol = metric.protocol
-    return protocol.get("features", "trained") == "trained" and not {"scan", "step", "overlap"} & set(protocol)
 
 
 def _common(groups: Sequence[Group]) -> Iterator[tuple[str, dict[str, Any]]]:

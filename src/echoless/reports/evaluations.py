@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from echoless.config.metrics import FINGERPRINTS, NAMES_OF_SETS, Metric, number
+from echoless.config.metrics import FINGERPRINTS, NAMES_OF_IMAGES, Metric, number
 from echoless.config.tables import WIDTH, aligned
 from echoless.errors import ConfigError
 from echoless.runs import RunFolder
@@ -78,9 +78,10 @@ def _groups(records: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 def _listed(number: int, records: Sequence[Mapping[str, Any]]) -> ListedEvaluation:
     protocol = records[-1]["protocol"] if records else {}
-    sets = ", ".join(f"{name} {protocol[name]}" for name in NAMES_OF_SETS if protocol.get(name))
+    sets = ", ".join(f"{name} {protocol[name]}" for name in NAMES_OF_IMAGES if protocol.get(name))
     overlap = f" ({protocol['overlap']} in both)" if protocol.get("overlap") else ""
-    labels = f"{protocol.get('labels', 'labels')} ({protocol['label_set']})" if protocol.get("label_set") else ""
+    source = protocol.get("label_file") or protocol.get("labels", "labels")
+    labels = f"{source} ({protocol['label_set']})" if protocol.get("label_set") else ""
     sizes = dict.fromkeys(record["n"] for record in records if isinstance(record.get("n"), int))
     return ListedEvaluation(
         number=number,

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from echoless.config.metrics import METRICS, Metric, number, on_same_images
+from echoless.config.newest import comparable
 from echoless.reports.charts import sparkline
 from echoless.reports.collect import RunData, looks_like_a_run, printable_path
-from echoless.reports.compare import comparable
 from echoless.reports.facts import headline, status
 
 DEEPEST = 4  # folders below DIR

@@ -16,10 +16,10 @@ from echoless.config.metrics import (
     on_same_images,
     without_fingerprints,
 )
+from echoless.config.newest import comparable, most_shared
 from echoless.reports.blocks import by_depth
 from echoless.reports.charts import Curve, Dot, Grid, dot_chart, heat_map, line_chart
 from echoless.reports.collect import RunData, is_number
-from echoless.reports.compare import comparable
 from echoless.reports.figures import Figure
 
 _BASELINES = ("raw pixels", "untrained")
@@ -60,7 +60,7 @@ def _importance(name: str) -> int:
 def _values(name: str, runs: Sequence[RunData]) -> Figure | None:
     """The runs and their baselines on one scale and on the same images; the table lists all numbers."""
     measured = [[metric for metric in run.results if metric.metric == name and _plain(metric)] for run in runs]
-    drawn = _most_common([[metric for metric in found if comparable(metric)] for found in measured])
+    drawn = most_shared([[metric for metric in found if comparable(metric)] for found in measured])
     if drawn is None:
         return None
     dots: list[Dot] = []
@@ -79,16 +79,6 @@ def _values(name: str, runs: Sequence[RunData]) -> Figure | None:
     caption += "; every run is one seed." if len(runs) > 1 else "."
     info = info_of(name)
     return Figure(info.title, dot_chart(info.title, dots), f"{info.about} {caption}".lstrip())
-
-
-def _most_common(measured: Sequence[Sequence[Metric]]) -> Metric | None:
-    """A number on the images on which most of the runs were measured; of several, the newest of the first run."""
-
-    def shared(metric: Metric) -> int:
-        return sum(any(on_same_images(metric, other) for other in found) for found in measured)
-
-    newest_first = [metric for found in measured for metric in reversed(found)]
-    return max(newest_first, key=shared, default=None)
 
 
 def _plain(metric: Metric) -> bool:

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from echoless.config.metrics import (
-    METRICS,
-    NAMES_OF_SETS,
-    Metric,
-    describe,
-    interval_text,
-    number,
-    without_fingerprints,
-)
+from echoless.config.metrics import METRICS, NAMES_OF_SETS, Metric, interval_text, number
+from echoless.config.newest import comparable, evaluations, sets_of, side_by_side, told_apart
 from echoless.config.tables import aligned, wrapped
 from echoless.errors import RunError
 from echoless.reports.collect import RunData, collect, looks_like_a_run
-from echoless.reports.compare import comparable
 from echoless.reports.facts import headline, status
 from echoless.reports.gallery import find_runs
 
@@ -60,16 +52,35 @@ class Listing(list[ListedRun]):
     def __str__(self) -> str:
         if not self:
             return self.title
-        parts = []
+        parts, marks = [], self._marks()
         for how in dict.fromkeys(row.how for row in self):
-            lines = [self._header(), *(self._cells(row) for row in self if row.how == how)]
+            lines = [self._header(), *(self._cells(row, marks) for row in self if row.how == how)]
             parts.append("\n".join([*wrapped(how), aligned(lines)]))
-        return "\n\n".join(parts)
+        legend = "\n".join(line for each in self._legend() for line in wrapped(each))
+        return "\n\n".join([*parts, *([legend] if legend else [])])
 
     def _repr_html_(self) -> str:
-        rows = [self._header(), *map(self._cells, self)]
+        marks = self._marks()
+        rows = [self._header(), *(self._cells(row, marks) for row in self)]
         cells = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows]
-        return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+        legend = "".join(f"<p>{escape(line)}</p>" for line in self._legend())
+        return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>{legend}"
+
+    def _evaluations(self) -> list[list[Metric]]:
+        """The shown numbers by images and labels; nothing in a ranking, which is of one set and names it."""
+        shown = [metric for row in self for name in self.numbers if (metric := row.metrics.get(name)) is not None]
+        return [] if self._ranks else evaluations(shown)
+
+    def _marks(self) -> dict[int, str]:
+        """What stands behind the numbers where they are of several sets: nobody compares those unknowingly."""
+        found = self._evaluations()
+        return {id(m): f" ({place})" for place, each in enumerate(found, 1) for m in each} if len(found) > 1 else {}
+
+    def _legend(self) -> list[str]:
+        firsts = [each[0] for each in self._evaluations()]
+        names = told_apart(firsts, [sets_of(metric) for metric in firsts])
+        said = [f"({place}) {name or 'sets that were not recorded'}" for place, name in enumerate(names, 1)]
+        return said if len(firsts) > 1 else []
 
     def _header(self) -> list[str]:
         titles = [METRICS[name].short if name in METRICS else name for name in self.numbers]
@@ -77,11 +88,11 @@ class Listing(list[ListedRun]):
             return ["rank", "run", "shortcuts", "seed", *titles, "layer", "status"]
         return ["run", "recipe", "shortcuts", "seed", *titles, "size", "started", "status"]
 
-    def _cells(self, row: ListedRun) -> list[str]:
+    def _cells(self, row: ListedRun, marks: Mapping[int, str]) -> list[str]:
         """A ranking has intervals, and the layer that was measured; a list, the space that a run takes."""
         seed = "" if row.seed is None else str(row.seed)
         found = [row.metrics.get(name) for name in self.numbers]
-        numbers = ["" if metric is None else number(metric) for metric in found]
+        numbers = ["" if metric is None else number(metric) + marks.get(id(metric), "") for metric in found]
         if self._ranks and (metric := found[0]) is not None:
             numbers = [number(metric) + interval_text(metric), str(metric.protocol.get("layer", ""))]
             return [str(row.rank), row.name, row.shortcuts, seed, *numbers, row.status]
@@ -96,7 +107,7 @@ class Listing(list[ListedRun]):
 def list_folders(folders: Sequence[Path]) -> Listing:
     """Every run below the folders, by name."""
     found = _find(folders)
-    rows = [_row(name, run, _numbers(run)) for name, run in found.items()]
+    rows = _rows(found)
     measured = [name for name in METRICS if any(name in row.metrics for row in rows)]
     places = ", ".join(map(str, folders))
     return Listing(rows, f"no run in {places}; echoless pretrain DATA --out RUN makes one", measured[:SHOWN])
@@ -108,20 +119,22 @@ def listed(paths: Sequence[Path]) -> Listing:
         if not looks_like_a_run(path):
             raise RunError(f"{path} is not a run; give the runs themselves")
     runs = {str(path): collect(path) for path in paths}
-    return Listing([_row(name, run, _numbers(run)) for name, run in runs.items()])
+    return Listing(_rows(runs))
 
 
 def best_runs(folders: Sequence[Path], metric: str) -> Listing:
     """Runs by a metric, the best first; numbers of other images or protocols are ranked apart."""
-    rankings: dict[str, list[tuple[str, RunData, Metric]]] = {}
+    found: dict[str, list[tuple[str, RunData, Metric]]] = {}
     runs = _find(folders)
     for name, run in runs.items():
-        for found in run.results:
-            if found.metric == metric and comparable(found):
-                rankings.setdefault(_shared(found), []).append((name, run, found))
-    titles = _titles([_protocol(ranking[0][2]) for ranking in rankings.values()])
-    rows = [row for title, ranking in zip(titles, rankings.values()) for row in _ranked(f"{metric}: {title}", ranking)]
-    measured = [name for name in METRICS if any(found.metric == name for run in runs.values() for found in run.results)]
+        for each in run.results:
+            if each.metric == metric and comparable(each):
+                found.setdefault(_shared(each), []).append((name, run, each))
+    rankings = sorted(found.values(), key=_newest, reverse=True)
+    firsts = [ranking[0][2] for ranking in rankings]
+    titles = told_apart(firsts, [_protocol(first) for first in firsts])
+    rows = [row for title, ranking in zip(titles, rankings) for row in _ranked(f"{metric}: {title}", ranking)]
+    measured = [name for name in METRICS if any(each.metric == name for run in runs.values() for each in run.results)]
     others = f"; measured there: {', '.join(measured)}" if measured else ""
     return Listing(rows, f"no run below {', '.join(map(str, folders))} has a measured {metric}{others}", [metric])
 
@@ -131,10 +144,16 @@ def _protocol(metric: Metric) -> dict[str, Any]:
     return {name: value for name, value in metric.protocol.items() if name not in _OF_THE_RUN}
 
 
-def _titles(protocols: list[dict[str, Any]]) -> list[str]:
-    """Fingerprints tell two rankings apart that would read alike; elsewhere nobody needs them."""
-    short = [describe(without_fingerprints(protocol)) for protocol in protocols]
-    return [text if short.count(text) == 1 else describe(protocol) for text, protocol in zip(short, protocols)]
+def _newest(ranking: list[tuple[str, RunData, Metric]]) -> tuple[float, int]:
+    """When its newest number was measured: a record has no time, but its file has, and in a file the newest is last."""
+    return max((_changed(run.path / "results.json"), run.results.index(metric)) for _, run, metric in ranking)
+
+
+def _changed(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:  # it is being replaced
+        return 0.0
 
 
 def _ranked(how: str, ranking: list[tuple[str, RunData, Metric]]) -> list[ListedRun]:
@@ -160,6 +179,11 @@ def _find(folders: Sequence[Path]) -> dict[str, RunData]:
     return found
 
 
+def _rows(runs: Mapping[str, RunData]) -> list[ListedRun]:
+    numbers = side_by_side([run.results for run in runs.values()])
+    return [_row(name, run, shown) for (name, run), shown in zip(runs.items(), numbers)]
+
+
 def _row(name: str, run: RunData, metrics: dict[str, Metric], **more: Any) -> ListedRun:
     started = run.about.get("started")
     return ListedRun(
@@ -174,11 +198,6 @@ def _row(name: str, run: RunData, metrics: dict[str, Metric], **more: Any) -> Li
         metrics=metrics,
         **more,
     )
-
-
-def _numbers(run: RunData) -> dict[str, Metric]:
-    """The latest value of every metric of the trained features."""
-    return {metric.metric: metric for metric in run.results if comparable(metric)}
 
 
 def _size(folder: Path) -> int:

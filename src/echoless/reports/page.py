@@ -18,7 +18,7 @@ from echoless.errors import ConfigError
 from echoless.reports.blocks import accuracy_by_block
 from echoless.reports.charts import COLOURS, DRAWN
 from echoless.reports.collect import Picture, RunData, collect_all
-from echoless.reports.compare import ComparedMetric, Group, compare, groups_of, readable_settings, short_name
+from echoless.reports.compare import ComparedMetric, Group, compare, groups_of, readable_settings, short_names
 from echoless.reports.facts import command, facts, headline, status
 from echoless.reports.figures import alpha_figures, training_figures
 from echoless.reports.learned import heat_maps, learned_figures
@@ -97,17 +97,18 @@ def render(
 
 def page_values(runs: Sequence[RunData], folder: Path | None = None) -> dict[str, Any]:
     """Everything the template shows."""
-    groups = groups_of(runs)
+    groups, settings = groups_of(runs), readable_settings(runs) if len(runs) > 1 else []
+    headings = short_names([name for name, _ in settings])
     verdicts = [judge(run) for run in runs]
     return {
         "title": runs[0].name if len(runs) == 1 else f"{len(runs)} runs compared",
-        "runs": [_run(run, place, verdicts[place]) for place, run in enumerate(runs)],
+        "runs": [_run(run, place, verdicts[place], runs) for place, run in enumerate(runs)],
         "groups": groups,
         "by_block": accuracy_by_block(groups),
         "one_by_one": len(runs) > MOST_CARDS,
         "seeds_note": _seeds_note(groups),
         "rows": _comparison(groups) if len(groups) > 1 else [],
-        "differing": [(short_name(name), values) for name, values in readable_settings(runs)] if len(runs) > 1 else [],
+        "differing": [(heading, values) for heading, (_, values) in zip(headings, settings)],
         "alphas": alpha_figures(runs),
         "training": [_with_verdicts(figure, verdicts) for figure in training_figures(runs)],
         "learned": learned_figures(runs),
@@ -144,13 +145,23 @@ def asset(name: str) -> str:
 def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("echoless.reports", "assets"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["breakable"] = _breakable
+    return environment
+
+
+def _breakable(value: object) -> str:
+    """As HTML whose lines may end after an underscore: the cells of a table are not cut inside a word."""
+    from markupsafe import Markup
+    from markupsafe import escape as escaped
+
+    return Markup("_<wbr>").join(escaped(value).split("_"))
 
 
 def template(name: str) -> Any:
@@ -162,7 +173,7 @@ def style_classes(place: int) -> str:
     return f"s{place % COLOURS} d{place // COLOURS}"
 
 
-def _run(run: RunData, place: int, verdicts: list[Verdict]) -> dict[str, Any]:
+def _run(run: RunData, place: int, verdicts: list[Verdict], beside: Sequence[RunData]) -> dict[str, Any]:
     thumbnails = run.pictures.get("data")
     return {
         "name": run.name,
@@ -174,7 +185,7 @@ def _run(run: RunData, place: int, verdicts: list[Verdict]) -> dict[str, Any]:
         "command": command(run),
         "thumbnails": data_uri(thumbnails) if thumbnails else "",
         "verdicts": verdicts,
-        "summary": summarise(run, verdicts),
+        "summary": summarise(run, verdicts, beside),
         "metrics": [_metric_row(metric) for metric in run.results if not _is_scan(metric)],
         "scans": [_metric_row(metric) for metric in run.results if _is_scan(metric)],
         "troubles": run.troubles,

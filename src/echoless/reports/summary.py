@@ -9,29 +9,51 @@ import shlex
 from collections.abc import Sequence
 
 from echoless.config.counts import counted
-from echoless.config.words import Words, in_words
+from echoless.config.metrics import Metric, describe, on_same_images, without_fingerprints
+from echoless.config.newest import comparable, most_shared, sets_of
+from echoless.config.training import started_by
+from echoless.config.words import SPOKEN_OF, Words, in_words, spoken_of
 from echoless.reports.collect import RunData, printable_path
 from echoless.reports.facts import is_killed
 from echoless.reports.verdicts import TOO_SHORT, Verdict
 
 
-def summarise(run: RunData, verdicts: Sequence[Verdict]) -> Words:
-    """The verdict on a run, with the next step."""
-    name = _as_typed(run)
+def summarise(run: RunData, verdicts: Sequence[Verdict], beside: Sequence[RunData] = ()) -> Words:
+    """The verdict on a run, with the next step. Beside other runs it is of sets that they share, and names them."""
+    name, results = _as_typed(run), run.results
+    measured_on = ""
+    if len(beside) > 1:
+        results = _on_shared_sets(run, beside)
+        measured_on = _measured_on(results)
     if run.steps is None and not run.lines:
-        words = in_words(run.results, name)
+        words = in_words(results, name, verb=started_by(run.config.get("recipe")))
         return words or Words("Nothing has been measured yet.", f"echoless evaluate {name}")
     if not run.complete:
         return _unfinished(run)
     warned = [f"{verdict.quantity}: {verdict.word}" for verdict in verdicts if verdict.tone == "warning"]
-    words = in_words(run.results, name)
+    words = in_words(results, name, verb=started_by(run.config.get("recipe")))
     if words is not None:
         note = f" Warnings from training: {'; '.join(warned)}." if warned else ""
-        return Words(words.verdict + note, words.next, words.tone)
+        return Words(words.verdict + measured_on + note, words.next, words.tone)
     missing = "accuracy has" if run.results else "features have"
     how = f", with warnings ({'; '.join(warned)})" if warned else _how_it_went(verdicts)
     text = f"Training is complete{how}. Its {missing} not been measured."
     return Words(text, f"echoless evaluate {name}", "warning" if warned else "good")
+
+
+def _on_shared_sets(run: RunData, beside: Sequence[RunData]) -> list[Metric]:
+    """Its numbers on the images and labels on which most of the runs were measured; all where it has none there."""
+    spoken = [[m for m in each.results if comparable(m) and m.metric in SPOKEN_OF] for each in beside]
+    common = most_shared(spoken)
+    shared = [] if common is None else [metric for metric in run.results if on_same_images(metric, common)]
+    return shared if spoken_of(shared) is not None else run.results
+
+
+def _measured_on(results: Sequence[Metric]) -> str:
+    """Without it, the numbers of two cards look comparable."""
+    main = spoken_of(results)
+    sets = {} if main is None else without_fingerprints(sets_of(main))
+    return f" Measured with {describe(sets)}." if sets else ""
 
 
 def _how_it_went(verdicts: Sequence[Verdict]) -> str:

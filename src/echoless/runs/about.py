@@ -14,6 +14,7 @@ history     command, started, seconds, machine, versions, images_per_second of e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -41,7 +42,7 @@ def _data(data: Facts) -> str:
         what = f"{data['images']} tiles of {kept} from {data['files']} images of about {file}"
     else:
         what = f"{data['images']} images of about {file}" + (f", kept at about {kept}" if kept != file else "")
-    return f"{what}, {counted(data['channels'], 'channel')}, {data['bits']} bit{_crops(data)}"
+    return f"{what}, {counted(data['channels'], 'channel')}, {data['bits']} bit{_crops(data)}{_reduced_tiles(data)}"
 
 
 def _crops(data: Facts) -> str:
@@ -53,6 +54,15 @@ def _crops(data: Facts) -> str:
         return f"; the centre, at {size}"
     low, high = (round(100 * share) for share in data["crop_scale"])
     return f"; random crops of {low} to {high} % of the area, {data['interpolation']}, at {size}"
+
+
+def _reduced_tiles(data: Facts) -> str:
+    """Where the input is smaller than a tile: whoever cut tiles wanted to keep the details that this loses."""
+    tile, size = (data["height"], data["width"]), data.get("input", (math.inf,))
+    if "files" not in data or min(size) >= max(tile):
+        return ""
+    whole = " ".join(map(str, dict.fromkeys(tile)))
+    return f", smaller than a tile, which --image-size {whole} shows at full size"
 
 
 def _model(model: Facts) -> str:

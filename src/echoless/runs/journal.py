@@ -73,6 +73,16 @@ class MetricsJournal(Journal):
         """Every complete record, one at a time, however long the file is."""
         return (record for _, record in self._numbered())
 
+    def last_step(self) -> int:
+        """That of the newest complete record, read from the end of a file that may be long; 0 without one."""
+        if not os.path.lexists(self.path):
+            return 0
+        with open_untrusted(self.path) as file:
+            start = max(0, file.seek(0, os.SEEK_END) - LINE_LIMIT)
+            file.seek(start)
+            whole = file.read(LINE_LIMIT).rpartition(b"\n")[0]
+        return int(self._parse(whole.rpartition(b"\n")[2]).get("step", 0)) if whole else 0
+
     def truncate_after(self, step: int) -> None:
         """Drop the records of later steps, so that a resumed run writes them once."""
         for start, record in self._numbered():

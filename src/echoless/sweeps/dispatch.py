@@ -15,11 +15,11 @@ from echoless.runtime import StopRequest
 from echoless.sweeps.executors import Executor, Job
 from echoless.sweeps.experiment import Trial
 from echoless.sweeps.ledger import Ledger, Outcome
+from echoless.sweeps.progress import progress_of
 from echoless.sweeps.starting import Starting
-from echoless.sweeps.trials import last_line
 
 MOST_LOSSES = 3  # in a row, without progress
-_SHOWN = 3  # running trials whose last line is shown
+_SHOWN = 3  # running trials that are shown
 Say = Callable[[str], None]
 Watch = Callable[[Mapping[str, str]], None]
 
@@ -43,7 +43,7 @@ def run_trials(
 ) -> Iterator[tuple[Trial, Outcome]]:
     """How each trial ended, in the order in which they do.
 
-    `watch` is given the last output line of a few running trials. After a stop, running trials save and end; those that
+    `watch` is told how far a few running trials are. After a stop, running trials save and end; those that
     have not started count as stopped.
     """
     waiting, running = list(trials), list[_Attempt]()
@@ -68,7 +68,7 @@ def run_trials(
                     submit(attempt.trial, attempt.losses + 1)
                 else:
                     yield attempt.trial, outcome
-            watch({each.trial.name: last_line(Ledger(out, each.trial).log) for each in running[:_SHOWN]})
+            watch({each.trial.name: progress_of(each.trial, out) for each in running[:_SHOWN]})
             _pause(executor.seconds, stop)
     except BaseException:
         for attempt in running:

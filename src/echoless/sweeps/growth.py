@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median
 
-from echoless.measures import mean_interval
-
 Curve = Mapping[int, float]  # images seen -> accuracy
 CurvesBySeed = Mapping[int, Curve]
 
@@ -94,6 +92,8 @@ def trend_of_gain(plain: Curve, faded: Curve) -> float | None:
 def spread(values: Sequence[float]) -> Spread:
     if len(values) == 1:
         return Spread(values[0], None, 1)
+    from echoless.measures import mean_interval
+
     mean, low, high = mean_interval(values)
     return Spread(mean, (low, high), len(values))
 

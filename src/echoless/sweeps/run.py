@@ -273,8 +273,8 @@ def _run_all(
     with Progress("sweep", total, "runs", every=LINE_SECONDS) as progress:
         progress.begin(total - len(left))
 
-        def watch(last_words: Mapping[str, str]) -> None:
-            progress.show(total - len(to_go), "; ".join(f"{name}: {said}" for name, said in last_words.items()))
+        def watch(running: Mapping[str, str]) -> None:
+            progress.show(total - len(to_go), "; ".join(f"{name}: {far}" for name, far in running.items()))
 
         for trial, outcome in run_trials(left, out, executor, stop, watch, progress.say, starting):
             if outcome.state == "stopped":

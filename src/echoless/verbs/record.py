@@ -13,6 +13,7 @@ from echoless.config import RunConfig, from_dict
 from echoless.config.options import FinetuneOptions, PretrainOptions
 from echoless.config.options.fields import AnyPath, filled, flag
 from echoless.config.options.remembered import Remembered
+from echoless.config.training import started_by
 from echoless.errors import DataError, EcholessError, RunError
 from echoless.storage.jsonfile import read_json_object
 from echoless.verbs.early import is_missing
@@ -82,7 +83,7 @@ def require_verb(verb: str, options: PretrainOptions | FinetuneOptions, record: 
     """A run is continued, or repeated, by the verb that started it."""
     if record is None:
         return
-    started = "finetune" if record.config.recipe == "finetune" else "pretrain"
+    started = started_by(record.config.recipe)
     if started != verb and record.repeats:
         raise RunError(f"{options.config} is of a run that was started by {started}; give it to echoless {started}")
     if started != verb:

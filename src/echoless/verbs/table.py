@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from echoless.config import options as of
+from echoless.config.metrics import Metric
 from echoless.config.metrics import table as metric_table
 from echoless.config.options.fields import summary
 from echoless.config.tables import wrapped
+from echoless.config.training import started_by
 from echoless.config.words import best_of, in_words
-from echoless.errors import INTERRUPTED, REQUEUE
+from echoless.errors import INTERRUPTED, REQUEUE, EcholessError
 from echoless.verbs import records as to
 from echoless.verbs.records import records_of
 
@@ -73,10 +75,22 @@ def _metrics(options: of.EvaluateOptions, metrics: Any) -> str:
             "rankme: about how many directions the features use; rank_paper, rank_centered: entropies in nats, 0",
             "  for a single direction. Low is collapsed, higher is not always better",
         ]
-    words = in_words(metrics, str(options.run))
+    known, verb = _known_of(Path(options.run))
+    words = in_words(metrics, str(options.run), known, verb)
     if words is not None:
         lines += ["", *wrapped(words.verdict), *wrapped(f"Next: {words.next}")]
     return "\n".join(lines)
+
+
+def _known_of(run: Path) -> tuple[list[Metric], str]:
+    """What a run holds from before, and the verb that trained it; nothing of what is no run of ours."""
+    from echoless.reports.collect import collect
+
+    try:
+        found = collect(run)
+    except EcholessError:
+        return [], "pretrain"
+    return found.results, started_by(found.config.get("recipe"))
 
 
 def _vectors(options: of.EmbedOptions, rows: int) -> str:
@@ -89,9 +103,11 @@ def _vectors(options: of.EmbedOptions, rows: int) -> str:
     what = "the patch features of {} images" if options.tokens else "{} vectors"
     paths = f"; their paths are in {Path(options.out).with_suffix('.paths.txt')}" if read == "numpy.load" else ""
     written = f"{what.format(rows)} in {options.out}{files}; read them with {read}({str(options.out)!r}){paths}"
-    searchable = not options.tokens and "," not in options.layer and Path(options.out).suffix in ("", ".parquet")
-    search = f"\nnext: echoless search {shlex.quote(str(options.out))} --query IMAGE" if searchable else ""
-    return written + search
+    if options.tokens or "," in options.layer:  # not one vector for each image
+        return written
+    if Path(options.out).suffix in ("", ".parquet"):
+        return f"{written}\nnext: echoless search {shlex.quote(str(options.out))} --query IMAGE"
+    return f"{written}\nsearch needs parquet: --out {shlex.quote(str(Path(options.out).with_suffix('.parquet')))}"
 
 
 def _images(options: of.SampleOptions, count: int) -> str:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 from echoless.errors import ConfigError
-from echoless.shortcuts import alphas, effective_alpha
 from echoless.sweeps.commands import RUN, Inputs, command, evaluate_command
 from echoless.sweeps.experiment import Experiment, Published, Quantity
 from echoless.sweeps.papers.readings import LOSS, final_loss, learned_alphas
@@ -22,6 +21,7 @@ from echoless.sweeps.papers.scale import (
     Build,
     Cell,
     Scale,
+    effective_over,
     pretraining_trials,
     vit,
 )
@@ -100,7 +100,7 @@ def table2(inputs: Inputs, scale: Scale) -> Experiment:
     cells, figures = [], []
     for (width, depth), row in _TABLE2.items():
         for alpha_min, figure in row.items():
-            reach = f"{effective_alpha(alphas(depth, alpha_min=alpha_min)):.1e}"
+            reach = f"{effective_over(depth, alpha_min):.1e}"
             shown = {"size": f"{width}x{depth}", "alpha_min": alpha_min, "effective": reach}
             cells.append(vit(scale, shown, width=width, depth=depth, taps="authors", alpha_min=alpha_min))
             figures.append(Published(metric="linear", value=figure / 100, settings=shown))

@@ -5,25 +5,27 @@ from __future__ import annotations
 import re
 import statistics
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from echoless.config.metrics import Metric
-from echoless.runs import RunFolder, load_weights
 from echoless.sweeps.experiment import Quantity
+
+if TYPE_CHECKING:
+    from echoless.runs import RunFolder
 
 LOSS = Quantity(metric="final_loss")
 
 
 def final_loss(run: Path) -> list[Metric]:
     """The mean training loss over the last tenth of the lines that were logged."""
-    losses = [line["loss"] for line in RunFolder(run).read_metrics() if "loss" in line]
+    losses = [line["loss"] for line in _folder(run).read_metrics() if "loss" in line]
     last = losses[-max(1, len(losses) // 10) :]
     return [_reading("final_loss", statistics.fmean(last), len(last))] if losses else []
 
 
 def norm_growth(run: Path) -> list[Metric]:
     """Mean token norm of the last block's output: at the first step, at its largest, and at the end."""
-    recorded = [line["feature_norm"] for line in RunFolder(run).read_metrics() if "feature_norm" in line]
+    recorded = [line["feature_norm"] for line in _folder(run).read_metrics() if "feature_norm" in line]
     if not recorded:
         return []
     block = max(recorded[0])
@@ -40,7 +42,7 @@ def stability(run: Path) -> list[Metric]:
 
     The gradient norm is compared with its median.
     """
-    folder = RunFolder(run)
+    folder = _folder(run)
     lines = [line for line in folder.read_metrics() if "loss" in line]
     if not lines:
         return []
@@ -65,12 +67,21 @@ def learned_alphas(run: Path) -> list[Metric]:
     """The alpha of every shortcut where it is a parameter (Table 5 of arXiv:2404.10947 counts from 1)."""
     if not (run / "encoder").is_dir():
         return []
+    from echoless.runs import load_weights
+
     found = []
     for name, tensor in load_weights(run / "encoder").tensors.items():
         if match := _ALPHA_NAME.fullmatch(name):
             sublayer = {"attn": "attention", "mlp": "FFN"}[match[2]]
             found.append(_reading("alpha", float(tensor), 1, block=int(match[1]) + 1, sublayer=sublayer))
     return found
+
+
+def _folder(run: Path) -> RunFolder:
+    """Imported when a run is read: the names of the experiments are needed without torch, by a shell."""
+    from echoless.runs import RunFolder
+
+    return RunFolder(run)
 
 
 def _reading(name: str, value: float, n: int, **protocol: Any) -> Metric:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from echoless.config.training import IMAGENET_MEAN, IMAGENET_STD
-from echoless.shortcuts import alpha_min_for, alphas, effective_alpha
 from echoless.sweeps.commands import RUN, Inputs, Words, command, option_of
 from echoless.sweeps.experiment import Experiment, Quantity, Trial, trial_name
 
@@ -102,7 +101,16 @@ def same_reach(alpha_min: float, depth: int, here: int) -> float:
     """
     if depth == here:
         return alpha_min
-    return round(alpha_min_for(here, effective_alpha(alphas(depth, alpha_min=alpha_min))), 3)
+    from echoless.shortcuts import alpha_min_for
+
+    return round(alpha_min_for(here, effective_over(depth, alpha_min)), 3)
+
+
+def effective_over(depth: int, alpha_min: float) -> float:
+    """The product of all alphas. Torch is imported here: the names of the experiments are known without it."""
+    from echoless.shortcuts import alphas, effective_alpha
+
+    return effective_alpha(alphas(depth, alpha_min=alpha_min))
 
 
 def note_on_alphas(scale: Scale, trials: Sequence[Trial]) -> tuple[str, ...]:

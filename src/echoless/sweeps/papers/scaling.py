@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from echoless.config.metrics import Metric, info_of
-from echoless.reports.plots import growth_plot
-from echoless.shortcuts import alphas, effective_alpha
 from echoless.sweeps.commands import RUN, Inputs, command, evaluate_command, option_of
 from echoless.sweeps.experiment import Experiment, Quantity, Trial, trial_name
 from echoless.sweeps.growth import Curve, Spread, crossing, gains, over_seeds, speed_up, spread, trend_of_gain
 from echoless.sweeps.papers.diffusion import with_test
-from echoless.sweeps.papers.scale import KNN, LINEAR, Build, Scale
+from echoless.sweeps.papers.scale import KNN, LINEAR, Build, Scale, effective_over
 
 AVERAGING = 0.99  # a window of about 100 steps, a tenth of the shortest budget
 FIGURE = "scaling.png"
@@ -101,7 +99,7 @@ def _trial(inputs: Inputs, size: ScalingSize, depth: int, width: int, alpha: flo
         resume=True,
     )
     measure = evaluate_command(inputs, ("knn", "linear", "rank"), snapshots=True)
-    reach = f"{effective_alpha(alphas(depth, alpha_min=alpha)):.1e}"
+    reach = f"{effective_over(depth, alpha):.1e}"
     shown = {"depth": depth, "width": width, "alpha_min": alpha, "effective": reach, "seed": seed}
     return Trial(name=trial_name(settings), settings=shown, commands=(train, measure), cost=float(depth) * width**2)
 
@@ -116,6 +114,8 @@ def conclude(experiment: Experiment, found: Mapping[str, Sequence[Metric]], out:
             if alpha != 1.0 and plain is not None:
                 lines.append(f"{info_of(metric).title}, {network}, alpha_min {alpha:g}: {_words(plain, faded)}")
     if lines:
+        from echoless.reports.plots import growth_plot
+
         panels = {info_of(m).title: _drawn(experiment, found, m) for m in ("knn", "linear")}
         path = growth_plot(out / FIGURE, {title: drawn for title, drawn in panels.items() if drawn})
         lines.append(f"figure: {path}")

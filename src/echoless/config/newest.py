@@ -1,0 +1,73 @@
+"""Which number stands for a run? The newest of its kind, beside others of the same evaluation only.
+
+An evaluation is what was measured on the same images and by the same labels. Lists, pages and cards choose here, so
+that they agree, and say in the words of this file on what a number was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from echoless.config.metrics import FINGERPRINTS, NAMES_OF_SETS, Metric, describe, on_same_images, without_fingerprints
+
+_SETS = (*NAMES_OF_SETS, "labels", *FINGERPRINTS)
+
+
+def single(metric: Metric) -> bool:
+    """A number of its own: not of a scan over layers or snapshots, nor of test images seen in training."""
+    return not {"scan", "step", "overlap"} & set(metric.protocol)
+
+
+def comparable(metric: Metric) -> bool:
+    """Numbers of the trained run: no baselines either."""
+    return metric.protocol.get("features", "trained") == "trained" and single(metric)
+
+
+def evaluations(metrics: Iterable[Metric]) -> list[list[Metric]]:
+    """The numbers of each evaluation, in order; one that needs no labels is of the first with its images."""
+    found: list[list[Metric]] = []
+    for metric in metrics:
+        fitting = (each for each in found if all(on_same_images(metric, other) for other in each))
+        group = next(fitting, None)
+        if group is None:
+            found.append([metric])
+        else:
+            group.append(metric)
+    return found
+
+
+def most_shared(runs: Sequence[Sequence[Metric]]) -> Metric | None:
+    """A number on the images on which most of the runs were measured; of several, the newest of the first run."""
+
+    def shared(metric: Metric) -> int:
+        return sum(any(on_same_images(metric, other) for other in found) for found in runs)
+
+    newest_first = [metric for found in runs for metric in reversed(found)]
+    return max(newest_first, key=shared, default=None)
+
+
+def side_by_side(runs: Sequence[Sequence[Metric]]) -> list[dict[str, Metric]]:
+    """For each run, the number of every metric: on the images that most runs share, else its newest."""
+    trained = [[metric for metric in found if comparable(metric)] for found in runs]
+    chosen: list[dict[str, Metric]] = [{} for _ in runs]
+    for name in dict.fromkeys(metric.metric for found in trained for metric in found):
+        measured = [[metric for metric in found if metric.metric == name] for found in trained]
+        common = most_shared(measured)
+        for numbers, found in zip(chosen, measured):
+            same = [metric for metric in found if common is not None and on_same_images(metric, common)]
+            if found:
+                numbers[name] = (same or found)[-1]
+    return chosen
+
+
+def sets_of(metric: Metric) -> dict[str, Any]:
+    """The entries of its protocol that say on which images and by which labels it was measured."""
+    return {name: metric.protocol[name] for name in _SETS if name in metric.protocol}
+
+
+def told_apart(metrics: Sequence[Metric], protocols: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Protocols in words; where two would read alike, with the number of images, and if need be with fingerprints."""
+    short = [describe(without_fingerprints(protocol)) for protocol in protocols]
+    sized = [text if short.count(text) == 1 else f"{text}, n {m.n}".lstrip(", ") for text, m in zip(short, metrics)]
+    return [text if sized.count(text) == 1 else describe(dict(protocol)) for text, protocol in zip(sized, protocols)]
