@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedGroupKFold
 from torch import nn
 
 from echoless.errors import ConfigError, DataError
@@ -246,6 +247,51 @@ def test_folds_are_balanced_within_every_class():
         counts = fold[labels == label].bincount(minlength=5)
         assert int(counts.max() - counts.min()) <= 1
     assert not fold.equal(stratified_folds(labels, 5, generator=generator(1)))
+
+
+def test_folds_of_samples_that_stand_alone_are_those_without_groups():
+    labels = torch.randint(5, (203,), generator=generator(3))
+    alone = torch.randperm(203, generator=generator(4))
+    plain, grouped = (stratified_folds(labels, 5, generator=generator(7), groups_N=each) for each in (None, alone))
+    assert torch.equal(plain, grouped)
+
+
+@pytest.mark.parametrize("largest", [2, 8, 40])
+def test_folds_by_group_split_none_and_are_as_stratified_as_those_of_scikit_learn(largest):
+    """Each group is of one class, as the tiles of a file are. The measure is the class that is shared out worst."""
+    sizes = torch.randint(1, largest + 1, (60,), generator=generator(largest))
+    groups = torch.arange(60).repeat_interleave(sizes)[torch.randperm(int(sizes.sum()), generator=generator(5))]
+    labels = (groups * 7) % 4
+
+    def spread(fold_N: torch.Tensor) -> float:
+        assert all(len(fold_N[groups == group].unique()) == 1 for group in range(60)), "a group is in two folds"
+        counts = torch.zeros(5, 4).index_put_((fold_N, labels), torch.ones(len(labels)), accumulate=True)
+        return float((counts / counts.sum(dim=0)).std(dim=0).max())
+
+    theirs = torch.empty_like(labels)
+    splitter = StratifiedGroupKFold(5, shuffle=True, random_state=0)
+    for fold, (_, rows) in enumerate(splitter.split(labels, labels, groups)):
+        theirs[torch.from_numpy(rows)] = fold
+    ours = spread(stratified_folds(labels, 5, generator=generator(1), groups_N=groups))
+    print(f"folds by group, up to {largest} samples each: spread {ours:.3f}, scikit-learn {spread(theirs):.3f}")
+    assert ours <= spread(theirs) + 0.02
+
+
+def test_more_folds_than_groups_are_refused():
+    with pytest.raises(ConfigError, match="folds is 5; allowed: at most 4, the number of groups"):
+        stratified_folds(torch.arange(20) % 2, 5, generator=generator(), groups_N=torch.arange(20) // 5)
+
+
+def test_copies_of_rows_do_not_weaken_the_penalty():
+    """Each row 20 times: a copy in the part that is held out would call for the weakest penalty of all."""
+    features, labels = torch.randn(120, 64, generator=generator(1)), torch.arange(120) % 4  # nothing can be learned
+    chosen = [
+        quick_probe(features.repeat(times, 1), labels.repeat(times), generator=generator(2), groups_N=groups)
+        for times, groups in ((1, None), (20, None), (20, torch.arange(120).repeat(20)))
+    ]
+    plain, split, whole = (probe.settings["penalty"] for probe in chosen)
+    print(f"penalty of 120 rows {plain}, of 20 copies of each {split}, of copies held out together {whole}")
+    assert split < 1 < 100 < min(plain, whole)
 
 
 def test_bad_input_is_refused_with_a_sentence():

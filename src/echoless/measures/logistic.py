@@ -106,15 +106,20 @@ def _cross_entropy(solution: Solution, features_ND: Tensor, targets_N: Tensor) -
 
 
 def choose_penalty(
-    features_ND: Tensor, targets_N: Tensor, classes: int, generator: torch.Generator
+    features_ND: Tensor,
+    targets_N: Tensor,
+    classes: int,
+    generator: torch.Generator,
+    groups_N: Tensor | None = None,
 ) -> tuple[float, Solution]:
     """The penalty with the smallest loss on a tenth of the training rows, fitted on at most 5,000 of the others.
 
     The penalty is a prior on the weights and does not change with the number of rows. Also returns its solution.
     """
-    if len(targets_N) < 2 * HELD_OUT_FOLDS:
+    groups = len(targets_N) if groups_N is None else len(groups_N.unique())
+    if groups < 2 * HELD_OUT_FOLDS:
         return 1.0, (torch.zeros(classes, features_ND.shape[1]), torch.zeros(classes))
-    fold_N = stratified_folds(targets_N, HELD_OUT_FOLDS, generator=generator)
+    fold_N = stratified_folds(targets_N, HELD_OUT_FOLDS, generator=generator, groups_N=groups_N)
     held_out = (fold_N == 0).nonzero().squeeze(1)
     others = (fold_N != 0).nonzero().squeeze(1)
     fitted = others[torch.randperm(len(others), generator=generator)[:SELECTION_ROWS]]

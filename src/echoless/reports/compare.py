@@ -14,7 +14,7 @@ from typing import Any
 
 from echoless.config.metrics import NAMES_OF_SETS, Metric, info_of
 from echoless.measures.intervals import MOST_SEEDS, mean_interval, paired_accuracy_interval, sign_flip_test
-from echoless.measures.outcomes import unpack
+from echoless.measures.outcomes import unpack, unpack_groups
 from echoless.randomness import generator_for
 from echoless.reports.collect import RunData
 
@@ -215,8 +215,13 @@ def _paired_over_images(base: Sequence[Metric], other: Sequence[Metric]) -> Diff
     answers = [unpack(metric.right, metric.n) for metric in (*base, *other)]
     if answers[0] is None or answers[1] is None or base[0].n != other[0].n:
         return None
+    if base[0].groups != other[0].groups:
+        return None
+    groups_N = unpack_groups(base[0].groups, base[0].n) if base[0].groups else None
+    if base[0].groups and groups_N is None:
+        return None
     drawn = generator_for(0, "probe", 1_000_002)
-    value, low, high = paired_accuracy_interval(answers[0], answers[1], generator=drawn)
+    value, low, high = paired_accuracy_interval(answers[0], answers[1], generator=drawn, groups_N=groups_N)
     return Difference(value, (low, high), None, 1, base[0].n)
 
 
