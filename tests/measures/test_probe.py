@@ -16,13 +16,13 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedGroupKFold
+from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold
 from torch import nn
 
 from echoless.errors import ConfigError, DataError
 from echoless.measures import LARS, accuracy, imagenet100_probe, mae_probe, quick_probe, shuffled_batches
 from echoless.measures import probe as probe_module
-from echoless.measures.logistic import fit_logistic, refine
+from echoless.measures.logistic import PENALTIES, fit_logistic, refine
 from echoless.measures.splits import stratified_folds
 
 
@@ -154,6 +154,29 @@ def test_the_chosen_penalty_is_about_as_good_as_the_best_one_on_unseen_rows():
     assert scores[None] >= max(scores.values()) - 0.01
 
 
+def planted(n: int, seed: int, dim: int = 64, classes: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
+    """Classes that differ in the directions of small variance, as those of a network do that was trained on pixels."""
+    draws, own = generator(99), generator(seed)
+    turn = torch.linalg.qr(torch.randn(dim, dim, generator=draws))[0]
+    centres = 0.6 * torch.randn(classes, dim, generator=draws)
+    centres[:, :8] = 0
+    labels = torch.arange(n) % classes
+    latent = (centres[labels] + torch.randn(n, dim, generator=own)) * torch.arange(1, dim + 1) ** -1.5
+    return latent @ turn, labels
+
+
+def test_the_penalty_chosen_on_few_rows_does_not_hang_on_the_seed():
+    """One held-out tenth of 80 rows called for the strongest penalty every third time: 25 % instead of 74 %."""
+    (train, labels), (test, answers) = planted(80, 1), planted(2000, 2)
+    probes = [quick_probe(train, labels, generator=generator(seed)) for seed in range(10)]
+    found = [accuracy(probe.predict(test), answers) for probe in probes]
+    standard = [((x - probes[0].mean_D) * probes[0].scale_D).double().numpy() for x in (train, test)]
+    search = GridSearchCV(LogisticRegression(max_iter=5000), {"C": [1 / each for each in PENALTIES]}, cv=5)
+    theirs = search.fit(standard[0], labels.numpy()).score(standard[1], answers.numpy())
+    print(f"80 rows, 10 seeds: {100 * min(found):.1f} to {100 * max(found):.1f} %, scikit-learn {100 * theirs:.1f} %")
+    assert max(found) - min(found) < 0.05 and min(found) > theirs - 0.03
+
+
 def test_constant_and_shifted_features_do_not_disturb_the_quick_probe():
     features, labels = clusters(600)
     plain = quick_probe(features, labels, generator=generator())
@@ -282,16 +305,18 @@ def test_more_folds_than_groups_are_refused():
         stratified_folds(torch.arange(20) % 2, 5, generator=generator(), groups_N=torch.arange(20) // 5)
 
 
-def test_copies_of_rows_do_not_weaken_the_penalty():
-    """Each row 20 times: a copy in the part that is held out would call for the weakest penalty of all."""
-    features, labels = torch.randn(120, 64, generator=generator(1)), torch.arange(120) % 4  # nothing can be learned
-    chosen = [
-        quick_probe(features.repeat(times, 1), labels.repeat(times), generator=generator(2), groups_N=groups)
-        for times, groups in ((1, None), (20, None), (20, torch.arange(120).repeat(20)))
-    ]
-    plain, split, whole = (probe.settings["penalty"] for probe in chosen)
+def test_rows_of_one_group_are_held_out_together_where_the_penalty_is_chosen():
+    """Each of 120 rows 20 times: a held-out row of which a copy was learned from calls for the weakest penalty."""
+    features, labels = torch.randn(120, 64, generator=generator(1)), torch.arange(120) % 4
+    features[:, 0] += labels
+    groups = torch.arange(120).repeat(20)
+    draws = [features.repeat(20, 1) + 0.01 * torch.randn(2400, 64, generator=generator(5)), labels.repeat(20)]
+    plain, split, whole = (
+        quick_probe(*rows, generator=generator(2), groups_N=each).settings["penalty"]
+        for rows, each in (((features, labels), None), (draws, None), (draws, groups))
+    )
     print(f"penalty of 120 rows {plain}, of 20 copies of each {split}, of copies held out together {whole}")
-    assert split < 1 < 100 < min(plain, whole)
+    assert split < min(plain, whole)
 
 
 def test_bad_input_is_refused_with_a_sentence():
