@@ -271,3 +271,18 @@ def test_more_neighbours_than_images_of_a_class_are_said(run, capsys):
     assert metric.protocol["k"] == 20, "what was asked for is measured"
     evaluate(run, **folds | {"train": "shapes:400"}, test="shapes:50@test", k=(20,))
     assert "knn: " not in capsys.readouterr().out
+
+
+def test_a_single_neighbour_is_never_too_many(run, tmp_path, capsys):
+    """Two classes of two images leave one of each to learn from; `--k 1` was answered by: --k 1 asks fewer."""
+    from PIL import Image
+
+    for number in range(4):
+        file = tmp_path / f"class{number % 2}" / f"{number}.png"
+        file.parent.mkdir(exist_ok=True)
+        Image.new("RGB", (32, 32), (60 * number, 90, 120)).save(file)
+    asked = {"train": tmp_path, "metrics": ("knn",), "baselines": False, "cache": False}
+    evaluate(run, **asked, k=(1,))
+    assert "knn: " not in capsys.readouterr().out
+    evaluate(run, **asked, k=(1, 3))
+    assert "knn: k is 3, but a typical class has 1 training image in" in capsys.readouterr().out

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from echoless.config.checks import require, require_whole
+from echoless.config.counts import counted
 from echoless.config.metrics import Metric
 from echoless.errors import ConfigError, DataError
 from echoless.evaluation.augmented import mae_linear
@@ -62,14 +63,14 @@ def _too_many_neighbours(evaluation: Evaluation) -> str:
     folds = fold_count(labels_N, groups_N) if evaluation.test is None else None
     typical = int(labels_N.unique(return_counts=True)[1].median())
     learned = typical if folds is None else typical - -(-typical // folds)
-    too_many = [k for k in evaluation.options.k if k >= learned]
+    too_many = [k for k in evaluation.options.k if k >= max(2, learned)]  # with one, nobody else votes
     if not too_many:
         return ""
     where = "" if folds is None else f" in each of {folds} folds"
+    there = counted(learned, "training image")
     return (
-        f"knn: k is {', '.join(map(str, too_many))}, but a typical class has {learned} training images{where}: other "
-        f"classes vote in any case, though with less weight the less similar they are; --k {max(1, learned // 2)} asks "
-        "fewer"
+        f"knn: k is {', '.join(map(str, too_many))}, but a typical class has {there}{where}: other classes vote in any "
+        f"case, though with less weight the less similar they are; --k {max(1, learned // 2)} asks fewer"
     )
 
 
