@@ -23,6 +23,7 @@ from echoless.evaluation.encoder import raw_pixels
 from echoless.evaluation.extract import FeatureSet, View, extract
 from echoless.evaluation.frozen import load
 from echoless.evaluation.registry import MEASUREMENTS
+from echoless.measures.outcomes import unpack
 from echoless.sweeps.grid import grid
 from echoless.verbs.evaluate import evaluate
 
@@ -60,6 +61,7 @@ def test_every_number_carries_its_protocol_and_goes_to_results_json(run):
     ]
     assert trained.protocol | {"layer": "block05/+mlp", "pooling": "mean", "temperature": 0.07} == trained.protocol
     assert trained.n == 100 and trained.interval is not None
+    assert all(unpack(m.right, 100).double().mean() == pytest.approx(m.value) for m in metrics if m.metric == "knn")
     assert {m.metric for m in metrics} == {*YIELDS["knn"], *YIELDS["linear"], *YIELDS["rank"]}
 
 

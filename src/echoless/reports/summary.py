@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from echoless.config.counts import counted
 from echoless.config.words import Words, in_words
 from echoless.reports.collect import RunData, printable_path
+from echoless.reports.compare import paired_interval
 from echoless.reports.facts import is_killed
 from echoless.reports.verdicts import TOO_SHORT, Verdict
 
@@ -19,12 +20,12 @@ def summarise(run: RunData, verdicts: Sequence[Verdict]) -> Words:
     """The verdict on a run, with the next step."""
     name = _as_typed(run)
     if run.steps is None and not run.lines:
-        words = in_words(run.results, name)
+        words = in_words(run.results, name, paired_interval)
         return words or Words("Nothing has been measured yet.", f"echoless evaluate {name}")
     if not run.complete:
         return _unfinished(run)
     warned = [f"{verdict.quantity}: {verdict.word}" for verdict in verdicts if verdict.tone == "warning"]
-    words = in_words(run.results, name)
+    words = in_words(run.results, name, paired_interval)
     if words is not None:
         note = f" Warnings from training: {'; '.join(warned)}." if warned else ""
         return Words(words.verdict + note, words.next, words.tone)
