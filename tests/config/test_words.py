@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 
+import numpy as np
 import pytest
+import scipy.stats
+import torch
 
 from echoless.config.metrics import Metric, table
 from echoless.config.options import FinetuneOptions, PretrainOptions
 from echoless.config.words import best_of, collapsed, in_words
+from echoless.measures import accuracy_interval
+from echoless.measures.outcomes import kept
+from echoless.reports.compare import paired_interval
 
 
 def linear(value: float, features: str = "trained", **protocol) -> Metric:
@@ -26,7 +32,7 @@ def rankme(value: float, **protocol) -> Metric:
     [
         (
             [linear(0.5), linear(0.3, "raw pixels"), linear(0.2, "untrained"), rankme(30.0)],
-            "is 50.00 %: it beats raw pixels (30.00 %) and it beats untrained (20.00 %). They use about 30 directions",
+            "it beats raw pixels (30.00 %) by 20.0 points and it beats untrained (20.00 %) by 30.0 points. They use",
             "Use them: echoless embed RUN DATA",
             "good",
         ),
@@ -36,7 +42,12 @@ def rankme(value: float, **protocol) -> Metric:
             "longer",
             "neutral",
         ),
-        ([linear(0.2), linear(0.31, "raw pixels")], "it is worse than raw pixels (31.00 %)", "Train longer", "warning"),
+        (
+            [linear(0.2), linear(0.31, "raw pixels")],
+            "worse than raw pixels (31.00 %) by 11.0 points",
+            "Train longer",
+            "warning",
+        ),
         ([linear(0.9, overlap=12)], "12 test images are also training images", "Give --test images", "warning"),
         ([linear(0.5), rankme(1.2)], "The features collapsed: RankMe is 1.2", "--alpha-min", "warning"),
         ([linear(0.5), rankme(2.6)], "about 2.6 directions (RankMe), which is close to a collapse", "", "neutral"),
@@ -123,8 +134,8 @@ def test_an_accuracy_that_naming_the_largest_class_reaches_too_is_called_so():
     """0.38 with the interval [0.36, 0.40] is not above 0.37, though it beats raw pixels; it is above 0.35."""
     words = in_words([linear(0.38, chance=0.37), linear(0.2, "raw pixels", chance=0.37)])
     assert (
-        "(20.00 %) and it is not clearly better than always naming the largest class of the test images (37.00 %)."
-        in words.verdict
+        "(20.00 %) by 18.0 points and it is not clearly better than always naming the largest class of the test images "
+        "(37.00 %)." in words.verdict
     )
     assert words.tone == "neutral" and "Use them" not in words.next
     words = in_words([linear(0.38, chance=0.35), linear(0.2, "raw pixels", chance=0.35)])
@@ -145,6 +156,66 @@ def test_a_run_that_is_not_finished_has_not_collapsed():
 def test_nothing_is_said_where_nothing_was_measured_and_scans_do_not_count():
     assert in_words([]) is None
     assert in_words([linear(0.9, scan="layers")]) is None
+
+
+def answered(right_N: np.ndarray, features: str, metric: str = "linear", groups_N: np.ndarray | None = None) -> Metric:
+    """As an evaluation records them: with the interval of each alone, and with which images were right."""
+    answers, groups = (None if each is None else torch.from_numpy(each) for each in (right_N, groups_N))
+    value, low, high = accuracy_interval(answers, generator=torch.Generator().manual_seed(0), groups_N=groups)
+    fields = {"interval": (low, high), "protocol": {"features": features}, **kept(answers, groups)}
+    return Metric(metric=metric, value=value, n=len(answers), **fields)
+
+
+def test_trained_features_and_their_baselines_are_compared_image_by_image():
+    """Where both err on the same images, their intervals overlap although one is better on nearly all that differ."""
+    draw = np.random.default_rng(0)
+    raw = draw.random(500) < 0.6
+    trained = raw | (draw.random(500) < 0.1)
+    metrics = [answered(trained, "trained"), answered(raw, "raw pixels")]
+    assert metrics[0].interval[0] < metrics[1].interval[1], "they overlap"
+    gain = 100 * (trained.mean() - raw.mean())
+    theirs = scipy.stats.binomtest(int((trained & ~raw).sum()), int((trained != raw).sum()))
+    assert theirs.pvalue < 1e-3
+    assert (
+        f"it beats raw pixels ({100 * raw.mean():.2f} %) by {gain:.1f} points."
+        in in_words(metrics, differ=paired_interval).verdict
+    )
+    without = [replace(metric, right="") for metric in metrics]
+    assert "does not clearly differ from raw pixels" in in_words(without, differ=paired_interval).verdict
+
+
+def test_a_gain_in_one_file_of_tiles_is_no_clear_gain():
+    file_N = np.arange(500) // 100
+    raw = np.random.default_rng(0).random(500) < 0.5
+    trained = raw | (file_N == 0)
+    by_tile, by_file = (
+        in_words(
+            [answered(trained, "trained", groups_N=each), answered(raw, "raw pixels", groups_N=each)],
+            differ=paired_interval,
+        )
+        for each in (None, file_N)
+    )
+    assert "it beats raw pixels" in by_tile.verdict and "does not clearly differ from raw pixels" in by_file.verdict
+
+
+def test_without_the_answers_the_interval_of_the_difference_decides_and_not_whether_two_intervals_overlap():
+    """0.50 +- 0.02 and 0.465 +- 0.02 overlap; their difference is 0.035 +- 0.028."""
+    words = in_words([linear(0.5), linear(0.465, "raw pixels")])
+    assert "it beats raw pixels (46.50 %) by 3.5 points." in words.verdict
+    assert "does not clearly differ" in in_words([linear(0.5), linear(0.475, "raw pixels")]).verdict
+
+
+def test_neighbours_that_disagree_with_the_probe_about_raw_pixels_are_heard():
+    def near(value: float, features: str) -> Metric:
+        return replace(linear(value, features), metric="knn")
+
+    probed = [linear(0.5), linear(0.3, "raw pixels")]
+    words = in_words([near(0.3, "trained"), near(0.31, "raw pixels"), *probed])
+    assert words.verdict.endswith("By kNN they do not clearly differ from raw pixels (30.00 % and 31.00 %).")
+    words = in_words([near(0.2, "trained"), near(0.31, "raw pixels"), *probed])
+    assert words.verdict.endswith("By kNN they are worse than raw pixels (20.00 % and 31.00 %).")
+    assert "By kNN" not in in_words([near(0.4, "trained"), near(0.31, "raw pixels"), *probed]).verdict
+    assert "By kNN" not in in_words([near(0.4, "trained"), *probed]).verdict
 
 
 def test_the_best_value_is_marked_only_beyond_the_intervals_and_a_rank_never():

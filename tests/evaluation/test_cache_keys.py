@@ -20,9 +20,10 @@ from echoless.data.resizing import Fit, Framing
 from echoless.evaluation.dense import raw_patches
 from echoless.evaluation.embed import _work_folder
 from echoless.evaluation.encoder import Encoder, raw_pixels
-from echoless.evaluation.extract import View, _folder
+from echoless.evaluation.extract import FeatureSet, View, _folder
 from echoless.evaluation.frozen import load
 from echoless.evaluation.noisy import from_denoiser
+from echoless.evaluation.outcome_cache import _name
 from echoless.evaluation.reference import reference_moments
 from echoless.evaluation.table_columns import Columns
 from echoless.evaluation.table_files import TableTarget
@@ -71,6 +72,17 @@ def test_features(encoder, images, tmp_path):
         assert key(images=change(images)) != key(), name
     for name, view in OTHER_VIEWS.items():
         assert key(view=view) != key(), name
+
+
+def test_outcomes(tmp_path):
+    features = FeatureSet(VIEW, np.zeros((20, 4), np.float32), torch.arange(20), torch.arange(20) % 2, tmp_path)
+
+    def key(settings=("knn", 20), **fields) -> str:
+        return _name([replace(features, **fields)], settings)
+
+    others = [key(("linear",)), key(home=tmp_path / "other"), key(labels_N=torch.arange(20) % 4)]
+    others += [key(groups_N=torch.arange(20) // 2), key(groups_N=torch.arange(20) // 4)]
+    assert len({key(), *others}) == 6 and key() == key()
 
 
 def test_parts_of_an_embedding(encoder, images, tmp_path):

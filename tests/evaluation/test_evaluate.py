@@ -23,6 +23,7 @@ from echoless.evaluation.encoder import raw_pixels
 from echoless.evaluation.extract import FeatureSet, View, extract
 from echoless.evaluation.frozen import load
 from echoless.evaluation.registry import MEASUREMENTS
+from echoless.measures.outcomes import unpack
 from echoless.sweeps.grid import grid
 from echoless.verbs.evaluate import evaluate
 
@@ -60,6 +61,7 @@ def test_every_number_carries_its_protocol_and_goes_to_results_json(run):
     ]
     assert trained.protocol | {"layer": "block05/+mlp", "pooling": "mean", "temperature": 0.07} == trained.protocol
     assert trained.n == 100 and trained.interval is not None
+    assert all(unpack(m.right, 100).double().mean() == pytest.approx(m.value) for m in metrics if m.metric == "knn")
     assert {m.metric for m in metrics} == {*YIELDS["knn"], *YIELDS["linear"], *YIELDS["rank"]}
 
 
@@ -289,3 +291,18 @@ def test_more_neighbours_than_images_of_a_class_are_said(run, capsys):
     assert metric.protocol["k"] == 20, "what was asked for is measured"
     evaluate(run, **folds | {"train": "shapes:400"}, test="shapes:50@test", k=(20,))
     assert "knn: " not in capsys.readouterr().out
+
+
+def test_a_single_neighbour_is_never_too_many(run, tmp_path, capsys):
+    """Two classes of two images leave one of each to learn from; `--k 1` was answered by: --k 1 asks fewer."""
+    from PIL import Image
+
+    for number in range(4):
+        file = tmp_path / f"class{number % 2}" / f"{number}.png"
+        file.parent.mkdir(exist_ok=True)
+        Image.new("RGB", (32, 32), (60 * number, 90, 120)).save(file)
+    asked = {"train": tmp_path, "metrics": ("knn",), "baselines": False, "cache": False}
+    evaluate(run, **asked, k=(1,))
+    assert "knn: " not in capsys.readouterr().out
+    evaluate(run, **asked, k=(1, 3))
+    assert "knn: k is 3, but a typical class has 1 training image in" in capsys.readouterr().out

@@ -47,9 +47,11 @@ def test_another_question_is_measured_again(features, tmp_path, monkeypatch):
     cached_outcome([replace(features, labels_N=1 - features.labels_N)], "knn", (2,), measure)
     cached_outcome([replace(features, home=tmp_path / "other")], "knn", (2,), measure)
     cached_outcome([features, features], "knn", (2,), measure)
+    cached_outcome([replace(features, groups_N=torch.arange(60) // 2)], "knn", (2,), measure)
+    cached_outcome([replace(features, groups_N=torch.arange(60) // 3)], "knn", (2,), measure)
     monkeypatch.setattr(outcome_cache, "_code", lambda: "another version of the measures")
     cached_outcome([features], "knn", (2,), measure)
-    assert measure.made == 6
+    assert measure.made == 8
 
 
 def test_features_that_are_not_in_a_cache_are_measured_every_time(features):

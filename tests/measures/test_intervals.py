@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from scipy.stats import binom, pearsonr, permutation_test
+from scipy.stats import binom, bootstrap, pearsonr, permutation_test
 
 from echoless.errors import ConfigError, DataError
 from echoless.measures import (
@@ -17,6 +17,7 @@ from echoless.measures import (
     pearson_interval,
     sign_flip_test,
 )
+from echoless.measures.intervals import paired_accuracy_interval
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -62,6 +63,34 @@ def test_the_sign_flip_test_is_the_exact_one_of_scipy(differences):
         )
         expected = result.pvalue
     assert sign_flip_test(differences) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_samples_of_a_group_are_drawn_together_as_scipy_does(paired):
+    """30 files of 1 to 40 tiles; within a file, all answers but a few are the same."""
+    draw = np.random.default_rng(0)
+    sizes = draw.integers(1, 41, 30)
+    groups = np.repeat(np.arange(30), sizes)
+    base, other = ((draw.random(30) < 0.6)[groups] ^ (draw.random(len(groups)) < 0.1) for _ in range(2))
+    values = other.astype(int) - base if paired else other.astype(int)
+    sums = np.bincount(groups, values)
+    shuffled = torch.from_numpy(draw.permutation(len(groups)))
+    answers = [torch.from_numpy(each)[shuffled] for each in ((base, other) if paired else (other,))]
+    interval = paired_accuracy_interval if paired else accuracy_interval
+    asked = {"generator": generator(), "groups_N": 100 + torch.from_numpy(groups)[shuffled]}
+    value, low, high = interval(*answers, **asked)
+    theirs = bootstrap(
+        (sums, sizes),
+        lambda sums, sizes, axis: sums.sum(axis=axis) / sizes.sum(axis=axis),
+        paired=True,
+        method="percentile",
+        rng=draw,
+    ).confidence_interval
+    alone = interval(*answers, generator=generator())
+    print(f"by group [{low:.3f}, {high:.3f}], scipy [{theirs.low:.3f}, {theirs.high:.3f}], by sample {alone[1:]}")
+    assert value == pytest.approx(values.mean())
+    assert (low, high) == pytest.approx((theirs.low, theirs.high), abs=0.01)
+    assert high - low > 3 * (alone.high - alone.low), "as if every tile were an image of its own"
 
 
 def test_what_is_not_right_or_wrong_is_refused():

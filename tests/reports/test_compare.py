@@ -11,7 +11,7 @@ import scipy.stats
 import torch
 
 from echoless.config.metrics import Metric
-from echoless.measures.outcomes import pack, unpack
+from echoless.measures.outcomes import kept, pack, unpack, unpack_groups
 from echoless.reports.collect import RunData
 from echoless.reports.compare import Estimate as E
 from echoless.reports.compare import best_of, compare, differing_settings, groups_of, short_names
@@ -117,6 +117,30 @@ def test_two_runs_on_the_same_images_are_paired_over_them_as_scipy_does():
     assert difference.value == pytest.approx(gains.mean())
     assert difference.interval == pytest.approx((theirs.low, theirs.high), abs=0.004)
     assert difference.interval[0] > 0, "the independent interval is about 0.06 wide on each side"
+
+
+def test_answers_that_belong_together_are_kept_with_their_groups_and_paired_by_them():
+    groups = torch.tensor([7, 3, 7, 7, 5, 3])
+    right = torch.tensor([True, False, True, False, True, True])
+    fields = kept(right, groups)
+    assert fields["groups"] == [[1, 1], [1, 2], [1, 3]]
+    assert unpack_groups(fields["groups"], 6).tolist() == [0, 1, 1, 2, 2, 2]
+    assert unpack(fields["right"], 6).tolist() == [True, False, True, True, True, False], "5; 3, 3; 7, 7, 7"
+    wrong = ([[1, 7]], [[-1, 2], [4, 2]], [[1, 2, 3]], "six", None, 6, [["a", 1]], [[10**9, 10**9]])
+    assert [unpack_groups(each, 6) for each in wrong] == [None] * 8
+    draw = np.random.default_rng(1)
+    file_N = torch.arange(400) // 20
+    base = torch.from_numpy(draw.random(20) < 0.5)[file_N]
+    other = torch.from_numpy(draw.random(20) < 0.8)[file_N]
+    widths = []
+    for each in (None, file_N):
+        runs = [answered(name, alpha, base.numpy()) for name, alpha in (("a", 1.0), ("b", 0.6))]
+        for run, answers in zip(runs, (base, other)):
+            run.results[0] = replace(run.results[0], value=float(answers.double().mean()), **kept(answers, each))
+        (row,) = compare(groups_of(runs))
+        assert row.differences[1].images == 400
+        widths.append(row.differences[1].interval[1] - row.differences[1].interval[0])
+    assert widths[1] > 3 * widths[0]
 
 
 def test_other_folds_or_damaged_answers_are_not_paired():

@@ -68,6 +68,43 @@ def test_a_resumed_run_of_tiles_is_the_uninterrupted_one(photos, tmp_path):
     assert {metric.n for metric in metrics} == {72}
 
 
+@pytest.fixture(scope="module")
+def noise(tmp_path_factory) -> Path:
+    """Twelve files of grey noise, each as bright as no other, in classes that were drawn."""
+    folder, draw = tmp_path_factory.mktemp("noise") / "files", np.random.default_rng(0)
+    for number, label in enumerate(draw.permutation(np.arange(12) % 3)):
+        (folder / f"class{label}").mkdir(parents=True, exist_ok=True)
+        pixels = np.clip(20 * number + draw.normal(0, 8, (128, 128, 3)), 0, 255).astype(np.uint8)
+        Image.fromarray(pixels).save(folder / f"class{label}" / f"{number:02d}.png")
+    return folder
+
+
+def evaluated(run: Path, *, train: Path, capsys, **asked):
+    metrics = echoless.evaluate(run, train=train, metrics=("knn",), k=(1,), cache=False, baselines=False, **asked)
+    return metrics[0], capsys.readouterr().out
+
+
+def test_tiles_of_one_file_and_copies_of_one_image_are_in_one_fold_and_it_is_said(noise, tmp_path, capsys):
+    echoless.pretrain(noise, out=tmp_path / "run", max_steps=1, **TINY | {"image_size": (32,)})
+    capsys.readouterr()
+    metric, said = evaluated(tmp_path / "run", train=noise, tiles=32, capsys=capsys)
+    assert "folds by file: 192 tiles of 12 files\n" in said
+    assert (metric.n, metric.protocol["files"], metric.protocol["folds"]) == (192, 12, 4) and metric.value < 0.7
+    assert metric.groups == [[12, 16]] and metric.interval[1] - metric.interval[0] > 0.3
+    metric, said = evaluated(tmp_path / "run", train=noise, capsys=capsys)
+    assert "folds by file" not in said and "copies" not in said and not {"files", "distinct"} & set(metric.protocol)
+    for file in noise.rglob("*.png"):
+        copy = tmp_path / "twice" / file.relative_to(noise)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        for place in (copy, copy.with_name(f"again-{copy.name}")):
+            shutil.copyfile(file, place)
+    metric, said = evaluated(tmp_path / "run", train=tmp_path / "twice", capsys=capsys)
+    assert "12 of 24 images are copies of others; copies stay in one fold" in said
+    assert (metric.n, metric.protocol["distinct"], metric.protocol["folds"]) == (24, 12, 4) and metric.value < 0.9
+    metric, said = evaluated(tmp_path / "run", train=tmp_path / "twice", tiles=32, test=noise, capsys=capsys)
+    assert "intervals by file: 192 tiles of --test of 12 files" in said and metric.protocol["files"] == 12
+
+
 def test_tiles_are_embedded_with_their_corners(photos, tmp_path):
     echoless.pretrain(photos, out=tmp_path / "run", max_steps=1, **TINY)
     assert echoless.embed(tmp_path / "run", photos, out=tmp_path / "f.parquet", tiles=100, device="cpu") == 24

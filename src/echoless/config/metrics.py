@@ -212,6 +212,7 @@ class Metric:
     interval: tuple[float, float] | None = None  # bootstrap, 95 %
     protocol: dict[str, Any] = field(default_factory=dict)
     right: str = field(default="", repr=False, compare=False)  # which answers were right, packed: measures/outcomes.py
+    groups: Any = field(default=None, repr=False, compare=False)  # which of them belong together: there too
 
     @property
     def info(self) -> MetricInfo:
@@ -226,6 +227,7 @@ class Metric:
             "interval": interval,
             "protocol": self.protocol,
             **({"right": self.right} if self.right else {}),
+            **({"groups": self.groups} if self.right and self.groups else {}),
         }
 
     @staticmethod
@@ -238,6 +240,7 @@ class Metric:
             interval=None if interval is None else (interval[0], interval[1]),
             protocol=record["protocol"],
             right=record.get("right", ""),
+            groups=record.get("groups"),
         )
 
     def __str__(self) -> str:

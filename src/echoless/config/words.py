@@ -1,13 +1,13 @@
 """What do the numbers of an evaluation say in plain words? Does it beat raw pixels, is it healthy, what comes next.
 
-Each sentence follows from the numbers by a rule that stands beside it. A difference counts where the 95 % intervals of
-the two values do not overlap.
+Each sentence follows from the numbers by a rule that stands beside it. A difference counts where its own 95 % interval
+does not hold 0: intervals of two values may overlap although they differ, above all on the same images.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,6 +25,8 @@ _LONGER = {  # by the verb that trained the run, in options that it has
     "finetune": "--epochs, or --resume with more --max-steps",
 }
 Tone = Literal["good", "neutral", "warning"]
+Interval = tuple[float, float]
+Differ = Callable[[Metric, Metric], Interval | None]  # the 95 % interval of the first minus the second
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,37 @@ class Words:
     tone: Tone = "neutral"
 
 
+@dataclass(frozen=True)
+class Baseline:
+    """A number of other features; `order` is 1 where the trained ones are clearly better, -1 where worse, else 0."""
+
+    metric: Metric
+    order: int
+
+
+def independent(one: float, own: Interval | None, other: float, its: Interval | None) -> Interval | None:
+    """The interval of one minus other, each with its own; of two samples that have nothing in common."""
+    if own is None or its is None:
+        return None
+    below, above = math.hypot(one - own[0], its[1] - other), math.hypot(own[1] - one, other - its[0])
+    return one - other - below, one - other + above
+
+
+def _unpaired(one: Metric, other: Metric) -> Interval | None:
+    return independent(one.value, one.interval, other.value, other.interval)
+
+
 def in_words(
-    metrics: Sequence[Metric], run: str = "RUN", known: Sequence[Metric] = (), verb: str = "pretrain"
+    metrics: Sequence[Metric],
+    run: str = "RUN",
+    known: Sequence[Metric] = (),
+    verb: str = "pretrain",
+    differ: Differ = _unpaired,
 ) -> Words | None:
     """Of the trained features against their baselines; None where neither was measured.
 
-    known: what the run holds from before, among which baselines may be. verb: which verb trained the run.
+    known: what the run holds from before, among which baselines may be. verb: which verb trained the run. differ:
+    `reports.compare.paired_interval` pairs two numbers over their images; it needs torch, which is not here.
     """
     plain, main = _plain(metrics), spoken_of(metrics)
     rank = _rank(plain, main)
@@ -52,12 +79,16 @@ def in_words(
     if shared := main.protocol.get("overlap"):
         verdict = f"{number(main)} is not a test: {shared} test images are also training images."
         return Words(verdict, "Give --test images that are not in --train.", "warning")
-    others = {name: _of([*known, *plain], main, name) for name in BASELINES}
-    compared = {name: other for name, other in others.items() if other is not None}
+    held = [*known, *plain]
+    others = {name: _of(held, main, name) for name in BASELINES}
+    compared = {
+        name: Baseline(other, _order(main, other, differ)) for name, other in others.items() if other is not None
+    }
     # A protocol names no place of this machine, so the command cannot be spelt out.
     scanned = any("scan" in metric.protocol for metric in metrics)
     layers = "" if scanned else " Another layer may be better: the same command with --layers all."
-    return _against(main, compared, rank, run, layers, _LONGER.get(verb, _LONGER["pretrain"]))
+    longer, aside = _LONGER.get(verb, _LONGER["pretrain"]), _by_neighbours(held, main, compared, differ)
+    return _against(main, compared, rank, run, Advice(layers, longer), aside)
 
 
 def _plain(metrics: Sequence[Metric]) -> list[Metric]:
@@ -104,9 +135,20 @@ def _label_advice(rank: Metric) -> str:
     return "Without labels no accuracy can be measured; a few hundred in --labels FILE.csv are enough."
 
 
-def _against(main: Metric, others: dict[str, Metric], rank: Metric | None, run: str, layers: str, longer: str) -> Words:
-    """layers: advice to measure all of them; empty where that was done. longer: how to train longer."""
-    said = [f"{_compared(main, other)} {name} ({number(other)})" for name, other in others.items()]
+@dataclass(frozen=True)
+class Advice:
+    """layers: to measure all of them; empty where that was done. longer: the options that train longer."""
+
+    layers: str
+    longer: str
+
+
+def _against(
+    main: Metric, others: dict[str, Baseline], rank: Metric | None, run: str, advice: Advice, aside: str
+) -> Words:
+    """aside: what kNN says otherwise."""
+    layers, longer = advice.layers, advice.longer
+    said = [_compared(main, name, other) for name, other in others.items()]
     chance = main.protocol.get("chance")
     if guessed := chance is not None and (main.interval or (main.value,))[0] <= chance:
         said.append(
@@ -117,8 +159,8 @@ def _against(main: Metric, others: dict[str, Metric], rank: Metric | None, run: 
     verdict = (
         f"{main.info.title} of the trained features{at} is {number(main)}:{compared or ' no baseline was measured'}."
     )
-    healthy = f" {_healthy(rank)}" if rank is not None else ""
-    order = [_order(main, other) for other in others.values()]
+    healthy = aside + (f" {_healthy(rank)}" if rank is not None else "")
+    order = [other.order for other in others.values()]
     if "checkpoint" in main.protocol and (guessed or (order and min(order) <= 0)):
         more = "The run has not ended: continue it with --resume, then evaluate again."
         return Words(verdict + healthy, more, "warning" if order and min(order) < 0 else "neutral")
@@ -152,15 +194,41 @@ def _of(metrics: Sequence[Metric], main: Metric, features: str) -> Metric | None
     return next((metric for metric in reversed(same) if metric.protocol.get("features") == features), None)
 
 
-def _order(one: Metric, other: Metric) -> int:
-    """1 where it is higher beyond the intervals, -1 where it is lower, else 0."""
+def _order(one: Metric, other: Metric, differ: Differ) -> int:
+    """1 where it is clearly higher, -1 where it is clearly lower, else 0."""
+    low, high = differ(one, other) or (one.value - other.value,) * 2
+    return 1 if low > 0 else -1 if high < 0 else 0
+
+
+def _beyond(one: Metric, other: Metric) -> int:
+    """The same of intervals that do not overlap, which is more than a difference needs: for marks in a table."""
     low, high = one.interval or (one.value, one.value)
     below, above = other.interval or (other.value, other.value)
     return 1 if low > above else -1 if high < below else 0
 
 
-def _compared(one: Metric, other: Metric) -> str:
-    return {1: "it beats", 0: "it does not clearly differ from", -1: "it is worse than"}[_order(one, other)]
+def _compared(one: Metric, name: str, other: Baseline) -> str:
+    verb = {1: "it beats", 0: "it does not clearly differ from", -1: "it is worse than"}[other.order]
+    by = f" by {100 * abs(one.value - other.metric.value):.1f} points" if other.order else ""
+    return f"{verb} {name} ({number(other.metric)}){by}"
+
+
+def _by_neighbours(metrics: Sequence[Metric], main: Metric, others: dict[str, Baseline], differ: Differ) -> str:
+    """A clause where kNN disagrees with the probe about raw pixels: each may miss what the other finds."""
+    trained = [m for m in metrics if m.protocol.get("features", "trained") == "trained" and m.metric == "knn"]
+    near = next((m for m in reversed(trained) if _of_one_evaluation(m, main)), None)
+    raw = None if near is None or main is near else _of(metrics, near, "raw pixels")
+    if near is None or raw is None or "raw pixels" not in others:
+        return ""
+    order = _order(near, raw, differ)
+    if order == others["raw pixels"].order:
+        return ""
+    verb = {1: "they beat", 0: "they do not clearly differ from", -1: "they are worse than"}[order]
+    return f" By kNN {verb} raw pixels ({number(near)} and {number(raw)})."
+
+
+def _of_one_evaluation(one: Metric, other: Metric) -> bool:
+    return on_same_images(one, other) and one.protocol.get("checkpoint") == other.protocol.get("checkpoint")
 
 
 def best_of(metrics: Sequence[Metric]) -> list[bool]:
@@ -169,5 +237,5 @@ def best_of(metrics: Sequence[Metric]) -> list[bool]:
     for metric in metrics:
         rivals = [other for other in metrics if other.metric == metric.metric and other is not metric]
         sign = metric.info.better
-        marked.append(bool(sign and rivals) and all(sign * _order(metric, other) > 0 for other in rivals))
+        marked.append(bool(sign and rivals) and all(sign * _beyond(metric, other) > 0 for other in rivals))
     return marked

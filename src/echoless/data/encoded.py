@@ -279,6 +279,7 @@ def open_tiles(
         file_shape=survey.file_shape,
         corners_N2=tiling.corners_N2,
         files=len(source.paths),
+        file_digests_ND=files.digests_ND[tiling.file_N],
     )
 
 

@@ -11,7 +11,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -90,6 +90,7 @@ class Images:
     reduction: Fit | None = None  # how larger files were made smaller; None: they were not
     corners_N2: Array | None = None  # x and y of each tile in its file; None: whole images
     files: int | None = None  # how many files the tiles are of
+    file_digests_ND: Array | None = None  # the hash of the file of each tile, (N, 16)
     mask_of: Callable[[int], Array] | None = None  # the object of an image
     folder: Path | None = None  # of the files, where the images are files of one
     label_maps: LabelMaps | None = None  # the class of every pixel
@@ -150,6 +151,31 @@ class Images:
 
     def labels_of(self, ids: Tensor) -> Tensor | None:
         return None if self.labels is None else self.labels[ids]
+
+    @cached_property
+    def _group_N(self) -> Array | None:
+        """Equal for images with equal bytes, and for tiles of equal files; None where there are no two."""
+        digests_ND = self.digests_ND if self.file_digests_ND is None else self.file_digests_ND
+        if digests_ND is None:
+            return None
+        words_N2 = np.ascontiguousarray(digests_ND).view(np.uint64)
+        order_N = np.lexsort(words_N2.T)
+        new_N = np.concatenate([[True], (words_N2[order_N[1:]] != words_N2[order_N[:-1]]).any(axis=1)])
+        if new_N.all():
+            return None
+        group_N = np.empty(len(self), np.int64)
+        group_N[order_N] = new_N.cumsum() - 1
+        return group_N
+
+    def groups_of(self, ids: Tensor | Array) -> Tensor | None:
+        """Which of these images belong together: tiles of one file, copies of one image. None where each stands alone.
+
+        They are no independent samples: who has seen one of them knows the others.
+        """
+        if self._group_N is None:
+            return None
+        groups_N = torch.from_numpy(self._group_N[np.asarray(ids)])
+        return groups_N if len(groups_N.unique()) < len(groups_N) else None
 
     @property
     def label_fingerprint(self) -> str:

@@ -1,4 +1,4 @@
-"""Which test images are in the training set too? Overlapping images inflate test accuracy."""
+"""Which images are copies of others, or tiles of one file? In training and test set, or in one set and its folds."""
 
 from __future__ import annotations
 
@@ -29,3 +29,24 @@ def overlap_warning(train: Images, test: Images) -> str:
         f"{shared} of {test.usable} images of --test are in --train too: overlapping images inflate test accuracy, so "
         "these numbers say little about new images"
     )
+
+
+def count_groups(images: Images) -> dict[str, int]:
+    """How many files the tiles are of, or how many images there are without copies; nothing where each stands alone."""
+    groups_N = images.groups_of(images.usable_ids())
+    if groups_N is None:
+        return {}
+    return {"distinct" if images.corners_N2 is None else "files": len(groups_N.unique())}
+
+
+def group_notes(images: Images, *, which: str = "") -> list[str]:
+    """A sentence where images belong together. which: the option of a test set; empty: they are put into folds."""
+    of = f" of {which}" if which else ""
+    lines = []
+    for kind, count in count_groups(images).items():
+        if kind == "files":
+            lines.append(f"{'intervals' if which else 'folds'} by file: {images.usable} tiles{of} of {count} files")
+        else:
+            together = "intervals draw them together" if which else "copies stay in one fold"
+            lines.append(f"{images.usable - count} of {images.usable} images{of} are copies of others; {together}")
+    return lines

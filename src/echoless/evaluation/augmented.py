@@ -62,7 +62,8 @@ def mae_linear(
         epochs=epochs,
     )
     correct = trained.predict(test.features_ND) == test.labels_N
-    value, low, high = accuracy_interval(correct, generator=generator_for(seed, "probe", 1_000_000))
+    drawn = generator_for(seed, "probe", 1_000_000)
+    value, low, high = accuracy_interval(correct, generator=drawn, groups_N=test.groups_N)
     described = {**protocol, "layer": view.layer, "pooling": view.pooling, "probe": "mae", "epochs": epochs}
     described |= {"batch_size": batch_size, "train_n": train.usable, "seed": seed}
     return Metric(metric="linear", value=value, n=len(correct), interval=(low, high), protocol=described)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from echoless.config.checks import require, require_whole
+from echoless.config.counts import counted
 from echoless.config.metrics import Metric
 from echoless.errors import ConfigError, DataError
 from echoless.evaluation.augmented import mae_linear
@@ -25,7 +27,8 @@ from echoless.measures import (
     quick_probe,
     stratified_folds,
 )
-from echoless.measures.outcomes import pack
+from echoless.measures.outcomes import kept
+from echoless.measures.splits import groups_per_class
 from echoless.randomness import generator_for
 from echoless.runtime import Progress
 
@@ -36,10 +39,11 @@ PROBES = ("quick", "imagenet100")
 
 @dataclass(frozen=True)
 class Split:
-    """Features and labels to learn from and to predict."""
+    """Features and labels to learn from and to predict; `train_groups_N`: which rows to learn from belong together."""
 
     train_ND: np.ndarray
     train_labels_N: Tensor
+    train_groups_N: Tensor | None
     test_MD: np.ndarray
     test_labels_M: Tensor
 
@@ -55,18 +59,18 @@ def _too_many_neighbours(evaluation: Evaluation) -> str:
     """A warning where k neighbours cannot all be of one class: the vote then counts other classes in any case."""
     train = evaluation.train
     assert train.labels is not None
-    labels_N = train.labels[train.usable_ids()]
-    folds = fold_count(labels_N) if evaluation.test is None else None
+    labels_N, groups_N = train.labels[train.usable_ids()], train.groups_of(train.usable_ids())
+    folds = fold_count(labels_N, groups_N) if evaluation.test is None else None
     typical = int(labels_N.unique(return_counts=True)[1].median())
     learned = typical if folds is None else typical - -(-typical // folds)
-    too_many = [k for k in evaluation.options.k if k >= learned]
+    too_many = [k for k in evaluation.options.k if k >= max(2, learned)]  # with one, nobody else votes
     if not too_many:
         return ""
     where = "" if folds is None else f" in each of {folds} folds"
+    there = counted(learned, "training image")
     return (
-        f"knn: k is {', '.join(map(str, too_many))}, but a typical class has {learned} training images{where}: other "
-        f"classes vote in any case, though with less weight the less similar they are; --k {max(1, learned // 2)} asks "
-        "fewer"
+        f"knn: k is {', '.join(map(str, too_many))}, but a typical class has {there}{where}: other classes vote in any "
+        f"case, though with less weight the less similar they are; --k {max(1, learned // 2)} asks fewer"
     )
 
 
@@ -142,19 +146,24 @@ def knn(
     settings = ("knn", list(ks), len(rows_N), seed)
     correct_KM = cached_outcome(_sets(train, test), settings, (len(ks), predicted), measure)
     protocol = {**protocol, **_view(train), "temperature": 0.07, **split}
-    return [_accuracy("knn", torch.from_numpy(row), seed, {**protocol, "k": k}) for k, row in zip(ks, correct_KM)]
+    groups_M = _predicted_groups(train, test, rows_N, seed)
+    return [
+        _accuracy("knn", torch.from_numpy(row), groups_M, seed, {**protocol, "k": k}) for k, row in zip(ks, correct_KM)
+    ]
 
 
 def linear(train: FeatureSet, test: FeatureSet | None, *, probe: str, seed: int, **protocol: Any) -> Metric:
     """A linear classifier by one of the named protocols."""
     if probe not in PROBES:
         raise ConfigError(f"probe is {probe!r}; allowed: {', '.join(PROBES)}, mae")
-    learn: Callable[..., LinearProbe] = quick_probe if probe == "quick" else imagenet100_probe
     rows_N = _rows(train, None, seed)
 
     def measure() -> np.ndarray:
         correct = []
         for index, split in enumerate(_splits(train, test, rows_N, seed)):
+            learn: Callable[..., LinearProbe] = imagenet100_probe
+            if probe == "quick":
+                learn = partial(quick_probe, groups_N=split.train_groups_N)
             trained = learn(split.train_ND, split.train_labels_N, generator=generator_for(seed, "probe", index + 1))
             correct.append(trained.predict(split.test_MD) == split.test_labels_M)
         return torch.cat(correct).numpy()
@@ -162,7 +171,9 @@ def linear(train: FeatureSet, test: FeatureSet | None, *, probe: str, seed: int,
     predicted, split = _split_protocol(train, test, rows_N)
     correct_M = cached_outcome(_sets(train, test), ("linear", probe, seed), (predicted,), measure)
     protocol = {**protocol, **_view(train), "probe": probe, **split}
-    return _accuracy("linear", torch.from_numpy(correct_M), seed, protocol)
+    return _accuracy(
+        "linear", torch.from_numpy(correct_M), _predicted_groups(train, test, rows_N, seed), seed, protocol
+    )
 
 
 def check_labels(train_N: Tensor, test_M: Tensor, class_names: Sequence[str] | None = None) -> None:
@@ -173,13 +184,19 @@ def check_labels(train_N: Tensor, test_M: Tensor, class_names: Sequence[str] | N
         raise DataError(f"the test set has classes that the training set lacks: {', '.join(names[:10])}")
 
 
-def fold_count(labels_N: Tensor) -> int:
-    """Five, or the size of the typical class where that is less: each fold then still has it on both sides."""
-    typical = int(labels_N.unique(return_counts=True)[1].median())
+def fold_count(labels_N: Tensor, groups_N: Tensor | None = None) -> int:
+    """Five, or the size of the typical class where that is less: each fold then still has it on both sides.
+
+    groups_N: images of one group stay together, and it is groups that are counted.
+    """
+    typical = int(groups_per_class(labels_N, groups_N).median())
     if typical < 2:
+        single, several = "a single image", "two or more images"
+        if groups_N is not None:
+            single, several = "the tiles of a single file, or copies of a single image", "two or more different files"
         raise DataError(
-            "most classes have a single image, which cross-validation cannot split; give --test, or two or more "
-            "images of most classes"
+            f"most classes have {single}, which cross-validation cannot split; give --test, or {several} of most "
+            "classes"
         )
     return min(FOLDS, typical)
 
@@ -197,7 +214,8 @@ def _split_protocol(train: FeatureSet, test: FeatureSet | None, rows_N: Tensor) 
     if test is not None:
         return len(test.ids_N), {"train_n": len(rows_N)}
     assert train.labels_N is not None
-    return len(rows_N), {"train_n": len(rows_N), "folds": fold_count(train.labels_N[rows_N])}
+    folds = fold_count(train.labels_N[rows_N], _groups_of(train, rows_N))
+    return len(rows_N), {"train_n": len(rows_N), "folds": folds}
 
 
 def _sets(train: FeatureSet, test: FeatureSet | None) -> list[FeatureSet]:
@@ -209,13 +227,31 @@ def _splits(train: FeatureSet, test: FeatureSet | None, rows_N: Tensor, seed: in
     assert train.labels_N is not None
     if test is not None:
         assert test.labels_N is not None
-        yield Split(*_of(train, rows_N), test.features_ND, test.labels_N)
+        yield Split(*_of(train, rows_N), _groups_of(train, rows_N), test.features_ND, test.labels_N)
         return
-    labels_N = train.labels_N[rows_N]
-    folds = fold_count(labels_N)
-    fold_N = stratified_folds(labels_N, folds, generator=generator_for(seed, "probe", 0))
+    for predicted_M, learned_N in _folds(train, rows_N, seed):
+        yield Split(*_of(train, learned_N), _groups_of(train, learned_N), *_of(train, predicted_M))
+
+
+def _folds(train: FeatureSet, rows_N: Tensor, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """The rows that are predicted, and those that are learned from, fold by fold."""
+    assert train.labels_N is not None
+    labels_N, groups_N = train.labels_N[rows_N], _groups_of(train, rows_N)
+    folds = fold_count(labels_N, groups_N)
+    fold_N = stratified_folds(labels_N, folds, generator=generator_for(seed, "probe", 0), groups_N=groups_N)
     for fold in range(folds):
-        yield Split(*_of(train, rows_N[fold_N != fold]), *_of(train, rows_N[fold_N == fold]))
+        yield rows_N[fold_N == fold], rows_N[fold_N != fold]
+
+
+def _groups_of(features: FeatureSet, rows_N: Tensor) -> Tensor | None:
+    return None if features.groups_N is None else features.groups_N[rows_N]
+
+
+def _predicted_groups(train: FeatureSet, test: FeatureSet | None, rows_N: Tensor, seed: int) -> Tensor | None:
+    """Which predictions belong together, in the order in which they are made."""
+    if test is not None or train.groups_N is None:
+        return None if test is None else test.groups_N
+    return train.groups_N[torch.cat([predicted_M for predicted_M, _ in _folds(train, rows_N, seed)])]
 
 
 def _of(features: FeatureSet, rows_N: Tensor) -> tuple[np.ndarray, Tensor]:
@@ -230,9 +266,10 @@ def _view(features: FeatureSet) -> dict[str, Any]:
     return {"layer": features.view.layer, "pooling": features.view.pooling}
 
 
-def _accuracy(name: str, correct_M: Tensor, seed: int, protocol: dict[str, Any]) -> Metric:
-    value, low, high = accuracy_interval(correct_M, generator=generator_for(seed, "probe", 1_000_000))
+def _accuracy(name: str, correct_M: Tensor, groups_M: Tensor | None, seed: int, protocol: dict[str, Any]) -> Metric:
+    drawn = generator_for(seed, "probe", 1_000_000)
+    value, low, high = accuracy_interval(correct_M, generator=drawn, groups_N=groups_M)
     protocol = {**protocol, "seed": seed}
-    of_the_run = protocol.get("features") == "trained" and not {"scan", "step"} & set(protocol)
-    right = pack(correct_M) if of_the_run else ""  # for comparisons with other runs, of which baselines have none
-    return Metric(metric=name, value=value, n=len(correct_M), interval=(low, high), protocol=protocol, right=right)
+    # For comparisons of the trained features with other runs, and with their baselines.
+    answers = {} if {"scan", "step"} & set(protocol) else kept(correct_M, groups_M)
+    return Metric(metric=name, value=value, n=len(correct_M), interval=(low, high), protocol=protocol, **answers)

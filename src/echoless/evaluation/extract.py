@@ -55,13 +55,17 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """features_ND of the usable images, in order; `ids_N` says which, `labels_N` what they are."""
+    """features_ND of the usable images, in order; `ids_N` says which, `labels_N` what they are.
+
+    groups_N: which of them belong together; None where each stands alone.
+    """
 
     view: View
     features_ND: np.ndarray
     ids_N: Tensor
     labels_N: Tensor | None
     home: Path | None = None  # their folder in the cache, which is named after everything that decides them
+    groups_N: Tensor | None = None
 
 
 def count_chunks(images: Images) -> int:
@@ -247,9 +251,9 @@ def _compute(
             if home is not None:
                 _seal(home, rows.features[view], rows.ids_N)
     wait()  # the cache of the first process is whole from here on
-    labels_N = images.labels_of(rows.ids_N)
+    labels_N, groups_N = images.labels_of(rows.ids_N), images.groups_of(rows.ids_N)
     found = {
-        view: FeatureSet(view, rows.features[view][: rows.done], rows.ids_N, labels_N, folders[view])
+        view: FeatureSet(view, rows.features[view][: rows.done], rows.ids_N, labels_N, folders[view], groups_N)
         if view in rows.features
         else _of_the_first(folders, view, images)
         for view in views
@@ -349,4 +353,4 @@ def _load(folder: Path | None, view: View, images: Images) -> FeatureSet | None:
         return None
     features = np.load(folder / "features.npy", mmap_mode="r", allow_pickle=False)
     ids_N = torch.from_numpy(np.load(folder / "ids.npy", allow_pickle=False))
-    return FeatureSet(view, features[: len(ids_N)], ids_N, images.labels_of(ids_N), folder)
+    return FeatureSet(view, features[: len(ids_N)], ids_N, images.labels_of(ids_N), folder, images.groups_of(ids_N))

@@ -1,7 +1,8 @@
 """How is nothing measured twice? Outcomes are cached beside the features, keyed by everything that decides them.
 
-That is: the features themselves, the labels, the settings, and the code of the measures. Whatever changes, the name
-changes, and the measurement is made again; so a cached number is the number that would be measured now.
+That is: the features themselves, the labels, which images belong together, the settings, and the code of the measures.
+Whatever changes, the name changes, and the measurement is made again; so a cached number is the number that would be
+measured now.
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ def _name(sets: Sequence[FeatureSet], settings: object) -> str:
         assert each.home is not None
         labels = b"" if each.labels_N is None else each.labels_N.numpy().tobytes()
         digest.update(each.home.name.encode() + hashlib.sha256(labels).digest())
+        if each.groups_N is not None:  # they decide the folds
+            digest.update(b"groups" + hashlib.sha256(each.groups_N.numpy().tobytes()).digest())
     return digest.hexdigest()[:32]
 
 

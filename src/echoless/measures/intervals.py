@@ -1,7 +1,8 @@
 """How uncertain is a number? Bootstrap and Student intervals, the interval of a correlation, and a sign-flip test.
 
 Resampling N right-or-wrong answers with replacement gives a binomial count, so its bootstrap distribution is drawn
-directly and costs nothing: no N x resamples matrix exists.
+directly and costs nothing: no N x resamples matrix exists. Samples that belong together are drawn together: tiles of
+one file are no independent answers. Groups of one size with as many right answers are alike, and drawn as counts too.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from echoless.errors import ConfigError, DataError
 from echoless.measures.inputs import check_count
+from echoless.measures.splits import numbered
 
 MOST_SEEDS = 20  # 2^20 sign patterns
 
@@ -29,34 +31,69 @@ class ConfidenceInterval(NamedTuple):
 
 
 def accuracy_interval(
-    correct_N: Tensor, *, generator: torch.Generator, level: float = 0.95, resamples: int = 10_000
+    correct_N: Tensor,
+    *,
+    generator: torch.Generator,
+    groups_N: Tensor | None = None,
+    level: float = 0.95,
+    resamples: int = 10_000,
 ) -> ConfidenceInterval:
-    """Percentile bootstrap interval of an accuracy; `correct_N` is True where a prediction was right."""
+    """Percentile bootstrap interval of an accuracy; `correct_N` is True where a prediction was right.
+
+    groups_N: samples of one group are drawn together.
+    """
     _check(correct_N)
     n = len(correct_N)
     share = correct_N.double().mean()
+    if groups_N is not None:
+        return _percentiles(float(share), _means_by_group(correct_N.long(), groups_N, resamples, generator), level)
     counts = torch.binomial(torch.full((resamples,), float(n)).double(), share.repeat(resamples), generator=generator)
     return _percentiles(float(share), counts / n, level)
 
 
 def paired_accuracy_interval(
-    base_N: Tensor, other_N: Tensor, *, generator: torch.Generator, level: float = 0.95, resamples: int = 10_000
+    base_N: Tensor,
+    other_N: Tensor,
+    *,
+    generator: torch.Generator,
+    groups_N: Tensor | None = None,
+    level: float = 0.95,
+    resamples: int = 10_000,
 ) -> ConfidenceInterval:
     """Percentile bootstrap interval of other minus base, two accuracies on the same images, drawn with both answers.
 
     Images that both get right, or both wrong, cancel out. Of the others, a draw has a multinomial count of each kind.
+    groups_N: samples of one group are drawn together.
     """
     for answers_N in (base_N, other_N):
         _check(answers_N)
     if len(base_N) != len(other_N):
         raise DataError(f"base has {len(base_N)} answers and other {len(other_N)}; allowed: those of the same images")
     n, gained, lost = len(base_N), int((other_N & ~base_N).sum()), int((base_N & ~other_N).sum())
+    if groups_N is not None:
+        draws = _means_by_group(other_N.long() - base_N.long(), groups_N, resamples, generator)
+        return _percentiles((gained - lost) / n, draws, level)
     up = torch.binomial(
         torch.full((resamples,), float(n)).double(), _repeated(gained / n, resamples), generator=generator
     )
     rest = lost / (n - gained) if gained < n else 0.0
     down = torch.binomial(n - up, _repeated(rest, resamples), generator=generator)
     return _percentiles((gained - lost) / n, (up - down) / n, level)
+
+
+def _means_by_group(values_N: Tensor, groups_N: Tensor, resamples: int, generator: torch.Generator) -> Tensor:
+    """Means over the samples of as many groups as there are, drawn with replacement: multinomial counts of kinds."""
+    group_N = numbered("groups", groups_N, len(values_N))
+    sizes_G = group_N.bincount()
+    sums_G = torch.zeros_like(sizes_G).index_add_(0, group_N, values_N)
+    kinds, counts = torch.stack([sizes_G, sums_G], dim=1).unique(dim=0, return_counts=True)
+    left, remaining = _repeated(len(sizes_G), resamples), len(sizes_G)
+    total, summed = _repeated(0.0, resamples), _repeated(0.0, resamples)
+    for (size, value), count in zip(kinds.tolist(), counts.tolist()):
+        drawn = torch.binomial(left, _repeated(count / remaining, resamples), generator=generator)
+        left, remaining = left - drawn, remaining - count
+        total, summed = total + drawn * size, summed + drawn * value
+    return summed / total
 
 
 def _repeated(share: float, times: int) -> Tensor:

@@ -26,6 +26,8 @@ from echoless.measures.threads import one_thread_each
 PENALTIES = (1e4, 1e3, 1e2, 1e1, 1e0, 1e-1, 1e-2)
 SELECTION_ROWS = 5000
 HELD_OUT_FOLDS = 10
+FEW_ROWS = 2000  # or groups of rows: of fewer, a tenth says too little
+FEW_TO_BE_SURE = 500  # of fewer, the loss says less than right answers
 GRADIENT_TOLERANCE = 1e-4  # largest entry, where the Hessian is about 1: a mean loss less than 1e-4 above the minimum
 SELECTION_TOLERANCE = 2e-3
 REFINED_TOLERANCE = 5e-4  # times the loss, with which the Hessian falls, where that is below 1
@@ -106,31 +108,77 @@ def _cross_entropy(solution: Solution, features_ND: Tensor, targets_N: Tensor) -
 
 
 def choose_penalty(
-    features_ND: Tensor, targets_N: Tensor, classes: int, generator: torch.Generator
+    features_ND: Tensor,
+    targets_N: Tensor,
+    classes: int,
+    generator: torch.Generator,
+    groups_N: Tensor | None = None,
 ) -> tuple[float, Solution]:
-    """The penalty with the smallest loss on a tenth of the training rows, fitted on at most 5,000 of the others.
+    """The penalty that suits held-out training rows best, fitted on at most 5,000 of the others; and a solution of it.
 
-    The penalty is a prior on the weights and does not change with the number of rows. Also returns its solution.
+    A tenth of the rows is held out; of few rows every tenth in turn, because a few rows decide nothing. The smallest
+    loss counts; of very few, most right answers, and of equals the smaller loss: weights that so few rows decide are
+    right more often than they are sure, so that the loss would ask for none at all. groups_N: rows of one group are
+    held out together, and count as one. The penalty is a prior on the weights and does not change with the number of
+    rows.
     """
-    if len(targets_N) < 2 * HELD_OUT_FOLDS:
+    groups = len(targets_N) if groups_N is None else len(groups_N.unique())
+    if groups < 2 * HELD_OUT_FOLDS:
         return 1.0, (torch.zeros(classes, features_ND.shape[1]), torch.zeros(classes))
-    fold_N = stratified_folds(targets_N, HELD_OUT_FOLDS, generator=generator)
-    held_out = (fold_N == 0).nonzero().squeeze(1)
-    others = (fold_N != 0).nonzero().squeeze(1)
-    fitted = others[torch.randperm(len(others), generator=generator)[:SELECTION_ROWS]]
-    features_FD, targets_F = features_ND[fitted], targets_N[fitted]
-    best: tuple[float, float, Solution] | None = None
-    solution, spectrum = None, covariance_spectrum(features_FD)
+    fold_N = stratified_folds(targets_N, HELD_OUT_FOLDS, generator=generator, groups_N=groups_N)
+    few = groups < FEW_ROWS
+    most = FEW_ROWS if few else SELECTION_ROWS
+    parts = [
+        _Part(features_ND, targets_N, classes, fold_N == fold, most, generator)
+        for fold in range(HELD_OUT_FOLDS if few else 1)
+    ]
+    # One metric serves all parts: it decides how soon they are fitted, and not to what.
+    spectrum = covariance_spectrum(features_ND[_some(fold_N >= 0, most, generator)] if few else parts[0].features_FD)
+    best: tuple[tuple[int, float], float, Solution] | None = None
     for penalty in PENALTIES:  # from strong to weak, each starting from the one before
-        root_EE = root_at_zero(spectrum, classes, penalty / len(targets_F))
-        solution = fit_logistic(features_FD, targets_F, classes, penalty, solution, SELECTION_TOLERANCE, root_EE)
-        loss = _cross_entropy(solution, features_ND[held_out], targets_N[held_out])
-        if best is None or loss < best[0]:
-            best = (loss, penalty, solution)
-        else:
+        root_EE = root_at_zero(spectrum, classes, penalty / len(parts[0].targets_F))
+        judged = [part.fit(penalty, root_EE) for part in parts]
+        score = (-sum(right for right, _ in judged) if groups < FEW_TO_BE_SURE else 0, sum(loss for _, loss in judged))
+        if best is None or score < best[0]:
+            best = (score, penalty, parts[0].solution)
+        elif not few:
             break  # the loss along the path has one minimum
     assert best is not None
     return best[1], best[2]
+
+
+class _Part:
+    """Rows that are fitted and rows that are held out, with the newest solution."""
+
+    def __init__(
+        self,
+        features_ND: Tensor,
+        targets_N: Tensor,
+        classes: int,
+        held_out_N: Tensor,
+        most: int,
+        generator: torch.Generator,
+    ) -> None:
+        fitted = _some(~held_out_N, most, generator)
+        self.features_FD, self.targets_F = features_ND[fitted], targets_N[fitted]
+        self.features_HD, self.targets_H = features_ND[held_out_N], targets_N[held_out_N]
+        self.solution = (torch.zeros(classes, features_ND.shape[1]), torch.zeros(classes))
+
+    def fit(self, penalty: float, root_EE: Tensor) -> tuple[int, float]:
+        """Right answers and mean loss on the rows that are held out."""
+        classes, tolerance = len(self.solution[1]), SELECTION_TOLERANCE
+        self.solution = fit_logistic(
+            self.features_FD, self.targets_F, classes, penalty, self.solution, tolerance, root_EE
+        )
+        logits_HC = torch.addmm(self.solution[1], self.features_HD, self.solution[0].T)
+        loss = float(torch.nn.functional.cross_entropy(logits_HC.double(), self.targets_H))
+        return int((logits_HC.argmax(dim=1) == self.targets_H).sum()), loss
+
+
+def _some(allowed_N: Tensor, most: int, generator: torch.Generator) -> Tensor:
+    """At most so many of these rows, drawn."""
+    rows = allowed_N.nonzero().squeeze(1)
+    return rows[torch.randperm(len(rows), generator=generator)[:most]]
 
 
 def covariance_spectrum(features_ND: Tensor) -> tuple[Tensor, Tensor]:

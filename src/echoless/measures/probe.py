@@ -56,9 +56,17 @@ class LinearProbe:
 
 
 def quick_probe(
-    train_ND: Rows, train_labels_N: Rows, *, generator: torch.Generator, penalty: float | None = None
+    train_ND: Rows,
+    train_labels_N: Rows,
+    *,
+    generator: torch.Generator,
+    penalty: float | None = None,
+    groups_N: Tensor | None = None,
 ) -> LinearProbe:
-    """Full-batch L-BFGS. The penalty (1 / C of scikit-learn) is chosen on held-out training rows unless given."""
+    """Full-batch L-BFGS. The penalty (1 / C of scikit-learn) is chosen on held-out training rows unless given.
+
+    groups_N: rows of one group are held out together.
+    """
     features_ND, classes_C, targets_N = _training_set(train_ND, train_labels_N)
     if penalty is not None and not (math.isfinite(penalty) and penalty > 0):
         raise ConfigError(f"penalty is {penalty!r}; allowed: a finite number above 0")
@@ -69,7 +77,7 @@ def quick_probe(
     scale_D = torch.where(deviation_D > 1e-6 * mean_D.abs(), deviation_D.reciprocal(), 0.0)
     standard_ND = centred_ND.mul_(scale_D)
     if penalty is None:
-        penalty, start = choose_penalty(standard_ND, targets_N, len(classes_C), generator)
+        penalty, start = choose_penalty(standard_ND, targets_N, len(classes_C), generator, groups_N)
         weight_CD, bias_C = refine(standard_ND, targets_N, penalty, start, generator)
     else:
         weight_CD, bias_C = fit_logistic(standard_ND, targets_N, len(classes_C), penalty)

@@ -239,6 +239,7 @@ def _results(run: RunFolder, troubles: list[str]) -> list[Metric]:
                 interval=(interval[0], interval[1]) if whole else None,
                 protocol=record["protocol"],
                 right=record["right"] if isinstance(record.get("right"), str) else "",
+                groups=record.get("groups"),
             )
         )
     return metrics

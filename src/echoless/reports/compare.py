@@ -7,15 +7,15 @@ has the interval of two independent ones: wide, so it may hide a difference but 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from echoless.config.metrics import NAMES_OF_SETS, Metric, info_of
 from echoless.config.newest import comparable
+from echoless.config.words import independent
 from echoless.measures.intervals import MOST_SEEDS, mean_interval, paired_accuracy_interval, sign_flip_test
-from echoless.measures.outcomes import unpack
+from echoless.measures.outcomes import unpack, unpack_groups
 from echoless.randomness import generator_for
 from echoless.reports.collect import RunData
 
@@ -203,12 +203,14 @@ def _difference(base: Mapping[Any, Metric], other: Mapping[Any, Metric]) -> Diff
         return paired
     ours, theirs = estimate_of(list(other.values())), estimate_of(list(base.values()))
     assert ours is not None and theirs is not None
-    value = ours.value - theirs.value
-    if ours.interval is None or theirs.interval is None:
-        return Difference(value, None, None, len(both))
-    below = math.hypot(ours.value - ours.interval[0], theirs.interval[1] - theirs.value)
-    above = math.hypot(ours.interval[1] - ours.value, theirs.value - theirs.interval[0])
-    return Difference(value, (value - below, value + above), None, len(both))
+    interval = independent(ours.value, ours.interval, theirs.value, theirs.interval)
+    return Difference(ours.value - theirs.value, interval, None, len(both))
+
+
+def paired_interval(one: Metric, other: Metric) -> tuple[float, float] | None:
+    """Of one minus other, paired over their images where both keep which of them they got right."""
+    paired = _paired_over_images([other], [one])
+    return independent(one.value, one.interval, other.value, other.interval) if paired is None else paired.interval
 
 
 def _paired_over_images(base: Sequence[Metric], other: Sequence[Metric]) -> Difference | None:
@@ -218,8 +220,13 @@ def _paired_over_images(base: Sequence[Metric], other: Sequence[Metric]) -> Diff
     answers = [unpack(metric.right, metric.n) for metric in (*base, *other)]
     if answers[0] is None or answers[1] is None or base[0].n != other[0].n:
         return None
+    if base[0].groups != other[0].groups:
+        return None
+    groups_N = unpack_groups(base[0].groups, base[0].n) if base[0].groups else None
+    if base[0].groups and groups_N is None:
+        return None
     drawn = generator_for(0, "probe", 1_000_002)
-    value, low, high = paired_accuracy_interval(answers[0], answers[1], generator=drawn)
+    value, low, high = paired_accuracy_interval(answers[0], answers[1], generator=drawn, groups_N=groups_N)
     return Difference(value, (low, high), None, 1, base[0].n)
 
 

@@ -14,6 +14,7 @@ from echoless.config.newest import comparable, most_shared, sets_of
 from echoless.config.training import started_by
 from echoless.config.words import SPOKEN_OF, Words, in_words, spoken_of
 from echoless.reports.collect import RunData, printable_path
+from echoless.reports.compare import paired_interval
 from echoless.reports.facts import is_killed
 from echoless.reports.verdicts import TOO_SHORT, Verdict
 
@@ -26,12 +27,12 @@ def summarise(run: RunData, verdicts: Sequence[Verdict], beside: Sequence[RunDat
         results = _on_shared_sets(run, beside)
         measured_on = _measured_on(results)
     if run.steps is None and not run.lines:
-        words = in_words(results, name, verb=started_by(run.config.get("recipe")))
+        words = in_words(results, name, verb=started_by(run.config.get("recipe")), differ=paired_interval)
         return words or Words("Nothing has been measured yet.", f"echoless evaluate {name}")
     if not run.complete:
         return _unfinished(run)
     warned = [f"{verdict.quantity}: {verdict.word}" for verdict in verdicts if verdict.tone == "warning"]
-    words = in_words(results, name, verb=started_by(run.config.get("recipe")))
+    words = in_words(results, name, verb=started_by(run.config.get("recipe")), differ=paired_interval)
     if words is not None:
         note = f" Warnings from training: {'; '.join(warned)}." if warned else ""
         return Words(words.verdict + measured_on + note, words.next, words.tone)

@@ -17,7 +17,7 @@ from echoless.data.reading import align_classes
 from echoless.data.resizing import BY_SIZE, LARGE
 from echoless.errors import DataError
 from echoless.measures import accuracy_interval
-from echoless.measures.outcomes import pack
+from echoless.measures.outcomes import kept
 from echoless.randomness import generator_for
 from echoless.runtime import Team
 
@@ -29,20 +29,22 @@ class Judge:
         """`sets` says on which images it judges: `data.provenance.describe_sets`."""
         self.images, self.config, self.team, self.sets = images, config, team, sets or {}
         self.right: Tensor | None = None
+        self.groups_N: Tensor | None = None
 
     @torch.no_grad()
     def __call__(self, model: nn.Module) -> dict[str, float]:
         """Without augmentation."""
         model.eval()
-        data, verdicts = self.config.data, []
+        data, verdicts, ids = self.config.data, [], []
         batches = evaluation_batches(
             self.images, size=self.config.model.image_size, batch_size=64, mean=data.mean, std=data.std
         )
         for batch in batches:
             assert batch.labels_B is not None
+            ids.append(batch.ids_B)
             verdicts.append(model(batch.images_BCHW.to(self.team.device)).argmax(dim=1).cpu() == batch.labels_B)
         model.train()
-        self.right = torch.cat(verdicts)
+        self.right, self.groups_N = torch.cat(verdicts), self.images.groups_of(torch.cat(ids))
         return {"test_accuracy": float(self.right.double().mean())}
 
     def metric(self, name: str, **protocol: Any) -> Metric | None:
@@ -50,12 +52,13 @@ class Judge:
         if self.right is None:
             return None
         config = self.config
-        value, low, high = accuracy_interval(self.right, generator=generator_for(config.seed, "probe", 1_000_000))
+        drawn = generator_for(config.seed, "probe", 1_000_000)
+        value, low, high = accuracy_interval(self.right, generator=drawn, groups_N=self.groups_N)
         epochs = round(config.steps * config.batch_size / config.data.count, 2)
         protocol = {"recipe": config.recipe, "epochs": epochs, "train_n": config.data.count, **protocol}
         protocol |= {"seed": config.seed, **self.sets}
-        interval, right = (low, high), pack(self.right)
-        return Metric(metric=name, value=value, n=len(self.right), interval=interval, protocol=protocol, right=right)
+        answers = kept(self.right, self.groups_N)
+        return Metric(metric=name, value=value, n=len(self.right), interval=(low, high), protocol=protocol, **answers)
 
 
 def judge_on(train: Images, test: Images, names: tuple[str, str], config: RunConfig, team: Team) -> Judge:

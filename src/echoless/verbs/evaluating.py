@@ -17,7 +17,7 @@ from echoless.config.metrics import Metric, Metrics
 from echoless.config.options import EvaluateOptions
 from echoless.config.options.fields import AnyPath, filled, path_text
 from echoless.data import Images, default_cache_dir
-from echoless.data.overlap import overlap_warning
+from echoless.data.overlap import group_notes, overlap_warning
 from echoless.data.provenance import describe_labels, describe_sets
 from echoless.data.reading import (
     align_classes,
@@ -250,7 +250,9 @@ def _check(evaluation: Evaluation, measured: Sequence[str]) -> None:
             _usable_labels(evaluation.train), _usable_labels(evaluation.test_or_train), evaluation.train.class_names
         )
         if evaluation.test is None:
-            fold_count(_usable_labels(evaluation.train))
+            fold_count(_usable_labels(evaluation.train), evaluation.train.groups_of(evaluation.train.usable_ids()))
+        for line in group_notes(evaluation.test_or_train, which="--test" if evaluation.test else ""):
+            evaluation.say(line)
     for name in measured:
         MEASUREMENTS[name].check(evaluation)
 

@@ -75,5 +75,5 @@ def open_probe(options: PretrainOptions, config: RunConfig, device: str, trained
     if images.usable > MOST:
         kept = set(draw_images(images, MOST, seed=0))
         images.leave_out([index for index in images.usable_ids().tolist() if index not in kept])
-    fold_count(images.labels[images.usable_ids()])
+    fold_count(images.labels[images.usable_ids()], images.groups_of(images.usable_ids()))
     return Probe(images, device, latent=path_text(options.latent))

@@ -75,8 +75,10 @@ def _metrics(options: of.EvaluateOptions, metrics: Any) -> str:
             "rankme: about how many directions the features use; rank_paper, rank_centered: entropies in nats, 0",
             "  for a single direction. Low is collapsed, higher is not always better",
         ]
+    from echoless.reports.compare import paired_interval  # torch was loaded to measure them, and not before
+
     known, verb = _known_of(Path(options.run))
-    words = in_words(metrics, str(options.run), known, verb)
+    words = in_words(metrics, str(options.run), known, verb, paired_interval)
     if words is not None:
         lines += ["", *wrapped(words.verdict), *wrapped(f"Next: {words.next}")]
     return "\n".join(lines)
