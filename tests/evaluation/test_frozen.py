@@ -140,7 +140,7 @@ def test_a_path_or_an_array_is_preprocessed_as_the_picture_is(run, photos):
     (np.zeros((40, 40, 5), np.uint8), "the image cannot be used: 5 channels, but the set has 3"),
     (np.zeros((3, 40, 40), np.uint8), r"the pixels have shape (3, 40, 40), channels first; allowed: (H, W, C)"),
     (np.zeros((1, 40, 40, 3), np.uint8), r"the pixels have shape (1, 40, 40, 3); allowed: (H, W) or (H, W, C)"),
-    (torch.full((40, 40, 3), 9.0), "the pixels have values outside 0 to 1; allowed: floats from 0 to 1"),
+    (torch.full((40, 40, 3), 9.0), "the image has the value 9; allowed: floats from 0 to 1"),
     (np.zeros((40, 40), np.int64), "the pixels are int64; allowed: uint8, uint16, or floats from 0 to 1"),
 ])  # fmt: skip
 def test_what_is_no_image_is_refused_with_what_is_taken(run, given, message):

@@ -173,10 +173,17 @@ _EVALUATION = (
     ),
     Named(
         "evaluation/classify.py",
-        "*_of(train, rows_N[fold_N != fold]), *_of(train, rows_N[fold_N == fold])",
-        "*_of(train, rows_N), *_of(train, rows_N[fold_N == fold])",
+        "yield rows_N[fold_N == fold], rows_N[fold_N != fold]",
+        "yield rows_N[fold_N == fold], rows_N",
         "no fold learns from the rows that it predicts",
         "evaluation/test_folds.py::test_nearest_neighbours_of_noise_are_at_chance",
+    ),
+    Named(
+        "evaluation/classify.py",
+        'fold_N = stratified_folds(labels_N, folds, generator=generator_for(seed, "probe", 0), groups_N=groups_N)',
+        'fold_N = stratified_folds(labels_N, folds, generator=generator_for(seed, "probe", 0))',
+        "tiles of one file, and copies of one image, stay in one fold",
+        "evaluation/test_folds.py::test_tiles_of_a_file_and_copies_of_an_image_stay_in_one_fold",
     ),
     Named(
         "evaluation/encoder.py",
