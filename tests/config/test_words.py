@@ -64,6 +64,16 @@ def test_the_verdict_the_next_step_and_the_tone(metrics, verdict, step, tone):
     assert verdict in words.verdict and step in words.next and words.tone == tone
 
 
+def test_nothing_is_compared_on_a_few_images_or_on_the_tiles_of_a_few_files():
+    """Six right answers of six are no 100 %, and 500 tiles of six files are no 500 images."""
+    few = [replace(linear(1.0), n=6), replace(linear(0.5, "raw pixels"), n=6)]
+    tiles = [linear(1.0, files=6), linear(0.5, "raw pixels", files=6)]
+    for metrics, where in ((few, "6 images"), (tiles, "6 files")):
+        words = in_words(metrics)
+        assert words.verdict.endswith(f"is 100.00 % on {where}: too few to compare with anything.")
+        assert words.tone == "neutral"
+
+
 def test_a_baseline_on_other_images_is_not_spoken_of():
     """A run that was measured on two sets has baselines on both."""
     words = in_words([linear(0.1, "raw pixels", train_set="aa"), linear(0.5, train_set="bb")])

@@ -209,6 +209,13 @@ def test_the_image_processor_repeats_our_transform(tmp_path):
             assert levels.max() <= most + 0.1 and levels.mean() <= usual
 
 
+def test_an_export_without_an_image_processor_says_so(tmp_path):
+    folder, _ = encoder_folder(tmp_path, replace(WIDE, depth=2))
+    written = export_encoder(folder, "hf", tmp_path / "hf")
+    assert "no image processor for 5 channels" in str(written)
+    assert not (tmp_path / "hf" / "preprocessor_config.json").exists()
+
+
 PHOTO_SIZES = [(427, 640), (333, 500), (301, 777), (777, 301), (131, 255), (900, 1201), (1501, 1999), (129, 129)]
 OF_PHOTOS = {"height": 256, "width": 384, "file_height": 333, "file_width": 500}  # as about.json has it
 

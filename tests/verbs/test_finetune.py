@@ -27,6 +27,7 @@ from echoless.recipes.finetuning import finetuning
 from echoless.runs.open import load_body
 from echoless.training.optim import layer_groups, set_rates
 from echoless.training.warmstart import warm_start
+from echoless.verbs.evaluate import evaluate
 from echoless.verbs.finetune import finetune
 from echoless.verbs.finetuning import configure, read_source
 
@@ -46,6 +47,16 @@ def test_it_ends_in_an_accuracy_with_its_interval_and_one_per_epoch(run, tmp_pat
     assert recorded[0]["metric"] == "finetune" and recorded[0]["value"] == metric.value
     lines = [json.loads(line) for line in (tmp_path / "ft" / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if "test_accuracy" in line] == [4, 8]
+
+
+def test_accuracies_on_the_images_whose_labels_trained_the_encoder_are_no_test(run, tmp_path, capsys):
+    how = {"epochs": 1, "batch_size": 16}
+    finetune(run, train="shapes:64", test="shapes:40@test", out=tmp_path / "tuned", **how)
+    metrics = evaluate(tmp_path / "tuned", metrics=("knn",), baselines=False)
+    assert [metric.protocol["overlap"] for metric in metrics] == [64]
+    assert "the labels of these images trained this encoder" in capsys.readouterr().out
+    (other,) = evaluate(tmp_path / "tuned", train="shapes:50", test="shapes:40@test", metrics=("knn",), baselines=False)
+    assert "overlap" not in other.protocol
 
 
 def test_a_resumed_run_is_the_unbroken_one(run, tmp_path):

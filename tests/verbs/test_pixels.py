@@ -151,9 +151,23 @@ def test_a_run_of_tiles_embeds_tiles_without_being_told(photos, tmp_path, capsys
     encoder = echoless.load(tmp_path / "copied")
     assert len(encoder.embed(photos)) == 24 and len(encoder.embed(photos, tiles=0)) == 6
     assert len(encoder.embed("shapes:5")) == 5, "drawn images are not cut"
+    capsys.readouterr()
+    echoless.embed(run, "shapes:5", out=tmp_path / "shapes.npy", device="cpu")
+    assert "tiles:" not in capsys.readouterr().err, "and nobody says that they were"
     metrics = echoless.evaluate(run, train=photos, metrics=("rank",), baselines=False, device="cpu")
     assert {metric.n for metric in metrics} == {24}
     assert "tiles: 100 x 100, as the run was trained" in capsys.readouterr().out, "evaluate says so, too"
+
+
+def test_a_tile_in_python_is_seen_whole_as_embed_sees_it(photos, tmp_path):
+    """Each was nearest to another tile, because Python saw its centre."""
+    echoless.pretrain(photos, out=tmp_path / "run", max_steps=1, tiles=150, **TINY)
+    encoder = echoless.load(tmp_path / "run")
+    rows = encoder.embed(photos).to_pylist()
+    for row in rows:
+        with Image.open(photos / row["path"]) as image:
+            tile = np.asarray(image.convert("RGB"))[row["y"] : row["y"] + 150, row["x"] : row["x"] + 150]
+        assert encoder(encoder.preprocess(tile)[None])[0].numpy() == pytest.approx(np.array(row["feature"]), abs=1e-5)
 
 
 def test_a_copied_encoder_knows_what_its_run_converted_images_to(photos, tmp_path):

@@ -11,12 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from echoless.config.counts import counted
 from echoless.config.metrics import NAMES_OF_SETS, Metric, number, on_same_images
 
 BASELINES = ("raw pixels", "untrained")
 SPOKEN_OF = ("linear", "knn")  # the accuracy that is spoken of: the first that was measured on the newest images
 LOWEST_RANK = 2.0  # RankMe below which features are one or two directions: collapsed
 FEW = 4.0  # RankMe below which nobody should be reassured: of centred features, one direction may be nearly all
+FEWEST = 20  # images, or files of tiles: on fewer, a single answer moves an accuracy by more than most differences
 _FEWEST = 10  # images: the rank of so few is low whatever the encoder
 # Entries in which baselines may differ: they have no checkpoint.
 _OF_THE_FEATURES = ("features", "checkpoint", "layer", "layers", "pooling", *NAMES_OF_SETS)
@@ -148,6 +150,10 @@ def _against(
 ) -> Words:
     """aside: what kNN says otherwise."""
     layers, longer = advice.layers, advice.longer
+    what, alone = _independent(main)
+    if alone < FEWEST:
+        verdict = f"{main.info.title} of the trained features is {number(main)} on {counted(alone, what)}"
+        return Words(f"{verdict}: too few to compare with anything.", "Label more images.", "neutral")
     said = [_compared(main, name, other) for name, other in others.items()]
     chance = main.protocol.get("chance")
     if guessed := chance is not None and (main.interval or (main.value,))[0] <= chance:
@@ -175,6 +181,14 @@ def _against(
         return Words(verdict + healthy, more, "neutral")
     more = f"Use them: echoless embed {run} DATA --out features.parquet.{layers}"
     return Words(verdict + healthy, more, "good")
+
+
+def _independent(metric: Metric) -> tuple[str, int]:
+    """What it was measured on, and how many: tiles of one file and copies of one image are one."""
+    for key, what in (("files", "file"), ("distinct", "image")):
+        if isinstance(count := metric.protocol.get(key), int):  # a file of results may hold anything
+            return what, count
+    return "image", metric.n
 
 
 def _healthy(rank: Metric, which: str = "They") -> str:

@@ -52,9 +52,9 @@ def settled_tiles(data: str | Path, given: int | None, trained: int | None) -> i
     return trained if holds_files(data) else None
 
 
-def describe_tiles(given: int | None, trained: int | None) -> list[str]:
+def describe_tiles(data: str | Path, given: int | None, trained: int | None) -> list[str]:
     """A sentence where images are cut although nobody asked for it."""
-    if given is not None or trained is None:
+    if given is not None or settled_tiles(data, given, trained) is None:
         return []
     return [f"tiles: {trained} x {trained}, as the run was trained; --tiles 0 takes whole images"]
 

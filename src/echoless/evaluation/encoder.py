@@ -139,11 +139,13 @@ class Encoder:
         """An image as the network takes it (C, H, W): resized and cropped to `image_size`, normalised.
 
         A picture of Pillow, the path of an image file, or an array or tensor (H, W) or (H, W, C) with any number of
-        channels: uint8, uint16, or floats from 0 to 1, as in an .npz file.
+        channels: uint8, uint16, or floats from 0 to 1, as in an .npz file. For an encoder that was trained on tiles it
+        is one tile, and used whole.
         """
         pixels_CHW = pixels_of_given(image, DecodeSettings(channels=self.channels, reduction=self.reduction))
+        framing = self.framing if self.tiles is None else self.dense_framing
         scaling = {"mean": self.mean, "std": self.std}
-        return resize_and_crop([pixels_CHW], size=self.image_size, framing=self.framing, **scaling)[0]
+        return resize_and_crop([pixels_CHW], size=self.image_size, framing=framing, **scaling)[0]
 
     def embed(
         self,

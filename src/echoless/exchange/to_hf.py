@@ -49,7 +49,7 @@ def write(folder: Path, source: ExportedEncoder, reference: ReferenceTokens) -> 
         settings={"class": model.name, "layer_norm_eps": f"{plain.eps:.6g}"},
         feature=_feature(source.encoder.config, model),
         usage=usage.replace("CLASS", model.name).replace("TOKENS", str(source.encoder.config.extra_tokens)),
-        difference=_difference(source) if processor else "",
+        difference=_difference(source),
     )
 
 
@@ -99,7 +99,13 @@ def processor_config(source: ExportedEncoder) -> dict[str, Any] | None:
 
 def _difference(source: ExportedEncoder) -> str:
     """What no image processor can be told."""
-    height, width = source.encoder.config.image_size
+    config = source.encoder.config
+    height, width = config.image_size
+    if config.channels not in (1, 3):
+        return (
+            f"transformers has no image processor for {config.channels} channels, so none is written: the card has the "
+            "mean and the standard deviation by which images are normalised."
+        )
     if height != width:
         return (
             f"The image processor stretches images to {height} x {width}, because none covers another shape than a "

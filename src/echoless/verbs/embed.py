@@ -162,7 +162,7 @@ def _read(options: EmbedOptions, encoder: Encoder, *, leads: bool) -> Images:
     with Progress("reading images", 1, "images") as reading:
         if encoder.checkpoint is not None and leads:
             reading.say(f"the run has not ended: embedding with {encoder.name}")
-        for line in describe_tiles(options.tiles, encoder.tiles) if leads else ():
+        for line in describe_tiles(options.data, options.tiles, encoder.tiles) if leads else ():
             reading.say(line)
 
         def show(done: int, total: int) -> None:

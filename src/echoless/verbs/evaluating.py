@@ -16,6 +16,7 @@ from echoless.config.addresses import is_remote, local_path
 from echoless.config.metrics import Metric, Metrics
 from echoless.config.options import EvaluateOptions
 from echoless.config.options.fields import AnyPath, filled, path_text
+from echoless.config.supervised import SupervisedConfig
 from echoless.data import Images, default_cache_dir
 from echoless.data.overlap import group_notes, overlap_warning
 from echoless.data.provenance import describe_labels, describe_sets
@@ -115,6 +116,8 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
     encoder = _open_encoder(options, say)
     known = options if options.train else _with_data_of(source, options)
     data, classes = str(known.train), path_text(known.classes)
+    for line in describe_tiles(data, options.tiles, encoder.tiles):
+        say(line)
     open_set = partial(_open, encoder=encoder, tiles=options.tiles, classes=classes, reduction=encoder.reduction)
     open_train = partial(open_set, data, known.labels)
     train, test = open_train(which="--train" if options.test else ""), None
@@ -138,7 +141,7 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
         run=source if (source / "checkpoints").is_dir() else None,
         cache=None,
         say=say,
-        sets=describe_sets(train, test, (data, str(options.test))),
+        sets=describe_sets(train, test, (data, str(options.test))) | _labels_seen(source, options, train, say),
         label_protocol=describe_labels(train, test),
         originals=originals,
         stored=open_stored(options.patches, encoder, [train] if test is None else [train, test]),
@@ -146,12 +149,20 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
     return _with_cache(evaluation)
 
 
+def _labels_seen(run: Path, options: EvaluateOptions, train: Images, say: Say) -> dict[str, int]:
+    """Of a supervised run on its own images: their labels trained the encoder, so that no fold is a test."""
+    if options.train is not None or options.test is not None:
+        return {}
+    if RunFolder(run).read_config().get("objective", {}).get("kind") != SupervisedConfig.kind:
+        return {}
+    say("the labels of these images trained this encoder, so accuracies on them say little; give --train and --test")
+    return {"overlap": train.usable}
+
+
 def _open_encoder(options: EvaluateOptions, say: Say) -> Encoder:
     encoder = load(options.run, device=str(choose_device(options.device)), latent=path_text(options.latent))
     if encoder.checkpoint is not None:
         say(f"the run has not ended: evaluating {encoder.name}")
-    for line in describe_tiles(options.tiles, encoder.tiles):
-        say(line)
     return encoder
 
 

@@ -16,7 +16,7 @@ INCEPTION = "inception:"  # of --extractor, before the file of Inception-v3
 class EvaluateOptions:
     """Measure frozen features: kNN, linear probe, effective rank, segmentation, t-SNE.
 
-    Every table includes two baselines, raw pixels and the same encoder untrained, and every accuracy has a 95 %
+    Every table includes two baselines, raw pixels and, of a run, the same encoder untrained; every accuracy has a 95 %
     bootstrap interval. Features are computed without masking, are deterministic, and are cached, so that a second
     evaluation takes seconds. Several processes (torchrun) share the images; the numbers are the same for any number of
     them.
