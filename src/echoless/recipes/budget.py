@@ -29,7 +29,8 @@ class Candidate(NamedTuple):
     images: int
 
 
-# From the fastest to the slowest. Not tuned: the next experiment replaces the numbers.
+# From the fastest to the slowest. With 60,000 to 130,000 images, mae-pico has worse neighbours than mae-femto in the
+# same time, and an equal linear probe (docs/results.md, "Which size in which time"). The other numbers are not tuned.
 CANDIDATES = (
     Candidate("mae-femto", 2, 0),
     Candidate("mae-femto", 1, 100_000),
