@@ -187,14 +187,12 @@ def test_vectors_that_can_be_searched_name_the_next_command(run, photos, tmp_pat
         assert next_command in printed and ("search" in printed) == bool(next_command)
 
 
-def test_baselines_that_the_run_holds_are_compared_with_where_they_are_not_measured_again(
-    run, photos, labels, tmp_path, capsys
-):
+def test_baselines_that_the_run_holds_are_compared_with_where_they_are_not_measured_again(run, tmp_path, capsys):
     """`--no-baselines` said that none was measured, beside those of the same images and labels."""
     mine = tmp_path / "run"
     shutil.copytree(run, mine)
     (mine / "results.json").unlink(missing_ok=True)
-    words = ["evaluate", str(mine), "--train", str(photos), "--labels", str(labels), "--metrics", "knn"]
+    words = ["evaluate", str(mine), "--train", "shapes:40", "--metrics", "knn"]
 
     def said(*more: str) -> str:
         assert main([*words, *more]) == 0
