@@ -30,7 +30,7 @@ class Candidate(NamedTuple):
 
 
 # From the fastest to the slowest. With 60,000 to 130,000 images, mae-pico has worse neighbours than mae-femto in the
-# same time, and an equal linear probe; a coarse patch gives better neighbours and a worse probe. One seed, in
+# same time, and an equal linear probe; a coarse patch gives a worse probe, and equal or better neighbours. One seed, in
 # docs/results.md, "Which size in which time". The other numbers are not tuned.
 CANDIDATES = (
     Candidate("mae-femto", 2, 0),
