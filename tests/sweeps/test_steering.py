@@ -60,6 +60,18 @@ def test_over_fixes_one_value_and_varies_several():
     assert all("mask_ratio" not in trial.settings for trial in varied.trials), "what is fixed is no column"
 
 
+def test_a_row_names_the_network_that_it_trains():
+    """`scaling` shows depth and width: changed by --over, they must not be those of the plan, nor one row for two."""
+    (trial, *_) = steered("scaling", over=("depth=12",)).trials
+    assert option_of(trial.commands[0], "depth") == ("12",) and trial.settings["depth"] == 12
+    assert trial.name == "depth-12_width-64_alpha_min-1.0_seed-0"
+    faded = next(each for each in steered("scaling", over=("depth=12",)).trials if each.settings["alpha_min"] == 0.6)
+    assert faded.settings["effective"] == "3.6e-03", "of twelve blocks, not of six"
+    both = steered("scaling", over=("depth=6,12",)).trials
+    assert len({trial.group for trial in both}) == 2 * 3, "two depths are no repetitions of each other"
+    assert len({trial.name for trial in both}) == len(both)
+
+
 def test_metrics_replace_the_measured_columns_and_leave_the_others():
     experiment = steered("table1", metrics=("knn", "rank"))
     measured = [words for words in experiment.trials[0].commands if words[0] == "evaluate"]

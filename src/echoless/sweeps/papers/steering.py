@@ -19,6 +19,7 @@ from echoless.errors import ConfigError
 from echoless.sweeps.commands import Words, option_of, with_options
 from echoless.sweeps.experiment import Experiment, Quantity, Trial, trial_name
 from echoless.sweeps.grid import Choices, parse_over, require_few, require_trainable
+from echoless.sweeps.papers.scale import effective_over
 
 TRAINING = ("epochs", "max_steps", "batch_size", "latent")  # options of `pretrain` that have a flag of their own
 OF_SAMPLES = ("extractor", "reference")
@@ -58,14 +59,30 @@ def _combinations(choices: Choices) -> Iterator[dict[str, Any]]:
 
 
 def _changed(trial: Trial, fixed: Mapping[str, Any], chosen: Mapping[str, Any], choices: Choices) -> Trial:
-    """One row with these settings; those with several values become columns and part of its name."""
+    """One row with these settings; those with several values become columns and part of its name.
+
+    A setting that the experiment shows anyway stays that column, with its new value: a row never names another network
+    than the one that it trained.
+    """
     train, *rest = trial.commands
     length = {"epochs": None, "max_steps": None} if {"epochs", "max_steps"} & set(fixed) else {}
     train = with_options(train, **{**length, **fixed, **chosen})
-    varied = {name: value for name, value in chosen.items() if len(choices[name]) > 1}
-    name = "_".join(filter(None, (trial_name(varied), trial.name)))
     rest = [_no_longer(words, fixed.get("max_steps")) for words in rest]
-    return replace(trial, name=name, settings={**varied, **trial.settings}, commands=(train, *rest))
+    varied = {name: value for name, value in chosen.items() if len(choices[name]) > 1}
+    if shown := {name: value for name, value in chosen.items() if name in trial.settings}:
+        settings = _with_its_reach({**varied, **trial.settings, **shown})
+        name = trial_name({key: value for key, value in settings.items() if key != "effective"})
+    else:
+        settings = {**varied, **trial.settings}
+        name = "_".join(filter(None, (trial_name(varied), trial.name)))
+    return replace(trial, name=name, settings=settings, commands=(train, *rest))
+
+
+def _with_its_reach(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A column of effective alphas follows those of depth and alpha_min."""
+    if "effective" not in settings:
+        return dict(settings)
+    return {**settings, "effective": f"{effective_over(settings['depth'], settings['alpha_min']):.1e}"}
 
 
 def _no_longer(words: Words, max_steps: int | None) -> Words:
