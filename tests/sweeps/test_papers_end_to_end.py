@@ -61,7 +61,7 @@ def recorded(out: Path, images: int) -> dict[str, set[str]]:
     for file in out.glob("*/results.json"):
         for record in json.loads(file.read_text()):
             if record["protocol"].get("features") in ("trained", None):
-                assert record["metric"] == "frechet" or record["n"] in (images, 128), record
+                assert record["metric"] == "frechet" or record["n"] in (images, 512), record
                 percent, three = f"{100 * record['value']:.1f}", f"{record['value']:.3g}"
                 found.setdefault(record["metric"], set()).update((percent, three))
     return found

@@ -52,7 +52,7 @@ def _figures_of_table4(inputs: Inputs) -> tuple[Published, ...]:
 
 def table4(inputs: Inputs, scale: Scale) -> Experiment:
     """Features and samples of U-ViT over alpha_min, without and with classes."""
-    size, inputs = size_for("table4", inputs, scale, short=True), with_test(inputs)
+    size, inputs = size_for("table4", inputs, scale), with_test(inputs)
     published_alone = scale.name == "paper" and inputs.latent is None  # CIFAR-100 has no row with classes
     trials = [
         trial(
@@ -127,7 +127,7 @@ def _figures_of_sit(half: int | None) -> tuple[Published, ...]:
 
 def sit(inputs: Inputs, scale: Scale) -> Experiment:
     """SiT-XL/2 with classes: as published, with long skips, and faded to 0.8, also at half of the training."""
-    size, inputs = size_for("sit", inputs, scale, short=True), with_test(inputs)
+    size, inputs = size_for("sit", inputs, scale), with_test(inputs)
     if size.sit is None:
         raise ConfigError("--paper sit at scale paper trains SiT-XL/2 on latents, so it needs --latent")
     # How many steps --epochs are depends on the images, which are not read here: then there is no row of the half.
