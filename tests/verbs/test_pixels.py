@@ -170,6 +170,44 @@ def test_a_tile_in_python_is_seen_whole_as_embed_sees_it(photos, tmp_path):
         assert encoder(encoder.preprocess(tile)[None])[0].numpy() == pytest.approx(np.array(row["feature"]), abs=1e-5)
 
 
+def test_tiles_that_are_not_those_of_the_training_are_said(photos, tmp_path, capsys):
+    """Whole scans or other tiles are seen at another scale than in training, also where they were asked for."""
+    run = tmp_path / "run"
+    echoless.pretrain(photos, out=run, max_steps=1, tiles=100, **TINY)
+    known = "the run was trained on tiles of 100 x 100, so it saw everything at another scale"
+    for asked, said in ((0, f"tiles: none, whole images; {known}"), (50, f"tiles: 50 x 50; {known}"), (100, "")):
+        capsys.readouterr()
+        echoless.embed(run, photos, out=tmp_path / "f.npy", tiles=asked, device="cpu", overwrite=True)
+        err = capsys.readouterr().err
+        assert (said in err) if said else ("tiles:" not in err)
+    echoless.evaluate(run, train=photos, tiles=0, metrics=("rank",), baselines=False, device="cpu")
+    assert f"tiles: none, whole images; {known}" in capsys.readouterr().out
+
+
+def test_an_array_given_to_an_encoder_of_tiles_is_seen_as_python_and_tiles_see_it(photos, tmp_path):
+    """The borders of arrays of 150 x 150 were cut off, and those of equal tiles were not; baselines see the same."""
+    run = tmp_path / "run"
+    echoless.pretrain(photos, out=run, max_steps=1, tiles=150, **TINY)
+    encoder = echoless.load(run)
+    images = [np.asarray(Image.open(file).convert("RGB"))[:150, :150] for file in sorted(photos.glob("*.jpg"))]
+    np.savez(tmp_path / "x.npz", x=np.stack(images))
+    echoless.embed(run, tmp_path / "x.npz", out=tmp_path / "f.parquet", device="cpu")
+    vectors = np.stack(pq.read_table(tmp_path / "f.parquet")["feature"].to_pylist())
+    tiles = [row["feature"] for row in encoder.embed(photos).to_pylist() if row["x"] == 0]
+    assert vectors == pytest.approx(np.array(tiles), abs=1e-5)
+    assert np.stack(encoder.embed(tmp_path / "x.npz")["feature"].to_pylist()) == pytest.approx(vectors, abs=1e-5)
+    assert encoder(encoder.preprocess(images[0])[None])[0].numpy() == pytest.approx(vectors[0], abs=1e-5)
+    Image.fromarray(images[2]).save(tmp_path / "query.png")
+    found = echoless.search(tmp_path / "f.parquet", query=tmp_path / "query.png", k=1, out=tmp_path / "s.html")
+    assert found.neighbours["similarity"].to_pylist() == pytest.approx([1.0], abs=1e-5)
+    how = {"train": tmp_path / "x.npz", "metrics": ("rank",), "device": "cpu"}
+    views = {metric.protocol["view"] for metric in echoless.evaluate(run, **how)}
+    assert views == {"resize 16, crop 16, bicubic"}
+    assert {metric.protocol["view"] for metric in echoless.evaluate(run, tiles=0, **how)} == {
+        "resize 18, crop 16, bicubic"
+    }, "--tiles 0: they are whole images"
+
+
 def test_a_copied_encoder_knows_what_its_run_converted_images_to(photos, tmp_path):
     echoless.pretrain(photos, out=tmp_path / "run", max_steps=1, channels=1, **TINY)
     shutil.copytree(tmp_path / "run" / "encoder", tmp_path / "copied")

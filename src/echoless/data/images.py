@@ -91,6 +91,7 @@ class Images:
     corners_N2: Array | None = None  # x and y of each tile in its file; None: whole images
     files: int | None = None  # how many files the tiles are of
     file_digests_ND: Array | None = None  # the hash of the file of each tile, (N, 16)
+    stand_for_tiles: bool = False  # each is taken for a tile, by an encoder that was trained on tiles
     mask_of: Callable[[int], Array] | None = None  # the object of an image
     folder: Path | None = None  # of the files, where the images are files of one
     label_maps: LabelMaps | None = None  # the class of every pixel
@@ -109,6 +110,11 @@ class Images:
         """Height and width of the typical file, or tile."""
         own = (self.shape.height, self.shape.width)
         return own if self.file_shape is None or self.corners_N2 is not None else self.file_shape
+
+    @property
+    def used_whole(self) -> bool:
+        """Whether evaluation cuts no border off: what it would cut off a tile is in no other."""
+        return self.corners_N2 is not None or self.stand_for_tiles
 
     @property
     def identity(self) -> str:

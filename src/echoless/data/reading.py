@@ -52,11 +52,20 @@ def settled_tiles(data: str | Path, given: int | None, trained: int | None) -> i
     return trained if holds_files(data) else None
 
 
+def stand_for_tiles(data: str | Path, given: int | None, trained: int | None) -> bool:
+    """Whether each of these images, which are never cut, is taken for one of the tiles that an encoder knows."""
+    return given is None and trained is not None and not holds_files(data)
+
+
 def describe_tiles(data: str | Path, given: int | None, trained: int | None) -> list[str]:
-    """A sentence where images are cut although nobody asked for it."""
-    if given is not None or settled_tiles(data, given, trained) is None:
+    """A sentence where images are cut although nobody asked for it, or framed otherwise than in training."""
+    if trained is None or given == trained or not holds_files(data):
         return []
-    return [f"tiles: {trained} x {trained}, as the run was trained; --tiles 0 takes whole images"]
+    known = f"{trained} x {trained}"
+    if given is None:
+        return [f"tiles: {known}, as the run was trained; --tiles 0 takes whole images"]
+    asked = f"{given} x {given}" if given else "none, whole images"
+    return [f"tiles: {asked}; the run was trained on tiles of {known}, so it saw everything at another scale"]
 
 
 def read_images(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +35,12 @@ def starts(length: int, size: int) -> list[int]:
     return [*range(0, length - size, size), length - size]
 
 
+def corners(shape: Sequence[int], size: int) -> list[tuple[int, int]]:
+    """x and y of every tile of an image of this height and width."""
+    height, width = shape
+    return [(x, y) for y in starts(height, size) for x in starts(width, size)]
+
+
 @dataclass(frozen=True)
 class Tiling:
     """`file_N`: which file each tile is of; `corners_N2`: its x and y there, in pixels."""
@@ -46,12 +52,7 @@ class Tiling:
     @staticmethod
     def of(shapes_F2: Array, size: int) -> Tiling:
         """For files of these heights and widths; one that is unreadable (0 x 0) has one tile, which is bad."""
-        rows = [
-            (file, x, y)
-            for file, (height, width) in enumerate(shapes_F2.tolist())
-            for y in starts(height, size)
-            for x in starts(width, size)
-        ]
+        rows = [(file, *corner) for file, shape in enumerate(shapes_F2.tolist()) for corner in corners(shape, size)]
         table = np.array(rows, dtype=np.int64).reshape(-1, 3)
         return Tiling(size, table[:, 0], table[:, 1:])
 

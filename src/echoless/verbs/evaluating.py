@@ -28,6 +28,7 @@ from echoless.data.reading import (
     leave_out_unlabelled,
     read_images,
     settled_tiles,
+    stand_for_tiles,
 )
 from echoless.data.shards import fixed_part, is_local_pattern
 from echoless.data.synthetic import parse_shapes
@@ -212,8 +213,9 @@ def _is_here(data: str) -> bool:
 
 
 def _open(data: AnyPath, labels: AnyPath | None, *, encoder: Encoder, tiles: int | None, **how: Any) -> Images:
-    tiles = settled_tiles(data, tiles, encoder.tiles)
-    images = read_images(str(data), path_text(labels), encoder.converted_channels, tiles=tiles, **how)
+    cut = settled_tiles(data, tiles, encoder.tiles)
+    images = read_images(str(data), path_text(labels), encoder.converted_channels, tiles=cut, **how)
+    images.stand_for_tiles = stand_for_tiles(data, tiles, encoder.tiles)
     check_channels(encoder, images)
     return images
 
