@@ -329,6 +329,23 @@ def test_classes_that_two_sets_share_are_listed_once(run, tmp_path, capsys):
     assert capsys.readouterr().err.count("10 classes from") == 1
 
 
+def test_what_is_odd_about_one_folder_given_twice_is_said_once(run, photos, labels, tmp_path, capsys):
+    """Files that are no images, and images that are smaller than a tile; of another folder they are said, too."""
+    for name in ("one", "other"):
+        shutil.copytree(photos, tmp_path / name)
+        (tmp_path / name / "notes.txt").write_text("no image")
+    one, other, passed = tmp_path / "one", tmp_path / "other", "1 other file in"
+    how = {"labels": labels, "test_labels": labels, "metrics": ("knn",), "baselines": False, "tiles": 64}
+    echoless.evaluate(run, train=one, test=one, **how)
+    said = capsys.readouterr().err
+    assert said.count(passed) == said.count("tiles: no image is larger") == said.count("broken0.jpg") == 1
+    echoless.evaluate(run, train=one, test=other, **how)
+    assert capsys.readouterr().err.count(passed) == 2
+    few = {"labels": labels, "test_labels": labels, "max_steps": 1, "batch_size": 4, "workers": 0}
+    echoless.finetune(run, train=one, test=one, out=tmp_path / "tuned", **few)
+    assert capsys.readouterr().err.count(passed) == 1
+
+
 def test_a_run_whose_images_are_not_found_from_here_asks_for_them(tmp_path, monkeypatch):
     """A run records the path that was typed, which may be relative; nobody typed it now."""
     (tmp_path / "here" / "photos").mkdir(parents=True)

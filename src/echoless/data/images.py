@@ -86,6 +86,7 @@ class Images:
     bad: list[BadSample] = field(default_factory=list)
     max_bad_fraction: float = 0.01
     cache_note: str = ""  # one sentence: what became of the cache, and why
+    notes: tuple[str, ...] = ()  # what was said while the set was opened: of the same set again, it is not repeated
     file_shape: tuple[int, int] | None = None  # height and width of the typical file; None: those of the images
     reduction: Fit | None = None  # how larger files were made smaller; None: they were not
     corners_N2: Array | None = None  # x and y of each tile in its file; None: whole images

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from echoless.config import DataConfig
-from echoless.config.counts import counted
+from echoless.config.counts import counted, listed
 from echoless.config.training import Interpolation
 from echoless.data import Images, open_images
 from echoless.data.encoded import Reduction
@@ -84,15 +84,20 @@ def read_images(
 ) -> Images:
     """`channels`: what every image is converted to; None: as most of them are. Bad images are listed and left out.
     which: the option that names them, where there are two sets; None: the log of a run lists bad images and classes.
-    like: a set whose bad images and classes are listed already. needed: whether nothing can be done without labels.
+    like: a set of which everything was said already. needed: whether nothing can be done without labels.
     The others: `open_images`."""
     speaks = share.index == 0
+    heard = () if like is None else like.notes
     with Progress("reading images", 1, "images") as progress:
 
         def show(done: int, total: int) -> None:
             progress.total = total
             if speaks:
                 progress.show(done)
+
+        def say(text: str) -> None:
+            if speaks and text not in heard:
+                progress.say(text)
 
         given = Path(labels) if labels else None
         images = open_images(
@@ -104,7 +109,7 @@ def read_images(
             reduction=reduction,
             tiles=tiles,
             progress=show,
-            say=progress.say if speaks else None,
+            say=say,
             max_bad_fraction=1.0,
             share=share,
         )
@@ -154,7 +159,7 @@ def _classes(images: Images) -> str:
     """How many there are, where they come from, and the names of a few."""
     present, labelled, readable = _names(images), len(images.known_labels), images.usable
     shown = [name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..." for name in present[:5]]
-    names = ", ".join(shown) + (", ..." if len(present) > 5 else "")
+    names = listed(shown) + (", ..." if len(present) > 5 else "")
     joined = labelled < readable or images.label_source == LABELS_FILE
     of = f", on {labelled} of {counted(readable, 'image')}" if joined else ""
     source = images.label_file or images.label_source
@@ -194,7 +199,7 @@ def align_classes(train: Images, test: Images) -> None:
     learned = set(_names(train))
     unseen = [name for name in _names(test) if name not in learned]
     if unseen:
-        raise DataError(f"the test set has classes that the training set lacks: {', '.join(unseen[:10])}")
+        raise DataError(f"the test set has classes that the training set lacks: {listed(unseen[:10])}")
     number = [train.class_names.index(name) if name in train.class_names else -1 for name in test.class_names]
     test.labels = test.labels.new_tensor([number[label] if label >= 0 else -1 for label in test.labels.tolist()])
     test.class_names = train.class_names

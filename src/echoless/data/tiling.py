@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from echoless.config.counts import counted
 from echoless.data.content import DIGEST_BYTES, Content, digest
 from echoless.data.images import BadSample, Fetched
 from echoless.data.resample import Array
@@ -55,6 +56,21 @@ class Tiling:
         rows = [(file, *corner) for file, shape in enumerate(shapes_F2.tolist()) for corner in corners(shape, size)]
         table = np.array(rows, dtype=np.int64).reshape(-1, 3)
         return Tiling(size, table[:, 0], table[:, 1:])
+
+    def note(self, shapes_F2: Array) -> str:
+        """What happens to images that are smaller than a tile; nothing where there are none."""
+        size, read = self.size, shapes_F2[shapes_F2.min(axis=1) > 0]
+        if len(read) and int(read.max()) <= size:
+            return (
+                f"tiles: no image is larger than {size} x {size}, so none is cut: each is one tile, as large as it is"
+            )
+        small = int((read < size).any(axis=1).sum())
+        if not small:
+            return ""
+        return (
+            f"tiles: {small} of {counted(len(shapes_F2), 'image')} have a side shorter than {size}, which is not cut: "
+            "their tiles are smaller, and seen at another scale than the others"
+        )
 
     def content(self, files: Content) -> Content:
         """The identity of the tiles: that of their files, with their places."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from echoless.config.checks import require, require_whole
-from echoless.config.counts import counted
+from echoless.config.counts import counted, listed
 from echoless.config.metrics import Metric
 from echoless.errors import ConfigError, DataError
 from echoless.evaluation.augmented import mae_linear
@@ -181,7 +181,7 @@ def check_labels(train_N: Tensor, test_M: Tensor, class_names: Sequence[str] | N
     unseen = sorted(set(test_M.tolist()) - set(train_N.tolist()))
     if unseen:
         names = [class_names[label] if class_names and label < len(class_names) else str(label) for label in unseen]
-        raise DataError(f"the test set has classes that the training set lacks: {', '.join(names[:10])}")
+        raise DataError(f"the test set has classes that the training set lacks: {listed(names[:10])}")
 
 
 def fold_count(labels_N: Tensor, groups_N: Tensor | None = None) -> int:

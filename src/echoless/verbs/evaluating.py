@@ -130,7 +130,7 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
 
     def originals() -> Images:
         """The same images at full size."""
-        images = open_train(reduction=None, which=None)
+        images = open_train(reduction=None, which=None, like=train)
         images.leave_out(train.excluded)
         return images
 
