@@ -346,6 +346,37 @@ def test_what_is_odd_about_one_folder_given_twice_is_said_once(run, photos, labe
     assert capsys.readouterr().err.count(passed) == 1
 
 
+def test_ignoring_labels_is_advice_only_where_something_is_left_without_them(run, photos, tmp_path, capsys):
+    """It would be refused by a fine-tuning, a supervised run, a probe, or an evaluation of accuracies alone."""
+    for index, file in enumerate(sorted(photos.glob("*.png"))):
+        (tmp_path / "photos" / f"class{index % 2}").mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, tmp_path / "photos" / f"class{index % 2}" / file.name)
+    data, few = tmp_path / "photos", {"max_steps": 1, "batch_size": 4, "workers": 0}
+    some = tmp_path / "some"
+    shutil.copytree(data, some)
+    (some / "class2").mkdir()
+    for index in range(2):
+        shutil.copyfile(photos / f"IMG {index}.png", some / "class2" / f"{index}.png")
+
+    def advised(verb, *given, **options) -> list[str]:
+        capsys.readouterr()
+        verb(*given, **options)
+        lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("labels")]
+        assert lines, "the classes are said in any case"
+        return [line.rpartition("; ")[2] for line in lines if "ignores" in line]
+
+    assert advised(echoless.pretrain, data, out=tmp_path / "a", **SMALL) == ["--labels none ignores them"]
+    assert advised(echoless.embed, run, data, out=tmp_path / "f.npy") == ["--labels none ignores them"]
+    measured = {"train": data, "baselines": False}
+    assert advised(echoless.evaluate, run, metrics=("rank", "knn"), **measured) == ["--labels none ignores them"]
+    assert advised(echoless.evaluate, run, metrics=("knn",), **measured) == []
+    assert advised(echoless.finetune, run, train=data, test=data, out=tmp_path / "tuned", **few) == []
+    supervised = {"recipe": "vit-tiny-supervised", "patch_size": 16, "depth": 1, **few}
+    assert advised(echoless.pretrain, data, out=tmp_path / "sup", test=data, **supervised) == []
+    probed = {"probe_every": 1, "probe_data": some}
+    assert advised(echoless.pretrain, data, out=tmp_path / "b", **SMALL, **probed) == ["--labels none ignores them"]
+
+
 def test_a_run_whose_images_are_not_found_from_here_asks_for_them(tmp_path, monkeypatch):
     """A run records the path that was typed, which may be relative; nobody typed it now."""
     (tmp_path / "here" / "photos").mkdir(parents=True)

@@ -84,8 +84,8 @@ def read_images(
 ) -> Images:
     """`channels`: what every image is converted to; None: as most of them are. Bad images are listed and left out.
     which: the option that names them, where there are two sets; None: the log of a run lists bad images and classes.
-    like: a set of which everything was said already. needed: whether nothing can be done without labels.
-    The others: `open_images`."""
+    like: a set of which everything was said already. needed: whether nothing can be done without labels,
+    so that ignoring them is no advice. The others: `open_images`."""
     speaks = share.index == 0
     heard = () if like is None else like.notes
     with Progress("reading images", 1, "images") as progress:

@@ -119,7 +119,9 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
     data, classes = str(known.train), path_text(known.classes)
     for line in describe_tiles(data, options.tiles, encoder.tiles):
         say(line)
-    open_set = partial(_open, encoder=encoder, tiles=options.tiles, classes=classes, reduction=encoder.reduction)
+    needed = all(MEASUREMENTS[name].needs_labels for name in options.metrics)
+    how = {"tiles": options.tiles, "classes": classes, "needed": needed}
+    open_set = partial(_open, encoder=encoder, reduction=encoder.reduction, **how)
     open_train = partial(open_set, data, known.labels)
     train, test = open_train(which="--train" if options.test else ""), None
     if options.test:
