@@ -208,6 +208,35 @@ def test_an_array_given_to_an_encoder_of_tiles_is_seen_as_python_and_tiles_see_i
     }, "--tiles 0: they are whole images"
 
 
+def test_the_photographs_in_a_folder_of_small_images_are_mentioned(photos, tmp_path, capsys):
+    """Of a few large ones among many small ones, nothing was said; nothing is where there are none."""
+    mixed, small = tmp_path / "mixed", tmp_path / "small"
+    for folder in (mixed, small):
+        folder.mkdir()
+        for number in range(10):
+            pixels = np.random.default_rng(number).integers(0, 256, (20, 20, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / f"{number}.png")
+    for name in ("0.jpg", "1.jpg"):
+        shutil.copyfile(photos / name, mixed / f"photo{name}")
+    echoless.pretrain(mixed, out=tmp_path / "run", max_steps=1, **TINY)
+    known = "data: 12 images of about 20 x 20 (2 of them more than twice as large, kept at up to 48 x 64), 3 channels"
+    assert known in (tmp_path / "run" / "log.txt").read_text()
+    assert json.loads((tmp_path / "run" / "about.json").read_text())["data"]["larger"]["images"] == 2
+    said = "2 of 12 images are large, with a shorter side of more than 128 pixels: of those only the centre is seen "
+    capsys.readouterr()
+    echoless.embed(tmp_path / "run", mixed, out=tmp_path / "f.npy", device="cpu")
+    assert said + "(resize 18, crop 16, bicubic), of the others all" in capsys.readouterr().err
+    how = {"metrics": ("rank",), "baselines": False, "device": "cpu"}
+    for test, named in ((None, ["images are"]), (small, ["images of --train"]), (mixed, ["images of --train"])):
+        echoless.evaluate(tmp_path / "run", train=mixed, test=test, **how)
+        lines = [line for line in capsys.readouterr().out.splitlines() if "of those only the centre" in line]
+        assert len(lines) == len(named) and all(name in line for name, line in zip(named, lines))
+    echoless.pretrain(small, out=tmp_path / "plain", max_steps=1, **TINY)
+    echoless.evaluate(tmp_path / "run", train=small, **how)
+    assert "larger" not in json.loads((tmp_path / "plain" / "about.json").read_text())["data"]
+    assert "the centre is seen" not in capsys.readouterr().out
+
+
 def test_a_copied_encoder_knows_what_its_run_converted_images_to(photos, tmp_path):
     echoless.pretrain(photos, out=tmp_path / "run", max_steps=1, channels=1, **TINY)
     shutil.copytree(tmp_path / "run" / "encoder", tmp_path / "copied")

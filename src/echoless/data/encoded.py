@@ -110,6 +110,7 @@ def _images(
         cache_note=note,
         file_shape=survey.file_shape,
         reduction=reduction,
+        sizes_N2=store.index[:, 1:3] if isinstance(store, CachedPixels) else None,
     )
 
 

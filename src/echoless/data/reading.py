@@ -14,7 +14,7 @@ from echoless.data import Images, open_images
 from echoless.data.encoded import Reduction
 from echoless.data.masks import LabelMaps, MaskClasses
 from echoless.data.opening import LABELS_FILE, holds_files
-from echoless.data.resizing import LARGE, Fit
+from echoless.data.resizing import LARGE, Fit, Framing, Size
 from echoless.errors import DataError
 from echoless.runtime import ALONE, Progress, Share
 
@@ -132,6 +132,21 @@ def describe_bad(images: Images, *, late: bool = False) -> list[str]:
     lines = [f"unreadable image, left out: {each.path}: {each.reason}" for each in bad[:MOST_LISTED]]
     rest = len(bad) - len(lines)
     return [*lines, f"and {rest} more"] if rest else lines
+
+
+def describe_large(images: Images, framing: Framing, size: Size, which: str = "") -> list[str]:
+    """A sentence where a set of small images holds large ones, of which evaluation sees another part.
+
+    which: the option that names the images, where there are several sets.
+    """
+    large = len(images.larger_than(LARGE))
+    if not large or min(images.typical_size) > LARGE or framing.every or framing.share == 1 or images.used_whole:
+        return []
+    many = f"{large} of {counted(images.usable, 'image')}{f' of {which}' if which else ''}"
+    return [
+        f"{many} {'is' if large == 1 else 'are'} large, with a shorter side of more than {LARGE} pixels: of those only "
+        f"the centre is seen ({framing.describe(size)}), of the others all"
+    ]
 
 
 def describe_classes(images: Images, which: str = "", like: Images | None = None, *, needed: bool = False) -> list[str]:

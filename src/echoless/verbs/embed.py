@@ -157,7 +157,14 @@ class _Stages:
 def _read(options: EmbedOptions, encoder: Encoder, *, leads: bool) -> Images:
     """The first process says how far it is."""
     from echoless.data import open_images
-    from echoless.data.reading import describe_bad, describe_classes, describe_tiles, settled_tiles, stand_for_tiles
+    from echoless.data.reading import (
+        describe_bad,
+        describe_classes,
+        describe_large,
+        describe_tiles,
+        settled_tiles,
+        stand_for_tiles,
+    )
     from echoless.runtime import Progress
 
     with Progress("reading images", 1, "images") as reading:
@@ -181,6 +188,7 @@ def _read(options: EmbedOptions, encoder: Encoder, *, leads: bool) -> Images:
             max_bad_fraction=1.0,
         )
         images.stand_for_tiles = stand_for_tiles(options.data, options.tiles, encoder.tiles)
-        for line in (*describe_bad(images), *describe_classes(images)) if leads else ():
+        large = describe_large(images, encoder.framing, encoder.image_size) if not options.tokens else []
+        for line in (*describe_bad(images), *describe_classes(images), *large) if leads else ():
             reading.say(line)
         return images

@@ -24,6 +24,7 @@ from echoless.data.reading import (
     align_classes,
     attach_masks,
     describe_bad,
+    describe_large,
     describe_tiles,
     leave_out_unlabelled,
     read_images,
@@ -120,8 +121,8 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
     for line in describe_tiles(data, options.tiles, encoder.tiles):
         say(line)
     needed = all(MEASUREMENTS[name].needs_labels for name in options.metrics)
-    how = {"tiles": options.tiles, "classes": classes, "needed": needed}
-    open_set = partial(_open, encoder=encoder, reduction=encoder.reduction, **how)
+    open_any = partial(_open, encoder=encoder, tiles=options.tiles, classes=classes, needed=needed)
+    open_set = partial(open_any, reduction=encoder.reduction)
     open_train = partial(open_set, data, known.labels)
     train, test = open_train(which="--train" if options.test else ""), None
     if options.test:
@@ -129,6 +130,8 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
     _attach_masks(train, options.masks, options)
     _attach_masks(test, options.test_masks, options)
     _settle(train, test, options.metrics, say)
+    for line in _sizes(train, test, encoder):
+        say(line)
 
     def originals() -> Images:
         """The same images at full size."""
@@ -191,6 +194,14 @@ def _settle(train: Images, test: Images | None, metrics: Sequence[str], say: Say
                 say(f"{flag}: {sentence}")
     if test is not None and (warning := overlap_warning(train, test)):
         say(warning)
+
+
+def _sizes(train: Images, test: Images | None, encoder: Encoder) -> list[str]:
+    """Which images of either set are seen otherwise than the most; of one set given twice, once."""
+    of_train = describe_large(train, encoder.framing, encoder.image_size, "--train" if test else "")
+    if test is None or test.fingerprint == train.fingerprint:
+        return of_train
+    return of_train + describe_large(test, encoder.framing, encoder.image_size, "--test")
 
 
 def _with_data_of(run: Path, options: EvaluateOptions) -> EvaluateOptions:
