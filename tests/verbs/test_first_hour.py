@@ -86,6 +86,9 @@ def test_few_labels_of_many_images_are_measured_and_said(run, photos, labels, ca
     assert "--train: 4 images have no label and are left out: measuring on the 6 that have one" in said.out
     assert "unreadable image, left out: broken0.jpg" in said.err
     assert "labels: 2 classes from labels.csv, on 6 of 10 images (cat, dog)" in said.err
+    assert "folds: class 'cat' has 3 images for 3 folds, which may leave too few to learn from: accuracies" in said.out
+    echoless.evaluate(run, labels=labels, train=photos, test=photos, test_labels=labels, metrics=("knn",))
+    assert "folds:" not in capsys.readouterr().out, "a test set needs none"
 
 
 def halves(labels: Path) -> list[Path]:

@@ -201,6 +201,19 @@ def fold_count(labels_N: Tensor, groups_N: Tensor | None = None) -> int:
     return min(FOLDS, typical)
 
 
+def few_for_folds(labels_N: Tensor, groups_N: Tensor | None, class_names: Sequence[str]) -> str:
+    """A warning where a class has fewer than two images for each fold; nothing where every class has enough."""
+    folds, counts_C = fold_count(labels_N, groups_N), groups_per_class(labels_N, groups_N)
+    if (fewest := int(counts_C.min())) >= 2 * folds:
+        return ""
+    name = class_names[int(labels_N.unique()[counts_C.argmin()])]
+    what = "image" if groups_N is None else "different file"
+    return (
+        f"folds: class {name!r} has {counted(fewest, what)} for {folds} folds, which may leave too few to learn from: "
+        f"accuracies may lie below chance; label {2 * FOLDS} or more of every class, or give --test"
+    )
+
+
 def _rows(train: FeatureSet, most: int | None, seed: int) -> Tensor:
     """Which rows are learned from, in order: all of them, or the same draw for every view of the same images."""
     count = len(train.ids_N)

@@ -35,7 +35,7 @@ from echoless.data.shards import fixed_part, is_local_pattern
 from echoless.data.synthetic import parse_shapes
 from echoless.errors import DataError, RunError
 from echoless.evaluation import noise_grid as grid
-from echoless.evaluation.classify import check_labels, fold_count
+from echoless.evaluation.classify import check_labels, few_for_folds
 from echoless.evaluation.context import Evaluation, FeatureSource
 from echoless.evaluation.encoder import Encoder, raw_pixels
 from echoless.evaluation.extract import check_channels
@@ -275,12 +275,17 @@ def _check(evaluation: Evaluation, measured: Sequence[str]) -> None:
         check_labels(
             _usable_labels(evaluation.train), _usable_labels(evaluation.test_or_train), evaluation.train.class_names
         )
-        if evaluation.test is None:
-            fold_count(_usable_labels(evaluation.train), evaluation.train.groups_of(evaluation.train.usable_ids()))
+        if evaluation.test is None and (few := _few_for_folds(evaluation.train)):
+            evaluation.say(few)
         for line in group_notes(evaluation.test_or_train, which="--test" if evaluation.test else ""):
             evaluation.say(line)
     for name in measured:
         MEASUREMENTS[name].check(evaluation)
+
+
+def _few_for_folds(train: Images) -> str:
+    assert train.class_names is not None
+    return few_for_folds(_usable_labels(train), train.groups_of(train.usable_ids()), train.class_names)
 
 
 def _usable_labels(images: Images) -> Tensor:
