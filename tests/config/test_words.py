@@ -152,6 +152,18 @@ def test_an_accuracy_that_naming_the_largest_class_reaches_too_is_called_so():
     assert "largest class" not in words.verdict and words.tone == "good"
 
 
+def test_an_accuracy_below_chance_in_folds_is_explained_and_asks_for_labels():
+    """Of noise with few labels, a fold takes away what it asks for; a test set has no folds to blame."""
+    folded = [linear(0.2, chance=0.25, folds=5), linear(0.3, "raw pixels", chance=0.25, folds=5)]
+    words = in_words(folded)
+    assert "it is below always naming the largest class of the test images (25.00 %)" in words.verdict
+    assert words.next.startswith("Label more images, or give --test: folds of few images leave some classes too few")
+    assert words.tone == "warning"
+    for chance, protocol in ((0.21, {"folds": 5}), (0.25, {})):
+        words = in_words([linear(0.2, chance=chance, **protocol)])
+        assert "is not clearly better than always naming" in words.verdict and "folds" not in words.next
+
+
 def test_the_next_step_is_not_what_was_just_done():
     measured = [linear(0.5), linear(0.3, "raw pixels")]
     assert in_words(measured).next.endswith("Another layer may be better: the same command with --layers all.")

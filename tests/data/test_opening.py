@@ -6,6 +6,7 @@ import io
 import json
 import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,9 @@ from PIL import Image
 
 from echoless.data import open_images
 from echoless.data.provenance import describe_labels
-from echoless.data.reading import describe_classes, leave_out_unlabelled
+from echoless.data.reading import align_classes, describe_classes, leave_out_unlabelled
 from echoless.errors import ConfigError, DataError
+from echoless.evaluation.classify import check_labels
 
 Picture = Callable[..., np.ndarray]
 Encoded = Callable[..., bytes]
@@ -244,6 +246,57 @@ def test_a_label_as_long_as_a_page_is_cut_where_it_is_named(tmp_path: Path, pict
     assert f"({'a' * 60}..., b)" in describe_classes(images)[0]
 
 
+def test_a_class_whose_name_holds_a_comma_stays_one_class(tmp_path: Path, picture: Picture, encoded: Encoded) -> None:
+    """In what is said of a set, in refusals and in lists of classes: it looked like two."""
+    for name in ("train/tabby, tiger cat/0.png", "train/dog/1.png", "test/tabby/2.png", "test/tiger cat/3.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(encoded(picture(int(name[-5]))))
+    train, test = open_images(tmp_path / "train"), open_images(tmp_path / "test")
+    assert "(dog, 'tabby, tiger cat')" in describe_classes(train)[0]
+    assert "(tabby, tiger cat)" in describe_classes(test)[0]
+    with pytest.raises(DataError, match=r"lacks: dog, 'tabby, tiger cat'$"):
+        align_classes(replace(train, class_names=("bird", "fish")), open_images(tmp_path / "train"))
+    with pytest.raises(DataError, match=r"lacks: 'tabby, tiger cat'$"):
+        check_labels(torch.tensor([0]), torch.tensor([1]), train.class_names)
+    (tmp_path / "train" / "4.png").write_bytes(encoded(picture(4)))
+    assert "the 2 sub-folders (dog, 'tabby, tiger cat') are not" in describe_classes(open_images(tmp_path / "train"))[0]
+    names = tmp_path / "names.txt"
+    names.write_text("tabby, tiger cat\n")
+    (tmp_path / "train" / "4.png").unlink()
+    assert open_images(tmp_path / "train", classes=names).class_names == ("tabby, tiger cat",)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('path,label\n0.png,"tabby, grey"\n1.png,dog\n', ["tabby, grey", "dog"]),
+        ("0.png;tabby, grey\n1.png;dog\n", ["tabby, grey", "dog"]),
+        ("0.png\ttabby, grey\n1.png\tdog\n", ["tabby, grey", "dog"]),
+        ("dog\ntabby, grey\n", ["dog", "tabby, grey"]),
+        ("path,label,,\n0.png,cat,,,\n1.png,dog\n", ["cat", "dog"]),
+        ("path,label,by\n0.png,cat,me\n1.png,dog\n", ["cat", "dog"]),
+        ("0.png,cat,me\n1.png,dog,\n", ["cat", "dog"]),
+        ("path,label\n0.png,tabby, grey\n1.png,dog\n", "'0.png,tabby, grey'"),
+        ("0.png,dog\n1.png,tabby, grey\n", "'1.png,tabby, grey'"),
+        ("0.png,tabby, grey\n1.png,dog\n", "'0.png,tabby, grey'"),
+    ],
+)
+def test_a_comma_in_a_label_of_a_file_is_kept_or_refused(
+    text: str, found: list[str] | str, tmp_path: Path, picture: Picture, encoded: Encoded
+) -> None:
+    """Without quotes it begins a column that nobody reads."""
+    for i in range(2):
+        (tmp_path / f"{i}.png").write_bytes(encoded(picture(i)))
+    file = tmp_path.parent / f"{tmp_path.name}.csv"
+    file.write_text(text)
+    if isinstance(found, str):
+        with pytest.raises(DataError, match=f"has the row {found}, which has more columns than others; put a label"):
+            open_images(tmp_path, labels=file)
+        return
+    images = open_images(tmp_path, labels=file)
+    assert [images.class_names[label] for label in images.labels.tolist()] == found
+
+
 def test_a_table_of_labels_may_be_parquet(tmp_path: Path, picture: Picture, encoded: Encoded) -> None:
     for i in range(2):
         (tmp_path / f"{i}.png").write_bytes(encoded(picture(i)))
@@ -352,6 +405,24 @@ def test_parquet_labels_may_be_text_or_missing(tmp_path: Path, picture: Picture,
     assert open_images(tmp_path / "none.parquet").labels is None
     _write_parquet(tmp_path / "hidden.parquet", blobs, [-1, -1, -1])
     assert open_images(tmp_path / "hidden.parquet").labels is None
+
+
+@pytest.mark.parametrize("cells", [["b", "", "a"], ["b", None, "a"], ["b", " ", "a"]])
+def test_an_empty_label_of_a_data_set_is_no_label_as_in_a_file_of_labels(
+    cells: list[str | None], tmp_path: Path, picture: Picture, encoded: Encoded
+) -> None:
+    """An empty text was a class without a name, and one missing label took all others with it."""
+    blobs = [encoded(picture(i)) for i in range(3)]
+    _write_parquet(tmp_path / "some.parquet", blobs, cells)
+    images = open_images(tmp_path / "some.parquet")
+    assert images.class_names == ("a", "b") and images.labels.tolist() == [1, -1, 0]
+    (line,) = describe_classes(images)
+    assert line.startswith("labels: 2 classes from the data set, on 2 of 3 images (a, b)")
+    assert leave_out_unlabelled(images) == "1 image has no label and is left out: measuring on the 2 that have one"
+    (tmp_path / "one.txt").write_text("b\n")
+    assert len(open_images(tmp_path / "some.parquet", classes=tmp_path / "one.txt")) == 1
+    _write_parquet(tmp_path / "none.parquet", blobs, ["", None, " "])
+    assert open_images(tmp_path / "none.parquet").labels is None
 
 
 def test_the_real_parquet_agrees_with_pillow(cifar_parquet: Path) -> None:

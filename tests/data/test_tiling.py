@@ -94,6 +94,26 @@ def test_large_tiles_are_seen_whole(tmp_path: Path, picture: Picture, encoded: E
     assert torch.equal(levels, torch.from_numpy(picture(0, 320, 480)).permute(2, 0, 1))
 
 
+def test_images_that_are_smaller_than_a_tile_are_counted(tmp_path: Path, picture: Picture, encoded: Encoded) -> None:
+    """They were taken as they are, at another scale, and nothing was said."""
+
+    def said(size: int) -> list[str]:
+        heard: list[str] = []
+        images = open_images(tmp_path, tiles=size, say=heard.append, max_bad_fraction=0.5)
+        assert images.notes == tuple(heard)
+        return heard
+
+    for number, (height, width) in enumerate(((20, 50), (50, 50), (64, 40))):
+        (tmp_path / f"{number}.png").write_bytes(encoded(picture(number, height=height, width=width)))
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    assert said(16) == []
+    assert said(48) == [
+        "tiles: 2 of 4 images have a side shorter than 48, which is not cut: their tiles are smaller, and seen at "
+        "another scale than the others"
+    ]
+    assert said(64) == ["tiles: no image is larger than 64 x 64, so none is cut: each is one tile, as large as it is"]
+
+
 def test_a_file_that_cannot_be_read_is_one_bad_tile(scans: Path) -> None:
     (scans / "a" / "broken.png").write_bytes(b"not an image")
     images = open_images(scans, tiles=32, max_bad_fraction=0.5)

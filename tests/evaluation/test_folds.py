@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from echoless.errors import DataError
-from echoless.evaluation.classify import fold_count, knn, linear
+from echoless.evaluation.classify import few_for_folds, fold_count, knn, linear
 from echoless.evaluation.extract import FeatureSet, View
 
 
@@ -63,6 +63,19 @@ def test_a_test_set_of_tiles_has_the_interval_of_its_files():
 
 def noise32() -> FeatureSet:
     return replace(noise(200, 4), features_ND=noise(200, 4).features_ND[:, :32])
+
+
+def test_too_few_images_of_a_class_for_the_folds_are_said():
+    """Labels that were drawn were "predicted" far below chance, and nothing was said: a fold takes its classes away."""
+    labels, names = torch.arange(40) % 4, ("ant", "bee", "cat", "dog")
+    assert few_for_folds(labels, None, names) == ""
+    assert few_for_folds(labels[:37], None, names) == (
+        "folds: class 'bee' has 9 images for 5 folds, which may leave too few to learn from: accuracies may lie below "
+        "chance; label 10 or more of every class, or give --test"
+    )
+    assert "class 'ant' has 5 different files for 5 folds" in few_for_folds(
+        labels, torch.arange(40) // 8 * 4 + labels, names
+    )
 
 
 def test_folds_are_as_many_as_files_of_the_typical_class():

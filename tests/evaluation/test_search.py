@@ -235,6 +235,27 @@ def test_each_tile_of_a_query_has_its_own_list_which_names_its_corner(run, photo
     assert f"{near['path']} at {near['x']},{near['y']}" in page
 
 
+def test_a_file_is_cut_as_the_images_of_a_table_of_tiles_were(run, photos, tmp_path):
+    """A whole scan, made as small as a tile, was compared with tiles, and nobody said so."""
+    shutil.copyfile(photos / "disc" / "040.png", "scan.png")
+    Image.open("scan.png").crop((48, 0, 96, 48)).save("tile.png")
+    echoless.embed(run, photos, out="tiles.parquet", tiles=48)
+    found = echoless.search("tiles.parquet", query="scan.png", k=1)
+    corners = [(x, y) for y in (0, 48) for x in (0, 48)]
+    rows = [(row["query"], row["path"], (row["x"], row["y"])) for row in found.neighbours.to_pylist()]
+    assert rows == [(f"scan.png at {x},{y}", "disc/040.png", (x, y)) for x, y in corners]
+    assert found.neighbours["similarity"].to_pylist() == pytest.approx([1.0] * 4, abs=1e-6), "the vectors of the table"
+    said = "query: 1 file cut into 4 tiles of 48 x 48, as the images of the table were"
+    assert said in str(found)
+    assert Path("search.html").read_text().count("data:image/jpeg") == 8, "each tile is shown beside its neighbour"
+    (one,) = echoless.search("tiles.parquet", query="tile.png", k=1).neighbours.to_pylist()
+    assert (one["query"], one["path"], one["x"], one["y"]) == ("tile.png at 0,0", "disc/040.png", 48, 0)
+    assert "cut into" not in str(echoless.search("tiles.parquet", query="tile.png", k=1))
+    echoless.embed(run, photos, out="whole.parquet")
+    whole = echoless.search("whole.parquet", query="scan.png", k=1)
+    assert whole.neighbours["query"].to_pylist() == ["scan.png"] and "cut into" not in str(whole)
+
+
 def test_an_encoder_that_is_gone_or_another_one_is_refused(run, photos, tmp_path):
     shutil.copytree(run, tmp_path / "run")
     echoless.embed("run", photos / "disc", out="f.parquet")

@@ -17,6 +17,7 @@ from echoless.measures import (
     fit_segmentation_probe,
     labelled_miou,
     patch_classes,
+    quick_probe,
     segment,
     upsample_labels,
 )
@@ -63,6 +64,30 @@ def test_the_probe_and_its_pixel_miou_are_scikit_learns():
     assert labelled_miou(confusion.sum(dim=0)) == pytest.approx(expected, rel=1e-12)
     print(f"segmentation probe: mIoU {expected:.4f}, agreement with scikit-learn {(guess == same).double().mean():.4f}")
     assert 0.3 < expected < 0.95, "neither trivial nor perfect"
+
+
+def look_alikes(images: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Each image has one class and a place of its own: whoever has seen a patch of it knows the others."""
+    generator = torch.Generator().manual_seed(seed)
+    classes = torch.randint(0, 2, (images,), generator=generator)
+    own = torch.randn(images, 1, 64, generator=generator) + 0.2 * (2 * classes[:, None, None] - 1)
+    tokens = own + 0.05 * torch.randn(images, 16, 64, generator=generator)
+    return tokens, classes[:, None, None].expand(-1, 8, 8).contiguous()
+
+
+def test_the_penalty_is_chosen_on_images_that_are_held_out():
+    """On held-out patches of the same images the smallest penalty looked best, and was worse for new images."""
+    tokens, truth = look_alikes(60, 0)
+    held_out, judged = look_alikes(200, 1)
+    by_image = fit_segmentation_probe(tokens, truth, GRID, 2, generator=torch.Generator().manual_seed(0))
+    patches = quick_probe(
+        tokens.flatten(0, 1), truth[:, ::2, ::2].flatten(), generator=torch.Generator().manual_seed(0)
+    )
+    right = [(segment(probe, held_out, GRID, (8, 8)) == judged).double().mean() for probe in (by_image, patches)]
+    print(f"penalty by image {by_image.settings['penalty']:g}, by patch {patches.settings['penalty']:g}; {right}")
+    assert by_image.settings["penalty"] > 10 * patches.settings["penalty"] and right[0] > right[1]
+    few = fit_segmentation_probe(tokens[:19], truth[:19], GRID, 2, generator=torch.Generator().manual_seed(0))
+    assert few.settings["penalty"] == 1.0, "of so few images none can be held out, however many patches they have"
 
 
 def test_confusions_of_images_add_up():

@@ -86,6 +86,9 @@ def test_few_labels_of_many_images_are_measured_and_said(run, photos, labels, ca
     assert "--train: 4 images have no label and are left out: measuring on the 6 that have one" in said.out
     assert "unreadable image, left out: broken0.jpg" in said.err
     assert "labels: 2 classes from labels.csv, on 6 of 10 images (cat, dog)" in said.err
+    assert "folds: class 'cat' has 3 images for 3 folds, which may leave too few to learn from: accuracies" in said.out
+    echoless.evaluate(run, labels=labels, train=photos, test=photos, test_labels=labels, metrics=("knn",))
+    assert "folds:" not in capsys.readouterr().out, "a test set needs none"
 
 
 def halves(labels: Path) -> list[Path]:
@@ -327,6 +330,54 @@ def test_classes_that_two_sets_share_are_listed_once(run, tmp_path, capsys):
     probed = SMALL | {"probe_every": 1, "probe_data": "shapes:80@test"}
     echoless.pretrain(data, out=tmp_path / "probed", **probed)
     assert capsys.readouterr().err.count("10 classes from") == 1
+
+
+def test_what_is_odd_about_one_folder_given_twice_is_said_once(run, photos, labels, tmp_path, capsys):
+    """Files that are no images, and images that are smaller than a tile; of another folder they are said, too."""
+    for name in ("one", "other"):
+        shutil.copytree(photos, tmp_path / name)
+        (tmp_path / name / "notes.txt").write_text("no image")
+    one, other, passed = tmp_path / "one", tmp_path / "other", "1 other file in"
+    how = {"labels": labels, "test_labels": labels, "metrics": ("knn",), "baselines": False, "tiles": 64}
+    echoless.evaluate(run, train=one, test=one, **how)
+    said = capsys.readouterr().err
+    assert said.count(passed) == said.count("tiles: no image is larger") == said.count("broken0.jpg") == 1
+    echoless.evaluate(run, train=one, test=other, **how)
+    assert capsys.readouterr().err.count(passed) == 2
+    few = {"labels": labels, "test_labels": labels, "max_steps": 1, "batch_size": 4, "workers": 0}
+    echoless.finetune(run, train=one, test=one, out=tmp_path / "tuned", **few)
+    assert capsys.readouterr().err.count(passed) == 1
+
+
+def test_ignoring_labels_is_advice_only_where_something_is_left_without_them(run, photos, tmp_path, capsys):
+    """It would be refused by a fine-tuning, a supervised run, a probe, or an evaluation of accuracies alone."""
+    for index, file in enumerate(sorted(photos.glob("*.png"))):
+        (tmp_path / "photos" / f"class{index % 2}").mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, tmp_path / "photos" / f"class{index % 2}" / file.name)
+    data, few = tmp_path / "photos", {"max_steps": 1, "batch_size": 4, "workers": 0}
+    some = tmp_path / "some"
+    shutil.copytree(data, some)
+    (some / "class2").mkdir()
+    for index in range(2):
+        shutil.copyfile(photos / f"IMG {index}.png", some / "class2" / f"{index}.png")
+
+    def advised(verb, *given, **options) -> list[str]:
+        capsys.readouterr()
+        verb(*given, **options)
+        lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("labels")]
+        assert lines, "the classes are said in any case"
+        return [line.rpartition("; ")[2] for line in lines if "ignores" in line]
+
+    assert advised(echoless.pretrain, data, out=tmp_path / "a", **SMALL) == ["--labels none ignores them"]
+    assert advised(echoless.embed, run, data, out=tmp_path / "f.npy") == ["--labels none ignores them"]
+    measured = {"train": data, "baselines": False}
+    assert advised(echoless.evaluate, run, metrics=("rank", "knn"), **measured) == ["--labels none ignores them"]
+    assert advised(echoless.evaluate, run, metrics=("knn",), **measured) == []
+    assert advised(echoless.finetune, run, train=data, test=data, out=tmp_path / "tuned", **few) == []
+    supervised = {"recipe": "vit-tiny-supervised", "patch_size": 16, "depth": 1, **few}
+    assert advised(echoless.pretrain, data, out=tmp_path / "sup", test=data, **supervised) == []
+    probed = {"probe_every": 1, "probe_data": some}
+    assert advised(echoless.pretrain, data, out=tmp_path / "b", **SMALL, **probed) == ["--labels none ignores them"]
 
 
 def test_a_run_whose_images_are_not_found_from_here_asks_for_them(tmp_path, monkeypatch):

@@ -170,6 +170,73 @@ def test_a_tile_in_python_is_seen_whole_as_embed_sees_it(photos, tmp_path):
         assert encoder(encoder.preprocess(tile)[None])[0].numpy() == pytest.approx(np.array(row["feature"]), abs=1e-5)
 
 
+def test_tiles_that_are_not_those_of_the_training_are_said(photos, tmp_path, capsys):
+    """Whole scans or other tiles are seen at another scale than in training, also where they were asked for."""
+    run = tmp_path / "run"
+    echoless.pretrain(photos, out=run, max_steps=1, tiles=100, **TINY)
+    known = "the run was trained on tiles of 100 x 100, so it saw everything at another scale"
+    for asked, said in ((0, f"tiles: none, whole images; {known}"), (50, f"tiles: 50 x 50; {known}"), (100, "")):
+        capsys.readouterr()
+        echoless.embed(run, photos, out=tmp_path / "f.npy", tiles=asked, device="cpu", overwrite=True)
+        err = capsys.readouterr().err
+        assert (said in err) if said else ("tiles:" not in err)
+    echoless.evaluate(run, train=photos, tiles=0, metrics=("rank",), baselines=False, device="cpu")
+    assert f"tiles: none, whole images; {known}" in capsys.readouterr().out
+
+
+def test_an_array_given_to_an_encoder_of_tiles_is_seen_as_python_and_tiles_see_it(photos, tmp_path):
+    """The borders of arrays of 150 x 150 were cut off, and those of equal tiles were not; baselines see the same."""
+    run = tmp_path / "run"
+    echoless.pretrain(photos, out=run, max_steps=1, tiles=150, **TINY)
+    encoder = echoless.load(run)
+    images = [np.asarray(Image.open(file).convert("RGB"))[:150, :150] for file in sorted(photos.glob("*.jpg"))]
+    np.savez(tmp_path / "x.npz", x=np.stack(images))
+    echoless.embed(run, tmp_path / "x.npz", out=tmp_path / "f.parquet", device="cpu")
+    vectors = np.stack(pq.read_table(tmp_path / "f.parquet")["feature"].to_pylist())
+    tiles = [row["feature"] for row in encoder.embed(photos).to_pylist() if row["x"] == 0]
+    assert vectors == pytest.approx(np.array(tiles), abs=1e-5)
+    assert np.stack(encoder.embed(tmp_path / "x.npz")["feature"].to_pylist()) == pytest.approx(vectors, abs=1e-5)
+    assert encoder(encoder.preprocess(images[0])[None])[0].numpy() == pytest.approx(vectors[0], abs=1e-5)
+    Image.fromarray(images[2]).save(tmp_path / "query.png")
+    found = echoless.search(tmp_path / "f.parquet", query=tmp_path / "query.png", k=1, out=tmp_path / "s.html")
+    assert found.neighbours["similarity"].to_pylist() == pytest.approx([1.0], abs=1e-5)
+    how = {"train": tmp_path / "x.npz", "metrics": ("rank",), "device": "cpu"}
+    views = {metric.protocol["view"] for metric in echoless.evaluate(run, **how)}
+    assert views == {"resize 16, crop 16, bicubic"}
+    assert {metric.protocol["view"] for metric in echoless.evaluate(run, tiles=0, **how)} == {
+        "resize 18, crop 16, bicubic"
+    }, "--tiles 0: they are whole images"
+
+
+def test_the_photographs_in_a_folder_of_small_images_are_mentioned(photos, tmp_path, capsys):
+    """Of a few large ones among many small ones, nothing was said; nothing is where there are none."""
+    mixed, small = tmp_path / "mixed", tmp_path / "small"
+    for folder in (mixed, small):
+        folder.mkdir()
+        for number in range(10):
+            pixels = np.random.default_rng(number).integers(0, 256, (20, 20, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / f"{number}.png")
+    for name in ("0.jpg", "1.jpg"):
+        shutil.copyfile(photos / name, mixed / f"photo{name}")
+    echoless.pretrain(mixed, out=tmp_path / "run", max_steps=1, **TINY)
+    known = "data: 12 images of about 20 x 20 (2 of them more than twice as large, kept at up to 48 x 64), 3 channels"
+    assert known in (tmp_path / "run" / "log.txt").read_text()
+    assert json.loads((tmp_path / "run" / "about.json").read_text())["data"]["larger"]["images"] == 2
+    said = "2 of 12 images are large, with a shorter side of more than 128 pixels: of those only the centre is seen "
+    capsys.readouterr()
+    echoless.embed(tmp_path / "run", mixed, out=tmp_path / "f.npy", device="cpu")
+    assert said + "(resize 18, crop 16, bicubic), of the others all" in capsys.readouterr().err
+    how = {"metrics": ("rank",), "baselines": False, "device": "cpu"}
+    for test, named in ((None, ["images are"]), (small, ["images of --train"]), (mixed, ["images of --train"])):
+        echoless.evaluate(tmp_path / "run", train=mixed, test=test, **how)
+        lines = [line for line in capsys.readouterr().out.splitlines() if "of those only the centre" in line]
+        assert len(lines) == len(named) and all(name in line for name, line in zip(named, lines))
+    echoless.pretrain(small, out=tmp_path / "plain", max_steps=1, **TINY)
+    echoless.evaluate(tmp_path / "run", train=small, **how)
+    assert "larger" not in json.loads((tmp_path / "plain" / "about.json").read_text())["data"]
+    assert "the centre is seen" not in capsys.readouterr().out
+
+
 def test_a_copied_encoder_knows_what_its_run_converted_images_to(photos, tmp_path):
     echoless.pretrain(photos, out=tmp_path / "run", max_steps=1, channels=1, **TINY)
     shutil.copytree(tmp_path / "run" / "encoder", tmp_path / "copied")

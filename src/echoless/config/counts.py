@@ -1,6 +1,8 @@
-"""How is a number of things written? `1 step`, `3 steps`, `1,140 images/s`."""
+"""How is a number of things written, and a list of names? `1 step`, `1,140 images/s`, `cat, dog`."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 
 def counted(number: object, what: str, several: str = "") -> str:
@@ -10,6 +12,15 @@ def counted(number: object, what: str, several: str = "") -> str:
     ('1 class', '3 channels')
     """
     return f"{number} {what}" if number == 1 else f"{number} {several or f'{what}s'}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names of classes in a row. In quotes where one could be taken for two, or for none.
+
+    >>> listed(["cat", "tabby, tiger cat", ""])
+    "cat, 'tabby, tiger cat', ''"
+    """
+    return ", ".join(repr(name) if "," in name or name != name.strip() or not name else name for name in names)
 
 
 def speed_in_words(images_per_second: float) -> str:

@@ -156,10 +156,10 @@ def _against(
         return Words(f"{verdict}: too few to compare with anything.", "Label more images.", "neutral")
     said = [_compared(main, name, other) for name, other in others.items()]
     chance = main.protocol.get("chance")
+    below = _is_below_chance(main)
     if guessed := chance is not None and (main.interval or (main.value,))[0] <= chance:
-        said.append(
-            f"it is not clearly better than always naming the largest class of the test images ({100 * chance:.2f} %)"
-        )
+        order_of_chance = "is below" if below else "is not clearly better than"
+        said.append(f"it {order_of_chance} always naming the largest class of the test images ({100 * chance:.2f} %)")
     compared = " " + " and ".join([", ".join(said[:-1])] * (len(said) > 1) + said[-1:]) if said else ""
     at = f" at step {main.protocol['checkpoint']}" if "checkpoint" in main.protocol else ""
     verdict = (
@@ -170,6 +170,9 @@ def _against(
     if "checkpoint" in main.protocol and (guessed or (order and min(order) <= 0)):
         more = "The run has not ended: continue it with --resume, then evaluate again."
         return Words(verdict + healthy, more, "warning" if order and min(order) < 0 else "neutral")
+    if below:
+        more = "Label more images, or give --test: folds of few images leave some classes too few to learn from."
+        return Words(verdict + healthy, more, "warning")
     if order and min(order) < 0:
         more = f"Train longer ({longer}).{layers}"
         return Words(verdict + healthy, more, "warning")
@@ -181,6 +184,12 @@ def _against(
         return Words(verdict + healthy, more, "neutral")
     more = f"Use them: echoless embed {run} DATA --out features.parquet.{layers}"
     return Words(verdict + healthy, more, "good")
+
+
+def _is_below_chance(main: Metric) -> bool:
+    """Clearly, and in folds: the class of what is predicted is then rarer among what is learned from."""
+    chance = main.protocol.get("chance")
+    return chance is not None and "folds" in main.protocol and main.interval is not None and main.interval[1] < chance
 
 
 def _independent(metric: Metric) -> tuple[str, int]:

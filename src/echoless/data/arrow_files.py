@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from echoless.data.content import stamp
-from echoless.data.parquet import class_names_of, columns_of, has_field, known_labels, present
+from echoless.data.labels import known_labels
+from echoless.data.parquet import class_names_of, columns_of, has_field, present
 from echoless.data.paths import JoinedPaths, NumberedPaths, PathColumn, Paths
 from echoless.data.remote import RemoteFile
 from echoless.data.sources import read_in_order

@@ -58,11 +58,11 @@ def select_classes(
 def _names_of(source: ImageSource) -> list[str] | None:
     if source.labels is None:
         return None
-    names = source.class_names
-    return [
-        names[label] if names is not None and isinstance(label, int) and 0 <= label < len(names) else str(label)
-        for label in source.labels
-    ]
+    return ["" if label is None else _name_of(label, source.class_names) for label in source.labels]
+
+
+def _name_of(label: int | str, names: Sequence[str] | None) -> str:
+    return names[label] if names and isinstance(label, int) and 0 <= label < len(names) else str(label)
 
 
 class SelectedSource:
@@ -73,7 +73,7 @@ class SelectedSource:
     def __init__(self, source: ImageSource, ids: Sequence[int], names: Sequence[str]) -> None:
         self.whole, self._ids = source, ids
         self.paths = ChosenPaths(source.paths, ids)
-        self.labels: list[int | str] = [names[index] for index in ids]
+        self.labels: list[int | str | None] = [names[index] for index in ids]
         by_image = len(source.stamps) == len(source.paths)  # of a folder; shards have one for each file
         self.stamps: Sequence[Stamp] = [source.stamps[index] for index in ids] if by_image else source.stamps
 

@@ -110,6 +110,7 @@ def _images(
         cache_note=note,
         file_shape=survey.file_shape,
         reduction=reduction,
+        sizes_N2=store.index[:, 1:3] if isinstance(store, CachedPixels) else None,
     )
 
 
@@ -252,6 +253,8 @@ def open_tiles(
         place.root, read_by, len(source.paths), lambda: _shapes(source, wanted, place, read_by)
     )
     tiling = Tiling.of(shapes_F2, size)
+    if (note := tiling.note(shapes_F2)) and place.say is not None:
+        place.say(note)
     content = tiling.content(files)
     key, note = _key(content, wanted), ""
     store: CachedPixels | TilesOnDemand | None = open_cache(place.root, key) if place.choice != "off" else None

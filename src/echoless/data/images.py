@@ -86,11 +86,14 @@ class Images:
     bad: list[BadSample] = field(default_factory=list)
     max_bad_fraction: float = 0.01
     cache_note: str = ""  # one sentence: what became of the cache, and why
+    notes: tuple[str, ...] = ()  # what was said while the set was opened: of the same set again, it is not repeated
     file_shape: tuple[int, int] | None = None  # height and width of the typical file; None: those of the images
     reduction: Fit | None = None  # how larger files were made smaller; None: they were not
+    sizes_N2: Array | None = None  # height and width at which each image is kept; None: they are not known
     corners_N2: Array | None = None  # x and y of each tile in its file; None: whole images
     files: int | None = None  # how many files the tiles are of
     file_digests_ND: Array | None = None  # the hash of the file of each tile, (N, 16)
+    stand_for_tiles: bool = False  # each is taken for a tile, by an encoder that was trained on tiles
     mask_of: Callable[[int], Array] | None = None  # the object of an image
     folder: Path | None = None  # of the files, where the images are files of one
     label_maps: LabelMaps | None = None  # the class of every pixel
@@ -109,6 +112,18 @@ class Images:
         """Height and width of the typical file, or tile."""
         own = (self.shape.height, self.shape.width)
         return own if self.file_shape is None or self.corners_N2 is not None else self.file_shape
+
+    def larger_than(self, side: int) -> Array:
+        """The numbers of the usable images that are kept with a longer shorter side, where sizes are known."""
+        if self.sizes_N2 is None:
+            return np.empty(0, np.int64)
+        ids = self.usable_ids()
+        return ids[self.sizes_N2[ids].min(axis=1) > side]
+
+    @property
+    def used_whole(self) -> bool:
+        """Whether evaluation cuts no border off: what it would cut off a tile is in no other."""
+        return self.corners_N2 is not None or self.stand_for_tiles
 
     @property
     def identity(self) -> str:

@@ -40,6 +40,20 @@ def encode_labels(
     return torch.tensor([number[label] for label in labels], dtype=torch.int64), tuple(str(label) for label in ordered)
 
 
+def known_labels(labels: Sequence[int | str | None]) -> list[int | str | None] | None:
+    """None for an image without one: an empty cell is no class without a name.
+
+    None where no image has one, and where all are -1, as in test sets whose labels are secret.
+    """
+    found = [None if label is None or is_blank(label) else label for label in labels]
+    return None if all(label in (None, -1) for label in found) else found
+
+
+def is_blank(label: int | str) -> bool:
+    """As pandas writes what is missing."""
+    return isinstance(label, str) and not label.strip()
+
+
 class FoundLabels(NamedTuple):
     """One label for each image, None where there is none; note: which rows of the file name no image."""
 
@@ -53,7 +67,7 @@ def read_label_file(file: Path, paths: Sequence[str]) -> FoundLabels:
         return FoundLabels(_in_order(file, lines, paths))
     known: dict[str, str] = {}
     for path, label in _rows(file):
-        if not label.strip():  # as pandas writes a missing value; with its row, the image has no label
+        if is_blank(label):  # with its row, the image has no label
             continue
         if known.setdefault(path, label) != label:
             raise DataError(f"labels file {file} gives {path!r} two labels, {known[path]!r} and {label!r}")
@@ -101,8 +115,13 @@ def _one_per_line(file: Path) -> list[str] | None:
 
 
 def _separator(line: str) -> str | None:
-    """What separates the columns of a CSV file, by its first line; None where nothing does."""
-    return next((each for each in _SEPARATORS if each in line), None)
+    """What separates the columns of a CSV file, by its first line; None where nothing does.
+
+    A tab is in no name. Of the others it is the first: a label may hold them, and comes after the path.
+    """
+    if "\t" in line:
+        return "\t"
+    return min((each for each in _SEPARATORS if each in line), key=line.index, default=None)
 
 
 def _in_order(file: Path, lines: list[str], paths: Sequence[str]) -> list[int | str | None]:
@@ -152,19 +171,22 @@ def _rows(file: Path) -> Iterator[tuple[str, str]]:
     if file.suffix == ".parquet":
         yield from _table_rows(file)
         return
-    places = (0, 1)
+    places, headed = (0, 1), False
     try:
         with file.open(newline="", encoding="utf-8-sig") as text:
             lines = _lines(text, file)
             first = next((line for line in lines if line.strip()), "")
             table = csv.reader(chain([first], lines), delimiter=_separator(first) or ",")
-            for number, row in enumerate(row for row in table if row):
+            above: list[str] = []  # the header, else the first row
+            for row in filter(None, table):
                 names = [name.strip().lower() for name in row]
-                if number == 0 and {"path", "label"} & set(names):
-                    places = _places(file, names)
+                if not above and {"path", "label"} & set(names):
+                    places, above, headed = _places(file, names), row, True
                     continue
+                above = above or row
                 if len(row) <= max(places):
                     raise DataError(f"labels file {file} has the row {','.join(row)[:200]!r}; allowed: path,label")
+                _require_one_width(file, row, above, headed=headed)
                 path, label = (row[place].strip() for place in places)
                 yield path, label
     except UnicodeDecodeError as error:
@@ -172,6 +194,22 @@ def _rows(file: Path) -> Iterator[tuple[str, str]]:
         raise DataError(f"labels file {file} is not UTF-8: it has the byte {odd:#04x}; save it as CSV UTF-8") from None
     except (OSError, csv.Error) as error:
         raise DataError(f"labels file {file} cannot be read: {error}") from None
+
+
+def _require_one_width(file: Path, row: list[str], above: list[str], *, headed: bool) -> None:
+    """A label with a comma that is not in quotes is two columns, and one is lost. above: header or first row.
+
+    Columns without a text at the end of a row do not count: spreadsheets write them.
+    """
+    own, first = (
+        max((place for place, cell in enumerate(each, 1) if cell.strip()), default=0) for each in (row, above)
+    )
+    longer = row if own > first else above if len(row) < first and not headed else None
+    if longer is not None:
+        raise DataError(
+            f"labels file {file} has the row {','.join(longer)[:200]!r}, which has more columns than others; put a "
+            "label that holds a comma in quotes"
+        )
 
 
 def _places(file: Path, names: list[str]) -> tuple[int, int]:

@@ -165,7 +165,7 @@ def evaluation_batches(
     """
     _check(size, batch_size, workers)
     wanted = None if ids is None else [index for index in ids if index not in images.excluded]
-    framing = framing if images.corners_N2 is None else replace(framing, share=1.0)
+    framing = replace(framing, share=1.0) if images.used_whole else framing
 
     def batch(step: int) -> Batch:
         first, last = step * batch_size, (step + 1) * batch_size

@@ -25,7 +25,7 @@ from echoless.data.elsewhere import Kind, open_remote
 from echoless.data.encoded import Reduction, open_encoded, open_tiles
 from echoless.data.hashing import hash_all
 from echoless.data.images import BadSample, Images, Shape
-from echoless.data.labels import encode_labels, read_label_file, require_columns
+from echoless.data.labels import encode_labels, known_labels, read_label_file, require_columns
 from echoless.data.making import Making
 from echoless.data.parquet import ParquetSource
 from echoless.data.paths import NumberedPaths
@@ -67,12 +67,14 @@ def open_images(
     channels: what every image is converted to (default: what most images have). max_bad_fraction: above this share of
     unusable images the set is refused. reduction: how image files that are larger are made smaller (default: they are
     kept as they are). tiles: cut image files into squares of this side, each an image of its own; they are not reduced.
-    say: gets a sentence on files that are no images, and on caches that had to go or have no room. classes: a file with
+    say: gets a sentence on files that are no images, on images that are smaller than a tile, and on caches that had to
+    go or have no room. classes: a file with
     the names of the classes to use, or `imagenet100`; without `require_labels` it does not concern images that have
     none. share: with how many processes, which all call this, images that are not in the cache yet are decoded.
     """
     _check(cache, channels, max_bad_fraction, tiles)
-    place = CachePlace(cache, cache_dir or default_cache_dir(), progress, say, share)
+    tell = _Teller(say)
+    place = CachePlace(cache, cache_dir or default_cache_dir(), progress, tell, share)
     names = None if classes is None else read_class_list(classes)
     given = None if str(labels) == NO_LABELS else labels
     require_columns(given)
@@ -86,8 +88,8 @@ def open_images(
         images = _open_arrays(ArrayFile(Path(data)), place, max_bad_fraction)
     else:
         source, wanted = find_source(str(data), place), DecodeSettings(channels=channels)
-        if say is not None and isinstance(source, FolderSource) and source.passed_over:
-            say(source.passed_over)
+        if isinstance(source, FolderSource) and source.passed_over:
+            tell(source.passed_over)
         if names is not None and (require_labels or given is not None or source.labels is not None):
             source = select_classes(source, names, read_label_file(given, source.paths).labels if given else None)
         if tiles is None:
@@ -102,7 +104,20 @@ def open_images(
         images.labels, images.class_names, images.label_source, images.label_note = None, None, "", ""
     elif given is not None:
         images.label_source, images.label_file = LABELS_FILE, given.name
+    images.notes = tuple(tell.told)
     return images
+
+
+class _Teller:
+    """Passes sentences on to `say`, where there is one, and keeps them."""
+
+    def __init__(self, say: Say | None) -> None:
+        self._say, self.told = say, list[str]()
+
+    def __call__(self, text: str) -> None:
+        self.told.append(text)
+        if self._say is not None:
+            self._say(text)
 
 
 def holds_files(data: str | Path) -> bool:
@@ -215,7 +230,7 @@ def _open_arrays(file: ArrayFile, place: CachePlace, max_bad_fraction: float) ->
     height, width = file.header.shape[1:3]
     decoded = file.channels * height * width * file.bits / 8
     survey = Survey(Shape(file.channels, height, width), file.bits, decoded, ((height, width),))
-    labels, class_names = encode_labels(None if file.labels is None else file.labels.tolist(), None)
+    labels, class_names = encode_labels(None if file.labels is None else known_labels(file.labels.tolist()), None)
     common: dict[str, Any] = {
         "paths": paths,
         "fingerprint": content.fingerprint,

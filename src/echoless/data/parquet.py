@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from echoless.data.content import stamp
+from echoless.data.labels import known_labels
 from echoless.data.paths import JoinedPaths, NumberedPaths, PathColumn, Paths
 from echoless.data.remote import RemoteFile
 from echoless.data.sources import CHUNK
@@ -106,16 +107,11 @@ class ParquetSource:
                         return
                     yield name
 
-    def _read_labels(self) -> list[int | str] | None:
+    def _read_labels(self) -> list[int | str | None] | None:
         if self._label is None:
             return None
         tables = map(self._table, range(len(self._files)))
         return known_labels([v for table in tables for v in table.read(columns=[self._label]).column(0).to_pylist()])
-
-
-def known_labels(labels: list[Any]) -> list[int | str] | None:
-    """None where some are missing, and where all are -1, as in test sets whose labels are secret."""
-    return None if None in labels or all(label == -1 for label in labels) else labels
 
 
 def _open(file: Path | RemoteFile | IO[bytes]) -> Any:

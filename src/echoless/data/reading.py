@@ -8,13 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from echoless.config import DataConfig
-from echoless.config.counts import counted
+from echoless.config.counts import counted, listed
 from echoless.config.training import Interpolation
 from echoless.data import Images, open_images
 from echoless.data.encoded import Reduction
 from echoless.data.masks import LabelMaps, MaskClasses
 from echoless.data.opening import LABELS_FILE, holds_files
-from echoless.data.resizing import LARGE, Fit
+from echoless.data.resizing import LARGE, Fit, Framing, Size
 from echoless.errors import DataError
 from echoless.runtime import ALONE, Progress, Share
 
@@ -52,11 +52,20 @@ def settled_tiles(data: str | Path, given: int | None, trained: int | None) -> i
     return trained if holds_files(data) else None
 
 
+def stand_for_tiles(data: str | Path, given: int | None, trained: int | None) -> bool:
+    """Whether each of these images, which are never cut, is taken for one of the tiles that an encoder knows."""
+    return given is None and trained is not None and not holds_files(data)
+
+
 def describe_tiles(data: str | Path, given: int | None, trained: int | None) -> list[str]:
-    """A sentence where images are cut although nobody asked for it."""
-    if given is not None or settled_tiles(data, given, trained) is None:
+    """A sentence where images are cut although nobody asked for it, or framed otherwise than in training."""
+    if trained is None or given == trained or not holds_files(data):
         return []
-    return [f"tiles: {trained} x {trained}, as the run was trained; --tiles 0 takes whole images"]
+    known = f"{trained} x {trained}"
+    if given is None:
+        return [f"tiles: {known}, as the run was trained; --tiles 0 takes whole images"]
+    asked = f"{given} x {given}" if given else "none, whole images"
+    return [f"tiles: {asked}; the run was trained on tiles of {known}, so it saw everything at another scale"]
 
 
 def read_images(
@@ -75,15 +84,20 @@ def read_images(
 ) -> Images:
     """`channels`: what every image is converted to; None: as most of them are. Bad images are listed and left out.
     which: the option that names them, where there are two sets; None: the log of a run lists bad images and classes.
-    like: a set whose bad images and classes are listed already. needed: whether nothing can be done without labels.
-    The others: `open_images`."""
+    like: a set of which everything was said already. needed: whether nothing can be done without labels,
+    so that ignoring them is no advice. The others: `open_images`."""
     speaks = share.index == 0
+    heard = () if like is None else like.notes
     with Progress("reading images", 1, "images") as progress:
 
         def show(done: int, total: int) -> None:
             progress.total = total
             if speaks:
                 progress.show(done)
+
+        def say(text: str) -> None:
+            if speaks and text not in heard:
+                progress.say(text)
 
         given = Path(labels) if labels else None
         images = open_images(
@@ -95,7 +109,7 @@ def read_images(
             reduction=reduction,
             tiles=tiles,
             progress=show,
-            say=progress.say if speaks else None,
+            say=say,
             max_bad_fraction=1.0,
             share=share,
         )
@@ -118,6 +132,21 @@ def describe_bad(images: Images, *, late: bool = False) -> list[str]:
     lines = [f"unreadable image, left out: {each.path}: {each.reason}" for each in bad[:MOST_LISTED]]
     rest = len(bad) - len(lines)
     return [*lines, f"and {rest} more"] if rest else lines
+
+
+def describe_large(images: Images, framing: Framing, size: Size, which: str = "") -> list[str]:
+    """A sentence where a set of small images holds large ones, of which evaluation sees another part.
+
+    which: the option that names the images, where there are several sets.
+    """
+    large = len(images.larger_than(LARGE))
+    if not large or min(images.typical_size) > LARGE or framing.every or framing.share == 1 or images.used_whole:
+        return []
+    many = f"{large} of {counted(images.usable, 'image')}{f' of {which}' if which else ''}"
+    return [
+        f"{many} {'is' if large == 1 else 'are'} large, with a shorter side of more than {LARGE} pixels: of those only "
+        f"the centre is seen ({framing.describe(size)}), of the others all"
+    ]
 
 
 def describe_classes(images: Images, which: str = "", like: Images | None = None, *, needed: bool = False) -> list[str]:
@@ -145,7 +174,7 @@ def _classes(images: Images) -> str:
     """How many there are, where they come from, and the names of a few."""
     present, labelled, readable = _names(images), len(images.known_labels), images.usable
     shown = [name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..." for name in present[:5]]
-    names = ", ".join(shown) + (", ..." if len(present) > 5 else "")
+    names = listed(shown) + (", ..." if len(present) > 5 else "")
     joined = labelled < readable or images.label_source == LABELS_FILE
     of = f", on {labelled} of {counted(readable, 'image')}" if joined else ""
     source = images.label_file or images.label_source
@@ -185,7 +214,7 @@ def align_classes(train: Images, test: Images) -> None:
     learned = set(_names(train))
     unseen = [name for name in _names(test) if name not in learned]
     if unseen:
-        raise DataError(f"the test set has classes that the training set lacks: {', '.join(unseen[:10])}")
+        raise DataError(f"the test set has classes that the training set lacks: {listed(unseen[:10])}")
     number = [train.class_names.index(name) if name in train.class_names else -1 for name in test.class_names]
     test.labels = test.labels.new_tensor([number[label] if label >= 0 else -1 for label in test.labels.tolist()])
     test.class_names = train.class_names

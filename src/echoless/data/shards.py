@@ -19,6 +19,7 @@ from typing import IO, Any, NamedTuple
 
 from echoless.config.addresses import is_remote
 from echoless.data.content import stamp
+from echoless.data.labels import known_labels
 from echoless.data.paths import PathColumn
 from echoless.data.remote import RemoteFile
 from echoless.data.sources import IMAGE_SUFFIXES, LARGEST_FILE, read_in_order
@@ -49,7 +50,7 @@ class TarSource:
             raise NoImages(
                 f"{files[0]} holds no image; looked for members ending in {', '.join(sorted(IMAGE_SUFFIXES))}"
             )
-        self.labels = [label for label in labels if label is not None] if None not in labels else None
+        self.labels = known_labels(labels)
         self.class_names: list[str] | None = None
 
     def _found(self, labels: list[int | str | None]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from echoless.config.counts import counted
+from echoless.config.counts import counted, listed
 from echoless.data.content import BrokenLink, Stamp, Stamps
 from echoless.data.paths import PathColumn
 from echoless.errors import DataError
@@ -41,8 +41,8 @@ class ImageSource(Protocol):
         """One per image, relative, the same wherever the data lies."""
 
     @property
-    def labels(self) -> Sequence[int | str] | None:
-        """One per image, or None."""
+    def labels(self) -> Sequence[int | str | None] | None:
+        """One per image, None for one without; or None."""
 
     @property
     def class_names(self) -> Sequence[str] | None:
@@ -218,7 +218,7 @@ def _images_beside_folders(paths: Sequence[str]) -> str:
             beside += 1
     if len(folders) < 2:
         return ""
-    names = ", ".join(list(folders)[:5]) + (", ..." if len(folders) > 5 else "")
+    names = listed(list(folders)[:5]) + (", ..." if len(folders) > 5 else "")
     return (
         f"the {len(folders)} sub-folders ({names}) are not used as classes, because {beside} of {len(paths)} images "
         "lie beside them; move those into a sub-folder, or away, or give --labels FILE.csv"

@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from echoless.config.counts import counted
 from echoless.data.content import DIGEST_BYTES, Content, digest
 from echoless.data.images import BadSample, Fetched
 from echoless.data.resample import Array
@@ -35,6 +36,12 @@ def starts(length: int, size: int) -> list[int]:
     return [*range(0, length - size, size), length - size]
 
 
+def corners(shape: Sequence[int], size: int) -> list[tuple[int, int]]:
+    """x and y of every tile of an image of this height and width."""
+    height, width = shape
+    return [(x, y) for y in starts(height, size) for x in starts(width, size)]
+
+
 @dataclass(frozen=True)
 class Tiling:
     """`file_N`: which file each tile is of; `corners_N2`: its x and y there, in pixels."""
@@ -46,14 +53,24 @@ class Tiling:
     @staticmethod
     def of(shapes_F2: Array, size: int) -> Tiling:
         """For files of these heights and widths; one that is unreadable (0 x 0) has one tile, which is bad."""
-        rows = [
-            (file, x, y)
-            for file, (height, width) in enumerate(shapes_F2.tolist())
-            for y in starts(height, size)
-            for x in starts(width, size)
-        ]
+        rows = [(file, *corner) for file, shape in enumerate(shapes_F2.tolist()) for corner in corners(shape, size)]
         table = np.array(rows, dtype=np.int64).reshape(-1, 3)
         return Tiling(size, table[:, 0], table[:, 1:])
+
+    def note(self, shapes_F2: Array) -> str:
+        """What happens to images that are smaller than a tile; nothing where there are none."""
+        size, read = self.size, shapes_F2[shapes_F2.min(axis=1) > 0]
+        if len(read) and int(read.max()) <= size:
+            return (
+                f"tiles: no image is larger than {size} x {size}, so none is cut: each is one tile, as large as it is"
+            )
+        small = int((read < size).any(axis=1).sum())
+        if not small:
+            return ""
+        return (
+            f"tiles: {small} of {counted(len(shapes_F2), 'image')} have a side shorter than {size}, which is not cut: "
+            "their tiles are smaller, and seen at another scale than the others"
+        )
 
     def content(self, files: Content) -> Content:
         """The identity of the tiles: that of their files, with their places."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from echoless.config.checks import require, require_whole
-from echoless.config.counts import counted
+from echoless.config.counts import counted, listed
 from echoless.config.metrics import Metric
 from echoless.errors import ConfigError, DataError
 from echoless.evaluation.augmented import mae_linear
@@ -181,7 +181,7 @@ def check_labels(train_N: Tensor, test_M: Tensor, class_names: Sequence[str] | N
     unseen = sorted(set(test_M.tolist()) - set(train_N.tolist()))
     if unseen:
         names = [class_names[label] if class_names and label < len(class_names) else str(label) for label in unseen]
-        raise DataError(f"the test set has classes that the training set lacks: {', '.join(names[:10])}")
+        raise DataError(f"the test set has classes that the training set lacks: {listed(names[:10])}")
 
 
 def fold_count(labels_N: Tensor, groups_N: Tensor | None = None) -> int:
@@ -199,6 +199,19 @@ def fold_count(labels_N: Tensor, groups_N: Tensor | None = None) -> int:
             "classes"
         )
     return min(FOLDS, typical)
+
+
+def few_for_folds(labels_N: Tensor, groups_N: Tensor | None, class_names: Sequence[str]) -> str:
+    """A warning where a class has fewer than two images for each fold; nothing where every class has enough."""
+    folds, counts_C = fold_count(labels_N, groups_N), groups_per_class(labels_N, groups_N)
+    if (fewest := int(counts_C.min())) >= 2 * folds:
+        return ""
+    name = class_names[int(labels_N.unique()[counts_C.argmin()])]
+    what = "image" if groups_N is None else "different file"
+    return (
+        f"folds: class {name!r} has {counted(fewest, what)} for {folds} folds, which may leave too few to learn from: "
+        f"accuracies may lie below chance; label {2 * FOLDS} or more of every class, or give --test"
+    )
 
 
 def _rows(train: FeatureSet, most: int | None, seed: int) -> Tensor:

@@ -62,8 +62,8 @@ class Evaluation:
         """What the protocol says of the part of an image that is seen: nothing where small images are used whole."""
         if not framing.every and min(self.test_or_train.typical_size) <= LARGE:
             return {}
-        tiled = self.test_or_train.corners_N2 is not None
-        return {"view": (replace(framing, share=1.0) if tiled else framing).describe(self.encoder.image_size)}
+        whole = self.test_or_train.used_whole
+        return {"view": (replace(framing, share=1.0) if whole else framing).describe(self.encoder.image_size)}
 
     @property
     def figures(self) -> Path:

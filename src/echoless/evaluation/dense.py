@@ -156,7 +156,8 @@ def segprobe(
     classes = max(class_count(images, truth) for (images, _), truth in zip(parts, truths))
     tokens = [patch_tokens(encoder, images, ids, [layer], stored)[0] for images, ids in parts]
     generator = generator_for(seed, "probe", 1)
-    probe = fit_segmentation_probe(tokens[0], truths[0], encoder.grid, classes, generator=generator)
+    copies_I = train.groups_of(torch.tensor(fitted))
+    probe = fit_segmentation_probe(tokens[0], truths[0], encoder.grid, classes, generator=generator, groups_I=copies_I)
     height, width = truths[1].shape[1:]
     confusion_ICC = confusion_per_image(segment(probe, tokens[1], encoder.grid, (height, width)), truths[1], classes)
     value, low, high = bootstrap_interval(

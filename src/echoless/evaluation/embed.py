@@ -142,6 +142,7 @@ def _work_folder(encoder: Encoder, images: Images, target: TableTarget, columns:
     """Named after everything that decides the table, so that pieces of another embedding are never joined in."""
     words = [encoder.fingerprint or os.urandom(8).hex(), images.fingerprint, images.label_fingerprint, repr(columns)]
     words += [repr((encoder.framing, images.reduction)), repr(sorted(images.excluded)), str(target.part_bytes)]
+    words += ["whole"] if images.stand_for_tiles else []
     words += [f"{CHUNK} {_per_piece(columns)} {MOST_AT_ONCE}", torch.__version__]
     key = hashlib.sha256("\0".join(words).encode()).hexdigest()[:12]
     return target.out.parent / f".{target.out.name}.parts-{key}"

@@ -18,7 +18,7 @@ from echoless.config.selfsupervised import DistillationConfig, InfoNCEConfig
 from echoless.data import open_images, resize_and_crop
 from echoless.data.decode import DecodeSettings
 from echoless.data.given import Given, pixels_of_given
-from echoless.data.reading import describe_bad, settled_tiles
+from echoless.data.reading import describe_bad, settled_tiles, stand_for_tiles
 from echoless.data.resizing import BY_SIZE, Fit, Framing
 from echoless.errors import ConfigError
 from echoless.measures.threads import one_thread_each
@@ -174,6 +174,7 @@ class Encoder:
             tiles=settled_tiles(data, tiles, self.tiles),
             max_bad_fraction=1.0,
         )
+        images.stand_for_tiles = stand_for_tiles(data, tiles, self.tiles)
         table = embedded(self, images, Columns((View(layer or self.default_layer, self.default_pooling),)))
         if images.bad:
             warnings.warn("; ".join(describe_bad(images)), stacklevel=2)

@@ -333,6 +333,7 @@ def _folder(cache: Path | None, encoder: Encoder, images: Images, view: View) ->
         encoder.fingerprint,
         images.fingerprint,
         repr((encoder.framing, images.reduction)),
+        *(["whole"] if images.stand_for_tiles else []),
         repr(excluded),
         *view,
         f"{CHUNK} {MOST_AT_ONCE}",

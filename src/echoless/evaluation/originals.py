@@ -24,6 +24,7 @@ from echoless.data.resizing import Fit
 from echoless.data.shards import fixed_part, is_local_pattern
 from echoless.data.sources import LARGEST_FILE, ImageSource, read_or_error
 from echoless.data.synthetic import parse_shapes
+from echoless.data.tiling import PIXEL_LIMIT
 from echoless.errors import EcholessError
 
 Corners = Sequence[Sequence[int]] | np.ndarray  # x and y of each tile in its file
@@ -51,7 +52,9 @@ class Originals:
         self, paths: Sequence[str], corners: Corners | None = None, reduction: Fit | None = None
     ) -> Iterator[Array | None]:
         """(C, H, W) of one after the other; None where it is not there any more, or cannot be decoded."""
-        settings = DecodeSettings(reduction=None if self._tile else reduction)
+        settings = DecodeSettings(reduction=reduction)
+        if self._tile:
+            settings = DecodeSettings(pixel_limit=PIXEL_LIMIT)
         for place, image in enumerate(self._files(paths, settings)):
             if image is None or not self._tile or corners is None:
                 yield image

@@ -1,10 +1,15 @@
-"""How is a query image encoded? By the encoder that made the table, from the same layer, pooled in the same way."""
+"""How is a query image encoded? By the encoder that made the table, from the same layer, pooled in the same way.
+
+Against a table of tiles it is cut into tiles of their size: a whole scan, made as small as one, is like none of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +21,7 @@ from echoless.data import resize_and_crop
 from echoless.data.decode import DecodeSettings, Undecodable, decode
 from echoless.data.resample import Array
 from echoless.data.sources import FolderSource
+from echoless.data.tiling import PIXEL_LIMIT, corners
 from echoless.errors import ConfigError, DataError, RunError
 from echoless.evaluation.encoder import Encoder
 from echoless.evaluation.extract import CHUNK
@@ -57,29 +63,58 @@ def query_files(query: Path) -> list[Path]:
     return [query / path for path in FolderSource(query).paths] if query.is_dir() else [query]
 
 
-def read_queries(encoder: Encoder, files: Sequence[Path], left_out: dict[Path, str] | None = None) -> Iterator[Array]:
-    """left_out: gets the files that cannot be used, with the reasons, unless none can; without it, one is refused."""
+class Query(NamedTuple):
+    """An image file, or the tile of one that begins at a corner (x, y)."""
+
+    file: Path
+    corner: tuple[int, int] | None = None
+
+
+def read_queries(
+    encoder: Encoder, files: Sequence[Path], tile: int | None, left_out: dict[Path, str] | None = None
+) -> Iterator[tuple[Query, Array]]:
+    """With their pixels. tile: the side of the squares that files are cut into; None: they stay whole.
+
+    left_out: gets the files that cannot be used, with the reasons, unless none can; without it, one is refused.
+    """
     settings = DecodeSettings(channels=encoder.converted_channels or encoder.channels, reduction=encoder.reduction)
+    if tile is not None:
+        settings = replace(settings, reduction=None, pixel_limit=PIXEL_LIMIT)
     for file in files:
         try:
-            yield decode(file.read_bytes(), settings)
+            image = decode(file.read_bytes(), settings)
         except (Undecodable, OSError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             if left_out is None:
                 raise DataError(f"query {file} cannot be used: {reason}") from None
             left_out[file] = reason
+            continue
+        if tile is None:
+            yield Query(file), image
+            continue
+        for x, y in corners(image.shape[1:], tile):
+            yield Query(file, (x, y)), image[:, y : y + tile, x : x + tile]
     if left_out is not None and len(left_out) == len(files):
         raise DataError(f"query: none of the {len(files)} images can be used; {files[0]}: {left_out[files[0]]}")
 
 
-def encode(encoder: Encoder, pixels: Iterator[Array], table: FeatureTable) -> np.ndarray:
-    """(M, D): padded to the size of the chunks that `embed` computes, so that an image of the table has its digits."""
+def encode(
+    encoder: Encoder, read: Iterator[tuple[Query, Array]], table: FeatureTable
+) -> tuple[list[Query], np.ndarray]:
+    """The queries, and their vectors (M, D).
+
+    Padded to the size of the chunks that `embed` computes, so that an image of the table has its digits.
+    """
     layer = table.about.get("layer", encoder.default_layer)
     pooling = table.about.get("pooling", encoder.default_pooling)
     encoder.require_layer(layer)
-    tiled, found = "tiles" in table.about, []
-    while part := list(islice(pixels, CHUNK)):
-        tokens_BTD = encoder.tokens(_prepared(encoder, part, tiled=tiled), [layer])[layer]
+    whole = "tiles" in table.about or table.about.get("view") == "whole"  # as the rows of the table are
+    asked: list[Query] = []
+    found = []
+    while part := list(islice(read, CHUNK)):
+        asked += [query for query, _ in part]
+        images_BCHW = _prepared(encoder, [pixels_CHW for _, pixels_CHW in part], whole=whole)
+        tokens_BTD = encoder.tokens(images_BCHW, [layer])[layer]
         found.append(encoder.pool(tokens_BTD, pooling)[: len(part)].float().cpu())
     vectors_MD = torch.cat(found).numpy()
     if vectors_MD.shape[1] != table.width:
@@ -87,10 +122,10 @@ def encode(encoder: Encoder, pixels: Iterator[Array], table: FeatureTable) -> np
             f"{encoder.name} gives vectors of {vectors_MD.shape[1]} numbers, and {table.path} has {table.width}; give "
             "the encoder that made it"
         )
-    return vectors_MD
+    return asked, vectors_MD
 
 
-def _prepared(encoder: Encoder, pixels: list[Array], *, tiled: bool) -> Tensor:
-    framing = encoder.dense_framing if tiled else encoder.framing  # tiles are used whole
+def _prepared(encoder: Encoder, pixels: list[Array], *, whole: bool) -> Tensor:
+    framing = encoder.dense_framing if whole else encoder.framing
     images_BCHW = resize_and_crop(pixels, size=encoder.image_size, framing=framing, mean=encoder.mean, std=encoder.std)
     return F.pad(images_BCHW, (0, 0, 0, 0, 0, 0, 0, CHUNK - len(images_BCHW)))

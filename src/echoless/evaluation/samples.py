@@ -236,7 +236,7 @@ def _distance(comparison: SampleComparison, found: FeatureSet, reference: Moment
 
 def _comparison(evaluation: Evaluation) -> SampleComparison:
     place = _place(evaluation)
-    images = read_images(str(place), None)
+    images = read_images(str(place), None, needed=True)  # there is no option to ignore their labels
     size = (images.shape.height, images.shape.width)
     given, device = evaluation.options.extractor, str(choose_device(evaluation.options.device))
     extractor = evaluation.encoder if given is None else open_extractor(given, size, device)

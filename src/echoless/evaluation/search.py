@@ -19,7 +19,7 @@ from echoless.evaluation.duplicates import Duplicates, coarse, find_duplicates, 
 from echoless.evaluation.extract import Report
 from echoless.evaluation.feature_table import BLOCK, FeatureTable
 from echoless.evaluation.originals import Originals
-from echoless.evaluation.queries import encode, encoder_of, query_files, read_queries
+from echoless.evaluation.queries import Query, encode, encoder_of, query_files, read_queries
 from echoless.measures import (
     duplicate_groups,
     nearest_in_blocks,
@@ -39,7 +39,7 @@ class Neighbours:
     names: list[str]
     values_MK: Tensor
     rows_MK: Tensor
-    files: list[Path] | None = None  # of the queries; None: they are rows of the table
+    queries: list[Query] | None = None  # files, or tiles of them; None: they are rows of the table
     own: tuple[int, ...] = ()  # those rows
     how: str = "exact"
     left_out: Mapping[Path, str] = field(default_factory=dict)  # files of a folder that cannot be used, and why
@@ -80,10 +80,15 @@ class Searcher:
             kind = self.table.words("label").type
             raise DataError(f"{self.table.path}: the column label is {kind}; allowed: text or numbers") from None
 
+    @property
+    def tile(self) -> int | None:
+        """The side of the tiles that the images were cut into; None for whole images."""
+        return int(self.table.about["tiles"]) if "tiles" in self.table.about else None
+
     @cached_property
     def corners(self) -> np.ndarray | None:
         """(N, 2): where each tile begins in its file; None for whole images."""
-        if "tiles" not in self.table.about or not (self.table.has("x") and self.table.has("y")):
+        if self.tile is None or not (self.table.has("x") and self.table.has("y")):
             return None
         return np.stack([self.table.whole_numbers(axis) for axis in "xy"], axis=1)
 
@@ -98,11 +103,13 @@ class Searcher:
         files = query_files(Path(query))
         model = encoder_of(self.table, encoder, device)
         left_out: dict[Path, str] | None = {} if Path(query).is_dir() else None
-        vectors_MD = encode(model, read_queries(model, files, left_out), self.table)
+        asked, vectors_MD = encode(model, read_queries(model, files, self.tile, left_out), self.table)
         values, rows, how = self._nearest(self.table.blocks, vectors_MD, k)
-        used = [file for file in files if file not in (left_out or {})]
-        names = [str(file.relative_to(query)) if Path(query).is_dir() else str(file) for file in used]
-        return Neighbours(names, values, rows, used, how=how, left_out=left_out or {})
+        inside = Path(query) if Path(query).is_dir() else None
+        names = [
+            place_in_words(str(file if inside is None else file.relative_to(inside)), corner) for file, corner in asked
+        ]
+        return Neighbours(names, values, rows, asked, how=how, left_out=left_out or {})
 
     def _neighbours_of_row(self, path: str, k: int) -> Neighbours:
         meant = Path(path).as_posix()  # without ./, which a name that begins with a dash may be given

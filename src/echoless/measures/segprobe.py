@@ -32,13 +32,26 @@ def patch_classes(truth_IHW: Tensor, grid: tuple[int, int], classes: int) -> Ten
 
 
 def fit_segmentation_probe(
-    tokens_IPD: Tensor, truth_IHW: Tensor, grid: tuple[int, int], classes: int, *, generator: torch.Generator
+    tokens_IPD: Tensor,
+    truth_IHW: Tensor,
+    grid: tuple[int, int],
+    classes: int,
+    *,
+    generator: torch.Generator,
+    groups_I: Tensor | None = None,
 ) -> LinearProbe:
-    """The probe of the patches of the training images."""
+    """The probe of the patches of the training images.
+
+    Its penalty is chosen on images that are held out: patches of one image resemble each other, so that those of
+    another half of it would ask for too small a penalty. groups_I: images of one group, copies, are held out together.
+    """
     _check(tokens_IPD, truth_IHW, grid)
     labels_T = patch_classes(truth_IHW, grid, classes).flatten()
     known_T = labels_T != VOID
-    return quick_probe(tokens_IPD.flatten(0, 1)[known_T], labels_T[known_T], generator=generator)
+    images_I = torch.arange(len(truth_IHW)) if groups_I is None else groups_I
+    images_T = images_I.repeat_interleave(grid[0] * grid[1])[known_T]
+    features_TD = tokens_IPD.flatten(0, 1)[known_T]
+    return quick_probe(features_TD, labels_T[known_T], generator=generator, groups_N=images_T)
 
 
 def segment(probe: LinearProbe, tokens_IPD: Tensor, grid: tuple[int, int], size: tuple[int, int]) -> Tensor:

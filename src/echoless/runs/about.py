@@ -1,6 +1,7 @@
 """What is recorded about a run besides its settings? The facts in about.json, and the sentences made of them.
 
-data        images, height, width, channels, bits; file_height and file_width, and the number of files of tiles; input,
+data        images, height, width, channels, bits; file_height and file_width, and the number of files of tiles; larger,
+            where a few images are: how many, height and width of the largest; input,
             crop_scale and interpolation: what a step sees of an image
 model       title, parameters
 parameters  all, encoder
@@ -42,7 +43,18 @@ def _data(data: Facts) -> str:
         what = f"{data['images']} tiles of {kept} from {data['files']} images of about {file}"
     else:
         what = f"{data['images']} images of about {file}" + (f", kept at about {kept}" if kept != file else "")
+        what += _larger(data)
     return f"{what}, {counted(data['channels'], 'channel')}, {data['bits']} bit{_crops(data)}{_reduced_tiles(data)}"
+
+
+def _larger(data: Facts) -> str:
+    """The photographs in a folder of small images: they are used as all others, and were not meant, perhaps."""
+    if "larger" not in data:
+        return ""
+    larger = data["larger"]
+    return (
+        f" ({larger['images']} of them more than twice as large, kept at up to {larger['height']} x {larger['width']})"
+    )
 
 
 def _crops(data: Facts) -> str:

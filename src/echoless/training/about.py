@@ -18,6 +18,7 @@ from echoless.config import RunConfig
 from echoless.config.supervised import SupervisedConfig
 from echoless.data import Images
 from echoless.data.reading import describe_classes
+from echoless.data.resizing import LARGE
 from echoless.models import count_parameters
 from echoless.runs import RunFolder
 from echoless.runs.about import sentences
@@ -74,7 +75,19 @@ def data_facts(config: RunConfig, images: Images) -> dict[str, Any]:
     }
     if images.file_shape is not None:
         known |= {"file_height": images.file_shape[0], "file_width": images.file_shape[1]}
-    return known | ({} if images.files is None else {"files": images.files})
+    known |= {} if images.files is None else {"files": images.files}
+    return known | _larger(images)
+
+
+def _larger(images: Images) -> dict[str, Any]:
+    """How many images of a set of small ones are more than twice as large, and at what size the largest is kept."""
+    side = min(images.shape.height, images.shape.width)
+    ids = images.larger_than(2 * side)
+    if images.sizes_N2 is None or not len(ids) or min(images.typical_size) > LARGE:
+        return {}
+    sizes = images.sizes_N2[ids]
+    height, width = sizes[sizes.prod(axis=1).argmax()].tolist()
+    return {"larger": {"images": len(ids), "height": height, "width": width}}
 
 
 def opening_lines(config: RunConfig, facts: Mapping[str, Any], images: Images) -> list[str]:

@@ -105,6 +105,7 @@ def _about(options: EmbedOptions, encoder: Encoder, images: Images, columns: Col
         "noise": encoder.noise,
         "latent": None if options.latent is None else _place(str(options.latent)),
         "tiles": settled_tiles(options.data, options.tiles, encoder.tiles),
+        "view": "whole" if images.stand_for_tiles else None,
         "channels": encoder.converted_channels,
         "grid": " ".join(map(str, encoder.grid)) if columns.dense and encoder.grid else None,
         "map": options.map,
@@ -156,7 +157,14 @@ class _Stages:
 def _read(options: EmbedOptions, encoder: Encoder, *, leads: bool) -> Images:
     """The first process says how far it is."""
     from echoless.data import open_images
-    from echoless.data.reading import describe_bad, describe_classes, describe_tiles, settled_tiles
+    from echoless.data.reading import (
+        describe_bad,
+        describe_classes,
+        describe_large,
+        describe_tiles,
+        settled_tiles,
+        stand_for_tiles,
+    )
     from echoless.runtime import Progress
 
     with Progress("reading images", 1, "images") as reading:
@@ -179,6 +187,8 @@ def _read(options: EmbedOptions, encoder: Encoder, *, leads: bool) -> Images:
             say=reading.say if leads else None,
             max_bad_fraction=1.0,
         )
-        for line in (*describe_bad(images), *describe_classes(images)) if leads else ():
+        images.stand_for_tiles = stand_for_tiles(options.data, options.tiles, encoder.tiles)
+        large = describe_large(images, encoder.framing, encoder.image_size) if not options.tokens else []
+        for line in (*describe_bad(images), *describe_classes(images), *large) if leads else ():
             reading.say(line)
         return images

@@ -24,16 +24,18 @@ from echoless.data.reading import (
     align_classes,
     attach_masks,
     describe_bad,
+    describe_large,
     describe_tiles,
     leave_out_unlabelled,
     read_images,
     settled_tiles,
+    stand_for_tiles,
 )
 from echoless.data.shards import fixed_part, is_local_pattern
 from echoless.data.synthetic import parse_shapes
 from echoless.errors import DataError, RunError
 from echoless.evaluation import noise_grid as grid
-from echoless.evaluation.classify import check_labels, fold_count
+from echoless.evaluation.classify import check_labels, few_for_folds
 from echoless.evaluation.context import Evaluation, FeatureSource
 from echoless.evaluation.encoder import Encoder, raw_pixels
 from echoless.evaluation.extract import check_channels
@@ -118,7 +120,9 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
     data, classes = str(known.train), path_text(known.classes)
     for line in describe_tiles(data, options.tiles, encoder.tiles):
         say(line)
-    open_set = partial(_open, encoder=encoder, tiles=options.tiles, classes=classes, reduction=encoder.reduction)
+    needed = all(MEASUREMENTS[name].needs_labels for name in options.metrics)
+    open_any = partial(_open, encoder=encoder, tiles=options.tiles, classes=classes, needed=needed)
+    open_set = partial(open_any, reduction=encoder.reduction)
     open_train = partial(open_set, data, known.labels)
     train, test = open_train(which="--train" if options.test else ""), None
     if options.test:
@@ -126,10 +130,12 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
     _attach_masks(train, options.masks, options)
     _attach_masks(test, options.test_masks, options)
     _settle(train, test, options.metrics, say)
+    for line in _sizes(train, test, encoder):
+        say(line)
 
     def originals() -> Images:
         """The same images at full size."""
-        images = open_train(reduction=None, which=None)
+        images = open_train(reduction=None, which=None, like=train)
         images.leave_out(train.excluded)
         return images
 
@@ -190,6 +196,14 @@ def _settle(train: Images, test: Images | None, metrics: Sequence[str], say: Say
         say(warning)
 
 
+def _sizes(train: Images, test: Images | None, encoder: Encoder) -> list[str]:
+    """Which images of either set are seen otherwise than the most; of one set given twice, once."""
+    of_train = describe_large(train, encoder.framing, encoder.image_size, "--train" if test else "")
+    if test is None or test.fingerprint == train.fingerprint:
+        return of_train
+    return of_train + describe_large(test, encoder.framing, encoder.image_size, "--test")
+
+
 def _with_data_of(run: Path, options: EvaluateOptions) -> EvaluateOptions:
     """With the images that a run was trained on, their labels and classes, where nothing else is given."""
     try:
@@ -212,8 +226,9 @@ def _is_here(data: str) -> bool:
 
 
 def _open(data: AnyPath, labels: AnyPath | None, *, encoder: Encoder, tiles: int | None, **how: Any) -> Images:
-    tiles = settled_tiles(data, tiles, encoder.tiles)
-    images = read_images(str(data), path_text(labels), encoder.converted_channels, tiles=tiles, **how)
+    cut = settled_tiles(data, tiles, encoder.tiles)
+    images = read_images(str(data), path_text(labels), encoder.converted_channels, tiles=cut, **how)
+    images.stand_for_tiles = stand_for_tiles(data, tiles, encoder.tiles)
     check_channels(encoder, images)
     return images
 
@@ -260,12 +275,17 @@ def _check(evaluation: Evaluation, measured: Sequence[str]) -> None:
         check_labels(
             _usable_labels(evaluation.train), _usable_labels(evaluation.test_or_train), evaluation.train.class_names
         )
-        if evaluation.test is None:
-            fold_count(_usable_labels(evaluation.train), evaluation.train.groups_of(evaluation.train.usable_ids()))
+        if evaluation.test is None and (few := _few_for_folds(evaluation.train)):
+            evaluation.say(few)
         for line in group_notes(evaluation.test_or_train, which="--test" if evaluation.test else ""):
             evaluation.say(line)
     for name in measured:
         MEASUREMENTS[name].check(evaluation)
+
+
+def _few_for_folds(train: Images) -> str:
+    assert train.class_names is not None
+    return few_for_folds(_usable_labels(train), train.groups_of(train.usable_ids()), train.class_names)
 
 
 def _usable_labels(images: Images) -> Tensor:

@@ -67,6 +67,7 @@ def open_probe(options: PretrainOptions, config: RunConfig, device: str, trained
         reduction=BY_SIZE.reduction(size),
         which="--probe-data",
         like=trained_on,
+        needed=True,
     )
     require_channels(images, channels, "--probe-data")
     if images.labels is None:

@@ -128,7 +128,7 @@ def run_search(options: SearchOptions) -> SearchResult:
         sections.append(_neighbours_section(near, tables["neighbours"], searcher))
         scale = likeness_in_words(sample)
         notes += [scale] if scale else []
-        notes += _left_out(near)
+        notes += [*_cut(near, searcher), *_left_out(near)]
         notes += [] if near.how == "exact" else [f"search: {near.how}"]
     if options.duplicates:
         copies, how = _duplicates(options, searcher)
@@ -158,6 +158,17 @@ def _absent(sections: Sequence[Section], originals: Originals) -> list[str]:
         return []
     place = originals.root or "a place that the table names"
     return [f"{gone} of the {len(found)} images on the page are not shown: not found at {place}; give --root PLACE"]
+
+
+def _cut(near: Neighbours, searcher: Searcher) -> list[str]:
+    """A sentence where a query was cut as the images of the table were."""
+    files = {query.file for query in near.queries or ()}
+    if near.queries is None or len(files) == len(near.queries):
+        return []
+    tiles, side = counted(len(near.queries), "tile"), searcher.tile
+    return [
+        f"query: {counted(len(files), 'file')} cut into {tiles} of {side} x {side}, as the images of the table were"
+    ]
 
 
 def _left_out(near: Neighbours) -> list[str]:
@@ -235,8 +246,10 @@ class _Tiles:
 
 def _query_pixels(near: Neighbours, searcher: Searcher) -> Iterator[np.ndarray | None]:
     """Of the queries on the page: files, or rows of the table, which may be tiles."""
-    if near.files is not None:
-        return Originals({}).pixels([str(file.absolute()) for file in near.files[:ON_THE_PAGE]], None, _SHOWN)
+    if near.queries is not None:
+        files, places = zip(*((str(file.absolute()), corner) for file, corner in near.queries[:ON_THE_PAGE]))
+        cut = {} if searcher.tile is None else {"tiles": str(searcher.tile)}
+        return Originals(cut).pixels(files, places if cut else None, _SHOWN)
     rows_Q = np.asarray(near.own[:ON_THE_PAGE], np.int64)
     corners = None if searcher.corners is None else searcher.corners[rows_Q]
     return searcher.originals.pixels(searcher.paths.at(rows_Q), corners, _SHOWN)
