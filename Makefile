@@ -5,7 +5,7 @@ PYTHON ?= python3
 TORCH_INDEX ?=
 TORCH := torch $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
 BIN    := .venv/bin
-EXTRAS := fast,hf,science,onnx,tracking,wandb,search,cluster,remote
+EXTRAS := fast,hf,science,heic,onnx,tracking,wandb,search,cluster,remote
 
 .PHONY: help setup lint format test test-tv test-all mutants demo bench docs release clean
 help:            ## this list

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from PIL import Image
 
 from echoless.data import jpeg
-from echoless.data.decode import DecodeSettings, Undecodable, check_size, decode, to_bits, to_channels
+from echoless.data.decode import DecodeSettings, Undecodable, check_size, decode, file_shape, to_bits, to_channels
 from echoless.data.resizing import Fit
 
 Picture = Callable[..., np.ndarray]
@@ -156,6 +156,37 @@ def test_exif_orientation_is_applied(orientation: int, format: str, picture: Pic
     pixels = decode(file.getvalue(), AS_IS)
     assert np.array_equal(pixels, np.asarray(reference).transpose(2, 0, 1))
     assert pixels.shape == ((3, 48, 40) if orientation >= 5 else (3, 40, 48))
+
+
+@pytest.mark.parametrize("orientation", [1, 3, 6])
+def test_photographs_of_phones_are_read_upright(orientation: int) -> None:
+    """HEIC, against the picture that was written, turned by Pillow; coding is lossy."""
+    from PIL import ImageOps
+
+    heif = pytest.importorskip("pillow_heif", reason="NOT RUN: pillow-heif is missing, so no HEIC file was read")
+    levels = np.zeros((48, 64, 3), np.uint8)
+    levels[:24, :, 0], levels[:, :32, 1] = 200, 120
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    turned = Image.open(io.BytesIO(_save(Image.fromarray(levels), "PNG", exif=exif)))
+    expected = np.asarray(ImageOps.exif_transpose(turned)).transpose(2, 0, 1)
+    heif.register_heif_opener()
+    data = _save(Image.fromarray(levels), "HEIF", quality=100, exif=exif.tobytes())
+    pixels = decode(data, AS_IS)
+    assert pixels.shape == expected.shape and np.abs(pixels.astype(int) - expected).max() <= 4
+    assert file_shape(data, AS_IS) == expected.shape[1:]
+    with pytest.raises(Undecodable, match="more than the limit of 100"):
+        decode(data, DecodeSettings(pixel_limit=100))
+    for end in range(12, len(data), 97):
+        with pytest.raises(Undecodable):
+            decode(data[:end], AS_IS)
+
+
+def test_a_photograph_of_a_phone_says_which_package_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    data = b"\0\0\0\x1cftypheic\0\0\0\0mif1heicmiaf" + bytes(100)
+    with pytest.raises(Undecodable, match=r"^HEIC images need pillow-heif: pip install 'echoless\[heic\]'$"):
+        decode(data, AS_IS)
 
 
 def _save(image: Image.Image, format: str, **options: object) -> bytes:

@@ -153,11 +153,15 @@ def test_a_header_without_a_needed_column_is_refused(
 
 
 def test_files_that_are_not_read_are_said(tmp_path: Path, picture: Picture, encoded: Encoded) -> None:
-    for i, name in enumerate(("0.png", "1.HEIC", "2.heic", "3.cr2", "notes")):
+    for i, name in enumerate(("0.png", "1.MOV", "2.mov", "3.cr2", "notes")):
         (tmp_path / name).write_bytes(encoded(picture(i)))
     said: list[str] = []
     assert len(open_images(tmp_path, say=said.append)) == 1
-    assert said == [f"4 other files in {tmp_path} passed over (2 .heic, 1 .cr2, 1 notes)"]
+    assert said == [f"4 other files in {tmp_path} passed over (2 .mov, 1 .cr2, 1 notes)"]
+    for kind in ("a", "b", "c"):
+        (tmp_path / f"4.{kind}").write_bytes(b"")
+    open_images(tmp_path, say=said.append)
+    assert said[1].endswith("(2 .mov, 1 .a, 1 .b, 1 .c, 1 .cr2, ...)"), "that there are more kinds is said"
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
@@ -275,10 +279,9 @@ def test_a_class_whose_name_holds_a_comma_stays_one_class(tmp_path: Path, pictur
         ("dog\ntabby, grey\n", ["dog", "tabby, grey"]),
         ("path,label,,\n0.png,cat,,,\n1.png,dog\n", ["cat", "dog"]),
         ("path,label,by\n0.png,cat,me\n1.png,dog\n", ["cat", "dog"]),
-        ("0.png,cat,me\n1.png,dog,\n", ["cat", "dog"]),
+        ("0.png,cat,\n1.png,dog,,\n", ["cat", "dog"]),
         ("path,label\n0.png,tabby, grey\n1.png,dog\n", "'0.png,tabby, grey'"),
         ("0.png,dog\n1.png,tabby, grey\n", "'1.png,tabby, grey'"),
-        ("0.png,tabby, grey\n1.png,dog\n", "'0.png,tabby, grey'"),
     ],
 )
 def test_a_comma_in_a_label_of_a_file_is_kept_or_refused(
@@ -297,6 +300,51 @@ def test_a_comma_in_a_label_of_a_file_is_kept_or_refused(
     assert [images.class_names[label] for label in images.labels.tolist()] == found
 
 
+@pytest.mark.parametrize(
+    "text", ["0.png;blurred;cat\n", "File;Remark;Class\n0.png;blurred;cat\n", "0.png,tabby, grey\n"]
+)
+def test_three_columns_without_their_names_are_refused(
+    text: str, tmp_path: Path, picture: Picture, encoded: Encoded
+) -> None:
+    """By position, remarks were the classes, and an accuracy was printed for them."""
+    (tmp_path / "0.png").write_bytes(encoded(picture(0)))
+    file = tmp_path.parent / f"{tmp_path.name}.csv"
+    file.write_text(text)
+    shown = ", ".join(text.splitlines()[0].replace(";", ",").split(","))
+    with pytest.raises(DataError, match=f"has the columns {shown}; with more than two, name them in a first row"):
+        open_images(tmp_path, labels=file)
+
+
+@pytest.mark.parametrize(
+    "row", ["./a/Müller.png", "photos/a/Müller.png", r"photos\a\Müller.png", "ABSOLUTE", "a/Mu\u0308ller.png"]
+)
+def test_a_row_may_write_the_path_as_other_programs_do(
+    row: str, tmp_path: Path, picture: Picture, encoded: Encoded
+) -> None:
+    """With the folder before it, in the way of Windows, or with the accents of macOS, which look the same."""
+    image = tmp_path / "photos" / "a" / "Müller.png"
+    image.parent.mkdir(parents=True)
+    image.write_bytes(encoded(picture(0)))
+    file = tmp_path / "labels.csv"
+    file.write_text(f"{image if row == 'ABSOLUTE' else row},cat\nother/a/Müller.png,dog\n")
+    images = open_images(tmp_path / "photos", labels=file)
+    assert images.class_names == ("cat",), "another folder of that name is another image"
+
+
+def test_names_that_only_look_alike_are_two_images_and_letters_of_another_case_are_said(
+    tmp_path: Path, picture: Picture, encoded: Encoded
+) -> None:
+    names = ("u\u0308.png", "\u00fc.png", "B.png")
+    for i, name in enumerate(names):
+        (tmp_path / name).write_bytes(encoded(picture(i)))
+    file = tmp_path.parent / f"{tmp_path.name}.csv"
+    file.write_text(f"{names[0]},x\n{names[1]},y\nb.png,z\n")
+    images = open_images(tmp_path, labels=file)
+    labels = dict(zip(images.paths, images.labels.tolist()))
+    assert labels == {names[0]: 0, names[1]: 1, "B.png": -1}
+    assert images.label_note.endswith("first 'b.png'; upper and lower case differ, as in 'B.png'")
+
+
 def test_a_table_of_labels_may_be_parquet(tmp_path: Path, picture: Picture, encoded: Encoded) -> None:
     for i in range(2):
         (tmp_path / f"{i}.png").write_bytes(encoded(picture(i)))
@@ -304,6 +352,9 @@ def test_a_table_of_labels_may_be_parquet(tmp_path: Path, picture: Picture, enco
     pyarrow.parquet.write_table(table, tmp_path / "labels.parquet.keep")
     file = (tmp_path / "labels.parquet.keep").rename(tmp_path.parent / f"{tmp_path.name}.parquet")
     assert open_images(tmp_path, labels=file).labels.tolist() == [-1, 0]
+    pyarrow.parquet.write_table(pyarrow.table({"image": ["1.png"], "class": ["x"]}), file)
+    with pytest.raises(DataError, match=r"has the columns image, class; it needs path and label$"):
+        open_images(tmp_path, labels=file)
 
 
 def test_images_of_a_parquet_file_are_labelled_by_the_names_in_it(tmp_path, picture, encoded) -> None:

@@ -4,7 +4,7 @@ A file that can be read is not bad. Palette, CMYK, YCbCr and the like become RGB
 counts; a broken EXIF block is ignored; the extension is never believed. What cannot be read (empty, truncated, not an
 image, larger than the pixel limit, floating point) raises `Undecodable`. The size is read from the header before any
 pixel is decoded, and the limit is an argument, never Pillow's global one. TIFF with several pages, more than four
-samples or more than 8 bits per colour, and DICOM, go through the `science` extra.
+samples or more than 8 bits per colour, and DICOM, go through the `science` extra, HEIC through the `heic` extra.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from echoless.config.counts import counted
+from echoless.data.heif import is_heif, open_heif
 from echoless.data.jpeg import decode_plain_jpeg, plain_jpeg_header
 from echoless.data.layout import channels_first
 from echoless.data.resample import Array
@@ -31,7 +32,7 @@ PIXEL_LIMIT = 50_000_000
 _DRAFT_GAP = 3
 
 # Formats read in this process by Pillow itself: EPS, for one, would start another program.
-_FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000", "TGA")
+_FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000", "TGA", "AVIF")
 _TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _GREY_MODES = {"1", "L", "LA", "La"}
 _WARNING_FILTERS = threading.Lock()
@@ -177,6 +178,8 @@ def _pixels(image: Image.Image) -> Array:
 
 def _open(data: bytes) -> Image.Image:
     """`Image.open` for our formats, without its warning about sizes: ours is checked by the caller."""
+    if is_heif(data):
+        return open_heif(data)
     Image.init()
     for name in _FORMATS:
         factory, accept = Image.OPEN.get(name, (None, None))

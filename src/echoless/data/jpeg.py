@@ -36,7 +36,9 @@ _FRAME = struct.Struct(">BHHB")  # bits, height, width, components
 @cache
 def decoder_versions() -> tuple[str, ...]:
     """What decides the pixels besides the file: another version may decode to others, or what could not be decoded."""
-    optional = [f"{name} {version(name)}" for name in ("simplejpeg", "tifffile", "pydicom") if find_spec(name)]
+    optional = [
+        f"{name} {version(name)}" for name in ("simplejpeg", "tifffile", "pydicom", "pillow_heif") if find_spec(name)
+    ]
     return (f"Pillow {PIL.__version__}", *optional)
 
 

@@ -25,7 +25,8 @@ from echoless.data.elsewhere import Kind, open_remote
 from echoless.data.encoded import Reduction, open_encoded, open_tiles
 from echoless.data.hashing import hash_all
 from echoless.data.images import BadSample, Images, Shape
-from echoless.data.labels import encode_labels, known_labels, read_label_file, require_columns
+from echoless.data.label_file import read_label_file, require_columns
+from echoless.data.labels import encode_labels, known_labels
 from echoless.data.making import Making
 from echoless.data.parquet import ParquetSource
 from echoless.data.paths import NumberedPaths
@@ -91,21 +92,29 @@ def open_images(
         if isinstance(source, FolderSource) and source.passed_over:
             tell(source.passed_over)
         if names is not None and (require_labels or given is not None or source.labels is not None):
-            source = select_classes(source, names, read_label_file(given, source.paths).labels if given else None)
+            folder = source.root if isinstance(source, FolderSource) else None
+            labelled = read_label_file(given, source.paths, folder).labels if given else None
+            source = select_classes(source, names, labelled)
         if tiles is None:
             images = open_encoded(source, wanted, place, reduction=reduction, max_bad_fraction=max_bad_fraction)
         else:
             images = open_tiles(source, wanted, place, tiles, max_bad_fraction=max_bad_fraction)
-    if given is not None and names is None:
-        found = read_label_file(given, images.paths)
-        images.labels, images.class_names = encode_labels(found.labels, None)
-        images.label_note = found.note
-    if labels is not None and given is None:
-        images.labels, images.class_names, images.label_source, images.label_note = None, None, "", ""
-    elif given is not None:
-        images.label_source, images.label_file = LABELS_FILE, given.name
+    if labels is not None:
+        _replace_labels(images, given, selected=names is not None)
     images.notes = tuple(tell.told)
     return images
+
+
+def _replace_labels(images: Images, file: Path | None, *, selected: bool) -> None:
+    """By those of a file, or by none. selected: with its classes, those of the file are there already."""
+    if file is None:
+        images.labels, images.class_names, images.label_source, images.label_note = None, None, "", ""
+        return
+    if not selected:
+        found = read_label_file(file, images.paths, images.folder)
+        images.labels, images.class_names = encode_labels(found.labels, None)
+        images.label_note = found.note
+    images.label_source, images.label_file = LABELS_FILE, file.name
 
 
 class _Teller:

@@ -25,7 +25,7 @@ IMAGE_SUFFIXES = frozenset(
     f".{name}"
     for name in (
         *("jpg", "jpeg", "jpe", "jfif", "png", "gif", "bmp", "webp", "tif", "tiff"),
-        *("ppm", "pgm", "pbm", "pnm", "jp2", "j2k", "tga", "dcm", "dicom"),
+        *("ppm", "pgm", "pbm", "pnm", "jp2", "j2k", "tga", "dcm", "dicom", "avif", "heic", "heif"),
     )
 )
 CHUNK = 64
@@ -116,7 +116,7 @@ class FolderSource:
     def passed_over(self) -> str:
         """Which files are no images, or of formats that are not read: the most common kinds."""
         common = sorted(self._others.items(), key=lambda item: (-item[1], item[0]))[:5]
-        kinds = ", ".join(f"{count} {kind}" for kind, count in common)
+        kinds = ", ".join(f"{count} {kind}" for kind, count in common) + ", ..." * (len(self._others) > len(common))
         if not kinds:
             return ""
         total = self._others.total()

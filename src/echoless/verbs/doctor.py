@@ -48,6 +48,7 @@ EXTRAS = {
     "hf": (("transformers", "diffusers"), "import and export of transformers models, diffusers models"),
     "timm": (("timm",), "import and export of timm models"),
     "science": (("tifffile", "pydicom"), "TIFF of any depth and number of channels, DICOM"),
+    "heic": (("pillow-heif",), "HEIC photographs of phones"),
     "onnx": (("onnx", "onnxruntime", "onnxscript"), "export to ONNX"),
     "tracking": (("tensorboard",), "--track tensorboard"),
     "wandb": (("wandb",), "--track wandb"),
@@ -55,7 +56,7 @@ EXTRAS = {
     "cluster": (("submitit", "ray"), "sweep --on slurm and --on ray"),
     "remote": (("fsspec", "aiohttp"), "data at an address: https://, and s3:// with s3fs, gs:// with gcsfs"),
 }
-_MODULES = {"pillow": "PIL", "scikit-learn": "sklearn", "faiss-cpu": "faiss"}
+_MODULES = {"pillow": "PIL", "scikit-learn": "sklearn", "faiss-cpu": "faiss", "pillow-heif": "pillow_heif"}
 
 
 @dataclass(frozen=True, slots=True)

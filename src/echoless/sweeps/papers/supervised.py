@@ -19,7 +19,7 @@ VIT_LENGTH: Mapping[str, Mapping[str, Any]] = {
         "recipe": "vit-tiny-supervised",
         "patch_size": 8,
         "batch_size": 128,
-        "max_steps": 1000,
+        "max_steps": 4000,
     },
     "cpu": {"recipe": "vit-tiny-supervised", "max_steps": 8000},
     "paper": {"recipe": "vit-supervised", **NORMALISED},

@@ -1,0 +1,242 @@
+"""How is a file of labels read: rows of path and label, or one label per line?"""
+
+from __future__ import annotations
+
+import csv
+import unicodedata
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+from echoless.data.devkit import META, wordnet_ids
+from echoless.data.labels import are_numbers, is_blank
+from echoless.errors import DataError
+
+_SEPARATORS = ",\t;"  # between path and label: spreadsheets of some countries write semicolons
+_LONGEST_LINE = 2**20  # characters; a file without line ends would fill the memory before it is refused
+
+
+class FoundLabels(NamedTuple):
+    """One label for each image, None where there is none; note: which rows of the file name no image."""
+
+    labels: list[int | str | None]
+    note: str = ""
+
+
+def read_label_file(file: Path, paths: Sequence[str], folder: Path | None = None) -> FoundLabels:
+    """From rows of (path, label); or from a text file with one label per line, in the order of the sorted paths.
+
+    folder: where the paths begin, if the images are files; a row may write it before its path.
+    """
+    if (lines := _one_per_line(file)) is not None:
+        return FoundLabels(_in_order(file, lines, paths))
+    names = _Names(paths, folder)
+    known: dict[str, str] = {}
+    for row, label in _rows(file):
+        if is_blank(label):  # with its row, the image has no label
+            continue
+        path = names.image_of(row)
+        if known.setdefault(path, label) != label:
+            raise DataError(f"labels file {file} gives {path!r} two labels, {known[path]!r} and {label!r}")
+    found = [known.get(path) for path in paths]
+    given = {label for label in found if label is not None}
+    if not given:
+        theirs = f"; its first row is for {next(iter(known))!r}{names.hint(known)}" if known else ""
+        raise DataError(
+            f"labels file {file} has no label for any of the {len(paths)} images, first {paths[0]!r}{theirs}"
+        )
+    note = _other_rows(file, known, names)
+    if are_numbers(given):
+        return FoundLabels([None if label is None else int(label) for label in found], note)
+    return FoundLabels(list(found), note)
+
+
+class _Names:
+    """The paths of the images, and the other ways in which a row may write them."""
+
+    def __init__(self, paths: Sequence[str], folder: Path | None) -> None:
+        self.paths = frozenset(paths)
+        parts = folder.absolute().parts if folder is not None else ()
+        self._before = [f"{Path(*parts[first:]).as_posix()}/" for first in range(len(parts))]
+
+    def image_of(self, row: str) -> str:
+        """The image that a row names: with the folder before it, `\\` for `/`, or accents as macOS writes them. The row
+        itself where there is none."""
+        if row in self.paths:
+            return row
+        path = _canonical(row)
+        inside = next((path[len(before) :] for before in self._before if path.startswith(before)), path)
+        return self._by_canonical.get(path) or self._by_canonical.get(inside) or row
+
+    @cached_property
+    def _by_canonical(self) -> Mapping[str, str]:
+        """Two images of one name are told apart by the bytes of their paths alone."""
+        found: dict[str, str] = {}
+        for path in self.paths:
+            found[name] = "" if (name := _canonical(path)) in found else path
+        return found
+
+    def hint(self, rows: Collection[str]) -> str:
+        """What would make images of these rows, which name none."""
+        shorter = next((row for row in rows if row.partition("/")[2] in self.paths), None)
+        if shorter is not None:
+            return f"; paths begin inside the folder, as {shorter.partition('/')[2]!r}"
+        by_case = {path.casefold(): path for path in self.paths}
+        other = next((by_case[row.casefold()] for row in rows if row.casefold() in by_case), None)
+        return "" if other is None else f"; upper and lower case differ, as in {other!r}"
+
+
+def _canonical(path: str) -> str:
+    """Names from Windows and macOS as Linux has them."""
+    plain = unicodedata.normalize("NFC", path.replace("\\", "/"))
+    while plain.startswith("./"):
+        plain = plain[2:]
+    return plain
+
+
+def _other_rows(file: Path, known: Collection[str], names: _Names) -> str:
+    """Rows for images that are elsewhere are no mistake, and rows with another folder before the name are one."""
+    first = next(iter(known))
+    others = [path for path in known if path not in names.paths and (path != first or "." in path)]  # not a header
+    if not others:
+        return ""
+    return (
+        f"{len(others)} of the {len(known)} rows of {file} name no image here, first {others[0]!r}{names.hint(others)}"
+    )
+
+
+def _one_per_line(file: Path) -> list[str] | None:
+    """The lines of a file without a separator in its first line; None for a CSV, and for what is not text."""
+    if file.suffix == ".parquet" or not file.is_file():
+        return None
+    try:
+        with file.open(encoding="utf-8-sig") as text:
+            lines = (line.strip() for line in _lines(text, file))
+            first = next((line for line in lines if line), ",")
+            return None if _separator(first) else [first, *(line for line in lines if line)]
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _separator(line: str) -> str | None:
+    """What separates the columns of a CSV file, by its first line; None where nothing does.
+
+    A tab is in no name. Of the others it is the first: a label may hold them, and comes after the path.
+    """
+    if "\t" in line:
+        return "\t"
+    return min((each for each in _SEPARATORS if each in line), key=line.index, default=None)
+
+
+def _in_order(file: Path, lines: list[str], paths: Sequence[str]) -> list[int | str | None]:
+    """One line for each image. Beside the meta.mat of the ILSVRC2012 development kit, numbers become WordNet ids."""
+    if lines[0].split()[0] in set(paths):  # every line would be a class of its own
+        raise DataError(f"labels file {file} has the row {lines[0][:200]!r}; separate path and label by a comma")
+    if lines[0].lower() == "path":
+        raise DataError(f"labels file {file} has the column path alone; it needs path and label")
+    if len(lines) != len(paths):
+        raise DataError(
+            f"labels file {file} has {len(lines)} lines and the data {len(paths)} images; allowed: rows path,label, or "
+            "one label per line for each image, in the order of their names"
+        )
+    labels: list[int | str] = [int(line) for line in lines] if are_numbers(lines) else [*lines]
+    meta = file.with_name(META)
+    if meta.is_file() and all(isinstance(label, int) for label in labels):
+        names = wordnet_ids(meta)
+        unknown = next((label for label in labels if label not in names), None)
+        if unknown is not None:
+            raise DataError(f"labels file {file} has the number {unknown}, which {meta} does not name")
+        labels = [names[int(label)] for label in labels]
+    order = sorted(range(len(paths)), key=paths.__getitem__)
+    label_of = dict(zip(order, labels))
+    return [label_of[index] for index in range(len(paths))]
+
+
+def _lines(text: TextIO, file: Path) -> Iterator[str]:
+    while line := text.readline(_LONGEST_LINE + 1):
+        if len(line) > _LONGEST_LINE:
+            raise DataError(
+                f"labels file {file} has a line of more than {_LONGEST_LINE:,} characters; it is no CSV file"
+            )
+        yield line
+
+
+def require_columns(file: Path | None) -> None:
+    """Refuses a table whose header or first row is not of paths and labels, before any image is read."""
+    if file is not None and _one_per_line(file) is None:
+        next(_rows(file), None)
+
+
+def _rows(file: Path) -> Iterator[tuple[str, str]]:
+    """(path, label) of every row."""
+    if not file.is_file():  # opening a pipe would wait for ever
+        found = "is not a regular file" if file.exists() else "does not exist"
+        raise DataError(f"labels file {file} {found}; it must be a CSV file with rows path,label")
+    if file.suffix == ".parquet":
+        yield from _table_rows(file)
+        return
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as text:
+            lines = _lines(text, file)
+            first = next((line for line in lines if line.strip()), "")
+            rows = filter(None, csv.reader(chain([first], lines), delimiter=_separator(first) or ","))
+            above = next(rows, [])  # the header, else the first row
+            path, label, headed = _places(file, above)
+            for row in rows if headed else chain([above] if above else [], rows):
+                if len(row) <= max(path, label):
+                    raise DataError(f"labels file {file} has the row {','.join(row)[:200]!r}; allowed: path,label")
+                _require_one_width(file, row, above)
+                yield row[path].strip(), row[label].strip()
+    except UnicodeDecodeError as error:
+        odd = error.object[error.start]
+        raise DataError(f"labels file {file} is not UTF-8: it has the byte {odd:#04x}; save it as CSV UTF-8") from None
+    except (OSError, csv.Error) as error:
+        raise DataError(f"labels file {file} cannot be read: {error}") from None
+
+
+def _places(file: Path, row: Sequence[str]) -> tuple[int, int, bool]:
+    """Which columns are path and label, by the first row; and whether it is a header."""
+    names = [name.strip().lower() for name in row]
+    if {"path", "label"} <= set(names):
+        return names.index("path"), names.index("label"), True
+    shown = f"labels file {file} has the columns {', '.join(row)[:200]}"
+    if {"path", "label"} & set(names):
+        raise DataError(f"{shown}; it needs path and label")
+    if _width(row) > 2:  # by position, remarks would become classes
+        raise DataError(
+            f"{shown}; with more than two, name them in a first row, path and label among them; a label that holds a "
+            "comma needs quotes"
+        )
+    return 0, 1, False
+
+
+def _width(row: Sequence[str]) -> int:
+    """Columns up to the last with a text: spreadsheets write empty ones behind it."""
+    return max((place for place, cell in enumerate(row, 1) if cell.strip()), default=0)
+
+
+def _require_one_width(file: Path, row: Sequence[str], above: Sequence[str]) -> None:
+    """A label with a comma that is not in quotes is two columns, and one is lost. above: header or first row."""
+    if _width(row) > max(2, _width(above)):
+        raise DataError(
+            f"labels file {file} has the row {','.join(row)[:200]!r}, which has more columns than others; put a "
+            "label that holds a comma in quotes"
+        )
+
+
+def _table_rows(file: Path) -> Iterator[tuple[str, str]]:
+    """Of a parquet file, as `embed` writes it; rows without a label are passed over."""
+    import pyarrow.parquet
+
+    try:
+        names = pyarrow.parquet.read_schema(file).names
+        if not {"path", "label"} <= set(names):
+            raise DataError(f"labels file {file} has the columns {', '.join(names)[:200]}; it needs path and label")
+        table = pyarrow.parquet.read_table(file, columns=["path", "label"])
+    except (OSError, ValueError) as error:  # ArrowInvalid is a ValueError
+        raise DataError(f"labels file {file} cannot be read: {error}") from None
+    for path, label in zip(table["path"].to_pylist(), table["label"].to_pylist()):
+        if label is not None:
+            yield str(path), str(label)
