@@ -99,6 +99,7 @@ MODULE_OF = {
     "scikit-learn": "sklearn",
     "pytorch-optimizer": "pytorch_optimizer",
     "faiss-cpu": "faiss",
+    "pillow-heif": "pillow_heif",
 }
 # Opened if the user has it; its wheel replaces a CPU build of torch, so that no extra may name it.
 UNDECLARED = {"torchvision"}
