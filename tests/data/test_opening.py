@@ -345,6 +345,17 @@ def test_names_that_only_look_alike_are_two_images_and_letters_of_another_case_a
     assert images.label_note.endswith("first 'b.png'; upper and lower case differ, as in 'B.png'")
 
 
+def test_classes_that_differ_in_their_case_alone_are_said(tmp_path: Path, picture: Picture, encoded: Encoded) -> None:
+    """Labels typed by hand: Church and church halve the accuracy of both."""
+    for i in range(3):
+        (tmp_path / f"{i}.png").write_bytes(encoded(picture(i)))
+    file = tmp_path.parent / f"{tmp_path.name}.csv"
+    file.write_text("0.png,Church\n1.png,church\n2.png,truck\n")
+    assert describe_classes(open_images(tmp_path, labels=file))[1:] == [
+        "labels: 2 classes differ only in upper and lower case, as Church, church; they are not joined"
+    ]
+
+
 def test_a_table_of_labels_may_be_parquet(tmp_path: Path, picture: Picture, encoded: Encoded) -> None:
     for i in range(2):
         (tmp_path / f"{i}.png").write_bytes(encoded(picture(i)))

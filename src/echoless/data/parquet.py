@@ -165,7 +165,8 @@ def columns_of(file: Path | RemoteFile, schema: Any) -> tuple[str, str | None]:
     if len(images) != 1:
         found = ", ".join(f"{field.name}: {field.type}" for field in schema)
         raise DataError(
-            f"{file} has the columns {found}; allowed: exactly one struct with a field 'bytes' for the image"
+            f"{file} has the columns {found}; the image must be the only struct with a field 'bytes', as "
+            "datasets.Image() of Hugging Face writes it; its label is a column called label"
         )
     labels = [
         field.name

@@ -5,6 +5,7 @@ With a progress line. A test set's classes are numbered as the training set's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from echoless.config import DataConfig
@@ -166,7 +167,7 @@ def describe_classes(images: Images, which: str = "", like: Images | None = None
     joined, option = images.label_source == LABELS_FILE, LABELS_OF.get(which)
     off = f"; {option} none ignores them" if option and not joined and not needed else ""
     said = like is not None and _labelled_alike(images, like)
-    lines = [] if said else [f"{title}: {_classes(images)}; {chance}{off}"]
+    lines = [] if said else [f"{title}: {_classes(images)}; {chance}{off}", *_typed_twice(title, _names(images))]
     return [*lines, f"{title}: {images.label_note}"] if images.label_note else lines
 
 
@@ -179,6 +180,18 @@ def _classes(images: Images) -> str:
     of = f", on {labelled} of {counted(readable, 'image')}" if joined else ""
     source = images.label_file or images.label_source
     return f"{counted(len(present), 'class', 'classes')} from {source}{of} ({names})"
+
+
+def _typed_twice(title: str, names: Sequence[str]) -> list[str]:
+    """A sentence on classes that somebody meant as one, perhaps."""
+    spellings: dict[str, list[str]] = {}
+    for name in names:
+        spellings.setdefault(name.casefold(), []).append(name)
+    doubled = [several for several in spellings.values() if len(several) > 1]
+    if not doubled:
+        return []
+    many = counted(sum(map(len, doubled)), "class", "classes")
+    return [f"{title}: {many} differ only in upper and lower case, as {listed(doubled[0])}; they are not joined"]
 
 
 def _labelled_alike(one: Images, other: Images) -> bool:
