@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
@@ -23,7 +25,7 @@ from echoless.errors import ConfigError, DataError
 from echoless.measures import LARS, accuracy, imagenet100_probe, mae_probe, quick_probe, shuffled_batches
 from echoless.measures import probe as probe_module
 from echoless.measures.logistic import PENALTIES, fit_logistic, refine
-from echoless.measures.splits import stratified_folds
+from echoless.measures.splits import groups_per_class, stratified_folds
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -298,6 +300,31 @@ def test_folds_by_group_split_none_and_are_as_stratified_as_those_of_scikit_lear
     ours = spread(stratified_folds(labels, 5, generator=generator(1), groups_N=groups))
     print(f"folds by group, up to {largest} samples each: spread {ours:.3f}, scikit-learn {spread(theirs):.3f}")
     assert ours <= spread(theirs) + 0.02
+
+
+def test_one_copied_pair_moves_no_other_image():
+    """It changed the folds of all images, and with them every number of a cross-validation."""
+    labels, alone = torch.randint(4, (200,), generator=generator(3)), torch.arange(200)
+    labels[17] = labels[130]
+    pair = torch.where(alone == 130, 17, alone)
+    plain, grouped = (stratified_folds(labels, 5, generator=generator(7), groups_N=each) for each in (alone, pair))
+    others = (alone != 17) & (alone != 130)
+    assert torch.equal(plain[others], grouped[others]) and grouped[17] == grouped[130]
+
+
+@given(st.integers(2, 5), st.integers(6, 60), st.integers(2, 60), st.integers(0, 10_000))
+def test_folds_of_any_groups_are_balanced_and_never_empty(folds, samples, places, seed):
+    """Of groups of one class each: within a class, sizes differ by at most that of its largest group."""
+    draw = generator(seed)
+    groups = torch.randint(places, (samples,), generator=draw)
+    labels = torch.randint(4, (places,), generator=draw)[groups]
+    if int(groups_per_class(labels, groups).min()) < folds:
+        return
+    fold = stratified_folds(labels, folds, generator=generator(), groups_N=groups)
+    assert len(fold.unique()) == folds and all(len(fold[groups == each].unique()) == 1 for each in groups.unique())
+    for label in labels.unique():
+        counts = fold[labels == label].bincount(minlength=folds)
+        assert counts.max() - counts.min() <= max(1, int(groups[labels == label].bincount().max()))
 
 
 def test_more_folds_than_groups_are_refused():

@@ -14,7 +14,8 @@ def stratified_folds(
 ) -> Tensor:
     """The fold (0 .. folds - 1) of every sample; within a class, and over all, fold sizes differ by at most one.
 
-    groups_N: samples of one group share a fold. Groups go from the largest to the smallest, each to the fold that has
+    groups_N: samples of one group share a fold. Those that stand alone stay where they are without groups, so that one
+    copy of an image moves no other; the others go from the largest group to the smallest, each to the fold that has
     least of its class: sizes differ by at most that of the largest group of a class.
     """
     check_count("folds", folds, at_least=2)
@@ -25,26 +26,37 @@ def stratified_folds(
         what = "samples" if groups_N is None else "groups"
         raise ConfigError(f"folds is {folds}; allowed: at most {len(sizes_G)}, the number of {what}")
     shuffled = torch.randperm(len(labels_N), generator=generator)
-    if len(sizes_G) < len(labels_N):
-        return _whole_groups(labels_N[shuffled], group_N[shuffled], sizes_G, folds)[group_N]
     by_class = shuffled[labels_N[shuffled].argsort(stable=True)]
-    fold_N = torch.empty(len(labels_N), dtype=torch.int64)
+    dealt_N = torch.empty(len(labels_N), dtype=torch.int64)
     # Dealt like cards, one class after the other.
-    fold_N[by_class] = torch.arange(len(labels_N)) % folds
-    return fold_N
+    dealt_N[by_class] = torch.arange(len(labels_N)) % folds
+    if len(sizes_G) == len(labels_N):
+        return dealt_N
+    drawn = labels_N[shuffled], group_N[shuffled], dealt_N[shuffled], sizes_G, folds
+    fold_G = _whole_groups(*drawn, stay=True)
+    # Of a handful of groups, those that stay may leave a fold without any: then none stays.
+    return (fold_G if len(fold_G.unique()) == folds else _whole_groups(*drawn, stay=False))[group_N]
 
 
-def _whole_groups(labels_N: Tensor, group_N: Tensor, sizes_G: Tensor, folds: int) -> Tensor:
-    """The fold of every group, from samples in random order; the class of a group is that of its first sample."""
+def _whole_groups(
+    labels_N: Tensor, group_N: Tensor, dealt_N: Tensor, sizes_G: Tensor, folds: int, *, stay: bool
+) -> Tensor:
+    """The fold of every group, from samples in random order; the class of a group is that of its first sample.
+
+    stay: a sample that stands alone stays in the fold that it was dealt to, and counts before the others are put there.
+    """
     drawn = _first_of_each(group_N, len(sizes_G))
-    drawn = drawn[sizes_G[group_N[drawn]].argsort(descending=True, stable=True)]
+    rank_G = sizes_G[group_N[drawn]]
+    if stay:
+        rank_G = torch.where(rank_G == 1, len(labels_N), rank_G)
+    drawn = drawn[rank_G.argsort(descending=True, stable=True)]
     order_G, class_G = group_N[drawn], labels_N[drawn].unique(return_inverse=True)[1].tolist()
     fold_G = torch.empty_like(sizes_G)
     of_class, in_all = [[0] * folds for _ in range(max(class_G) + 1)], [0] * folds
     chosen = []
-    for number, size in zip(class_G, sizes_G[order_G].tolist()):
+    for number, size, dealt in zip(class_G, sizes_G[order_G].tolist(), dealt_N[drawn].tolist()):
         held = of_class[number]
-        fold = min(range(folds), key=lambda each: (held[each], in_all[each]))
+        fold = dealt if stay and size == 1 else min(range(folds), key=lambda each: (held[each], in_all[each]))
         held[fold] += size
         in_all[fold] += size
         chosen.append(fold)
