@@ -46,6 +46,7 @@ class Session:
     trackers: Trackers | None = None
     probe: Callable[..., dict[str, float]] | None = None  # given the encoder every `probe_every` steps, on rank 0
     latents: Latents | None = None  # what is trained on instead of pixels
+    measured_by: str = ""  # the command that measures the run, where its own images are no test
     note_speed: Callable[[float], None] | None = None  # told the images per second after the first steps
 
     @property
@@ -322,7 +323,7 @@ def _say_next(session: Session) -> None:
     body: Any = session.config.model.body
     commands = [
         *([f"echoless sample {run} --out SAMPLES"] if body.denoises else []),
-        f"echoless evaluate {run}                          # ranks and, with labels, accuracies",
+        session.measured_by or f"echoless evaluate {run}                          # ranks and, with labels, accuracies",
         f"echoless embed {run} {data} --out features.parquet",
         f"echoless report {run} --out report.html",
     ]

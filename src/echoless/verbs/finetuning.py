@@ -12,7 +12,7 @@ from echoless.config import RunConfig, RuntimeConfig, ViTConfig
 from echoless.config.facts import steps_for
 from echoless.config.memory import require_memory_settings
 from echoless.config.metrics import Metric
-from echoless.config.options import FinetuneOptions, as_command
+from echoless.config.options import FinetuneOptions, as_command, evaluate_command
 from echoless.config.options.fields import AnyPath, given, path_text
 from echoless.config.options.remembered import Remembered
 from echoless.config.supervised import ClassifierConfig
@@ -35,6 +35,7 @@ OPTIM = ("base_lr", "layer_decay", "weight_decay", "warmup", "min_lr")
 OBJECTIVE = ("label_smoothing", "mixup", "cutmix", "erase", "drop_path")
 RUN = ("accumulate", "seed", "precision", "compile")
 RUNTIME = ("workers", "device", "checkpoint_every", "track", "shard", "checkpoint_activations")
+SETS = ("train", "labels", "classes", "test", "test_labels")
 
 
 def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | None:
@@ -72,7 +73,8 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
             judge=judge,
             command=as_command("finetune", options),
             show_data=lambda run: show_data(run, images, size),
-            remembered=Remembered.of(options, test=None, init=options.run).to_json(),
+            remembered=Remembered.of(options, init=options.run).to_json(),
+            measured_by=evaluate_command(options.out, **{name: getattr(options, name) for name in SETS}),
         )
         metric = judge.metric("finetune", layer_decay=config.optim.layer_decay) if launch(job) else None
         if place.run is not None and metric is not None:
