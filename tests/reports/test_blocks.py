@@ -11,6 +11,7 @@ from echoless.measures import mean_interval
 from echoless.reports.blocks import accuracy_by_block, profiles
 from echoless.reports.collect import RunData
 from echoless.reports.compare import Group
+from echoless.reports.learned import learned_figures
 
 
 def scanned(layer: str, value: float, **protocol: object) -> Metric:
@@ -50,3 +51,25 @@ def test_there_is_no_chart_of_a_single_setting():
     assert accuracy_by_block([plain]) is None
     figure = accuracy_by_block([plain, setting("faded", 1, [scanned("block00", 0.1), scanned("block01", 0.4)])])
     assert figure is not None and [name for *_, name in figure.key] == ["plain", "faded"]
+
+
+def test_two_evaluations_of_one_run_are_not_two_seeds():
+    """The mean of 600 and of 50 test images was drawn as that of two seeds, with an interval over them."""
+    many = [scanned("block00", 0.1, test_set="many"), scanned("block01", 0.2, test_set="many")]
+    few = [scanned("block00", 0.9, test_set="few"), scanned("block01", 0.8, test_set="few")]
+    again = [scanned("block01", 0.25, test_set="many", k=7)]
+    groups = [setting("plain", 0, [*few, *many, *again]), setting("faded", 1, many)]
+    assert [estimate.value for estimate in profiles(groups, "knn")[0].estimates] == [0.1, 0.25]
+    assert all(estimate.seeds == 1 for profile in profiles(groups, "knn") for estimate in profile.estimates)
+
+
+def test_curves_of_several_runs_are_of_images_that_they_share():
+    """One run was drawn on the images of its first scan, the other on those of its only one."""
+    shared = [scanned("block00", 0.1, test_set="shared"), scanned("block01", 0.2, test_set="shared")]
+    own = [scanned("block00", 0.91, test_set="own"), scanned("block01", 0.92, test_set="own")]
+
+    def by_layer(first: list[Metric]) -> str:
+        runs = [RunData(path=Path(name), name=name, results=found) for name, found in (("a", first), ("b", shared))]
+        return next(str(figures[0].drawing) for heading, figures in learned_figures(runs) if heading == "By layer")
+
+    assert by_layer([*own, *shared]) == by_layer(shared) != by_layer(own)

@@ -183,7 +183,9 @@ def test_the_first_lines_of_several_runs_are_of_sets_that_they_share_and_name_th
     one, other = (replace(run, lines=[{"step": 1}], config={"steps": 1}) for run in (one, other))
     said = [summarise(run, [], [one, other]).verdict for run in (one, other)]
     assert "77.00 %" in said[0] and "31.00 %" in said[1]
-    assert all("Measured with train many." in verdict for verdict in said)
+    assert said[1].endswith(" Measured with train many.")
+    assert " Measured with train many, n 9. The run has 2 evaluations" in said[0]
+    assert "by the rule: images that most of these runs share, then a test set" in said[0]
     alone = replace(measured("c", (0.25, "few")), lines=[{"step": 1}], config={"steps": 1})
     assert "25.00 %" in (verdict := summarise(alone, [], [one, other, alone]).verdict) and "train few" in verdict
     assert "25.00 %" in summarise(one, []).verdict, "of a single run, the newest"

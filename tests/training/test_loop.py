@@ -7,6 +7,7 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,16 +15,20 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "reliability"))
 from tiny import tiny_config, tiny_images, tiny_run
 
+import echoless.runtime.progress as progress
+import echoless.training.loop as loop
 import echoless.verbs.configuring as configuring
 from echoless.config import RuntimeConfig
+from echoless.config.counts import speed_in_words
 from echoless.config.options import PretrainOptions
 from echoless.data import Batch, Loader
 from echoless.errors import ConfigError
 from echoless.models import ViT
 from echoless.randomness import generator_for
 from echoless.runs import RunFolder, load_weights
-from echoless.runtime import Team, choose_device
+from echoless.runtime import Team, choose_device, duration
 from echoless.training import build_task, make_trainee
+from echoless.training.health import look
 from echoless.training.loop import Clock
 from echoless.training.step import take_step
 
@@ -67,17 +72,48 @@ def test_the_saved_encoder_is_of_the_averaged_weights(images, tmp_path):
 
 
 def test_the_estimate_leaves_the_first_step_out_and_comes_once(images, tmp_path, capsys):
-    assert tiny_run(tmp_path / "run", images, tiny_config(images, steps=8, ema=None))
+    assert tiny_run(tmp_path / "run", images, tiny_config(images, steps=14, ema=None))
     said = capsys.readouterr().err
     assert said.count(" to go at ") == 1 and "images/s" in said
-    first = next(line for line in said.splitlines() if line.startswith("training 1/8"))
+    first = next(line for line in said.splitlines() if line.startswith("training 1/14"))
     assert "images/s" not in first and "left" not in first
+
+
+@pytest.mark.parametrize(("each", "said"), [(1.0, 11), (20.0, 3)], ids=["fast", "slow"])
+def test_the_time_that_is_left_fits_the_speed_beside_it(images, tmp_path, capsys, monkeypatch, each, said):
+    """It said "3 min to go at 578 images/s", then 1,190 images/s: a look at the model counted in the speed alone.
+
+    A step takes `each` seconds here, the first a hundred, and the look ten. Slow steps are not waited for.
+    """
+    now, taken = [0.0], []
+
+    def step(*given, **named):
+        taken.append(each if taken else 100.0)
+        now[0] += taken[-1]
+        return take_step(*given, **named)
+
+    def slow_look(*given):
+        now[0] += 10.0
+        return look(*given)
+
+    clock = SimpleNamespace(perf_counter=lambda: now[0], monotonic=lambda: now[0])
+    for place, name, fake in ((loop, "time", clock), (progress, "time", clock), (loop, "take_step", step)):
+        monkeypatch.setattr(place, name, fake)
+    monkeypatch.setattr(loop, "look", slow_look)
+    config = tiny_config(images, steps=200, ema=None)
+    told = []
+    monkeypatch.setattr(loop.Progress, "say", lambda self, text: told.append((len(taken), text)))
+    tiny_run(tmp_path / "run", images, config, log_every=50)
+    ((at, text),) = [(at, text) for at, text in told if " to go at " in text]
+    seconds = (200 - at) * each
+    assert at == said
+    assert text == f"about {duration(seconds)} to go at {speed_in_words(config.batch_size / each)}"
 
 
 def test_the_clock_knows_speed_and_waiting(monkeypatch):
     ticks = iter([0.0, 2.0, 4.0])
     monkeypatch.setattr("time.perf_counter", lambda: next(ticks))
-    clock = Clock(0)
+    clock = Clock()
     for waited in (9.0, 0.5, 0.1):  # the first wait fills the queue and is not counted
         clock.tick(Batch(0, torch.empty(8, 1), torch.arange(8), torch.arange(8), None, waited))
     assert clock.rates(world=2) == {"images_per_second": 2 * 16 / 4, "waiting": pytest.approx(0.15)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from echoless.training.warmstart import warm_start
 from echoless.verbs.evaluate import evaluate
 from echoless.verbs.finetune import finetune
 from echoless.verbs.finetuning import configure, read_source
+from echoless.verbs.pretrain import pretrain
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +56,33 @@ def test_accuracies_on_the_images_whose_labels_trained_the_encoder_are_no_test(r
     finetune(run, train="shapes:64", test="shapes:40@test", out=tmp_path / "tuned", **how)
     metrics = evaluate(tmp_path / "tuned", metrics=("knn",), baselines=False)
     assert [metric.protocol["overlap"] for metric in metrics] == [64]
-    assert "the labels of these images trained this encoder" in capsys.readouterr().out
+    tested = f"echoless evaluate {tmp_path / 'tuned'} --train shapes:64 --test shapes:40@test"
+    assert f"so accuracies on them say little; its test set is measured by: {tested}\n" in capsys.readouterr().out
     (other,) = evaluate(tmp_path / "tuned", train="shapes:50", test="shapes:40@test", metrics=("knn",), baselines=False)
     assert "overlap" not in other.protocol
+
+
+@pytest.mark.parametrize("verb", ["finetune", "pretrain"])
+def test_the_command_that_comes_next_measures_on_the_test_set(verb, run, tmp_path, capsys):
+    """It was `evaluate TUNED`, which measures on the labels of training and answers that this is not a test."""
+    how = {"test": "shapes:40@test", "out": tmp_path / "a run", "max_steps": 1, "batch_size": 16}
+    if verb == "finetune":
+        finetune(run, train="shapes:64", **how)
+    else:
+        pretrain("shapes:64", recipe="resnet-tiny-supervised", **how)
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("next: ")]
+    words = shlex.split(said.removeprefix("next: "))
+    assert words == [
+        "echoless",
+        "evaluate",
+        str(tmp_path / "a run"),
+        "--train",
+        "shapes:64",
+        "--test",
+        "shapes:40@test",
+    ]
+    done = main([*words[1:], "--metrics", "knn", "--no-baselines"])
+    assert done == 0 and "overlap" not in capsys.readouterr().out
 
 
 def test_a_resumed_run_is_the_unbroken_one(run, tmp_path):

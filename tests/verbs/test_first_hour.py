@@ -278,7 +278,7 @@ def test_the_card_of_an_export_is_written_in_sentences(run, tmp_path):
     assert "It was pretrained with faded shortcuts (alpha from 1 to " in (tmp_path / "export" / "README.md").read_text()
 
 
-def test_the_card_of_an_export_has_the_newest_number_of_each_kind_and_no_inflated_one():
+def test_the_card_of_an_export_has_one_number_of_each_kind_and_no_inflated_one():
     """It listed everything that was ever measured: seventy rows after an hour."""
 
     def record(value: float, **protocol: object) -> dict:
@@ -290,7 +290,10 @@ def test_the_card_of_an_export_has_the_newest_number_of_each_kind_and_no_inflate
         "25.00 % [25.00, 25.00]",
         "10.00 % [10.00, 10.00]",
     ]
-    assert text.endswith("The run has 3 more: of earlier evaluations, layers or snapshots.")
+    assert text.endswith(
+        "Of each kind of number, one evaluation is shown, with its baselines: a test set before cross-validation, then "
+        "the most images, then the newest. The run has 3 more numbers: of other evaluations, layers or snapshots."
+    )
 
 
 def test_the_card_of_an_export_never_puts_baselines_of_one_evaluation_beside_the_features_of_another():

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from echoless.config.counts import counted
+from echoless.config.headline import strongest, strongest_of_each
 from echoless.config.metrics import NAMES_OF_SETS, Metric, number, on_same_images
 
 BASELINES = ("raw pixels", "untrained")
-SPOKEN_OF = ("linear", "knn")  # the accuracy that is spoken of: the first that was measured on the newest images
+SPOKEN_OF = ("linear", "knn")  # the accuracy that is spoken of: the first that the strongest evaluation has
 LOWEST_RANK = 2.0  # RankMe below which features are one or two directions: collapsed
 FEW = 4.0  # RankMe below which nobody should be reassured: of centred features, one direction may be nearly all
 FEWEST = 20  # images, or files of tiles: on fewer, a single answer moves an accuracy by more than most differences
@@ -94,20 +95,26 @@ def in_words(
 
 
 def _plain(metrics: Sequence[Metric]) -> list[Metric]:
-    """No scans; those of the newest weights last, which count: of the end before any checkpoint."""
+    """No scans; those of the newest weights last: of the end after any checkpoint."""
     plain = [metric for metric in metrics if not {"scan", "step"} & set(metric.protocol)]
     return sorted(plain, key=lambda metric: metric.protocol.get("checkpoint", math.inf))
 
 
+def is_spoken_of(metric: Metric) -> bool:
+    """Whether it is an accuracy of the trained features, and no value of a scan."""
+    trained = metric.protocol.get("features", "trained") == "trained"
+    return metric.metric in SPOKEN_OF and trained and not {"scan", "step"} & set(metric.protocol)
+
+
 def spoken_of(metrics: Sequence[Metric]) -> Metric | None:
-    """An accuracy of the trained features: of the newest images and labels, where possible not of overlapping sets."""
-    trained = [metric for metric in _plain(metrics) if metric.protocol.get("features", "trained") == "trained"]
-    accuracies = [metric for metric in trained if metric.metric in SPOKEN_OF]
+    """An accuracy of the trained features: of the strongest evaluation, where possible not of overlapping sets."""
+    accuracies = [metric for metric in _plain(metrics) if is_spoken_of(metric)]
     honest = [metric for metric in accuracies if not metric.protocol.get("overlap")] or accuracies
-    if not honest:
+    main = strongest(honest)
+    if main is None:
         return None
-    newest = {metric.metric: metric for metric in honest if on_same_images(metric, honest[-1])}
-    return next(newest[name] for name in SPOKEN_OF if name in newest)
+    found = strongest_of_each(metric for metric in honest if on_same_images(metric, main))
+    return next(found[name] for name in SPOKEN_OF if name in found)
 
 
 def collapsed(rank: Metric, verb: str = "pretrain") -> Words | None:
@@ -125,9 +132,9 @@ def collapsed(rank: Metric, verb: str = "pretrain") -> Words | None:
 
 
 def _rank(metrics: Sequence[Metric], main: Metric | None) -> Metric | None:
-    """The newest RankMe of the trained features, on the images of the accuracy that is spoken of."""
+    """RankMe of the trained features, on the images of the accuracy that is spoken of."""
     ranks = [m for m in metrics if m.metric == "rankme" and m.protocol.get("features", "trained") == "trained"]
-    return next((m for m in reversed(ranks) if main is None or on_same_images(m, main)), None)
+    return strongest([m for m in ranks if main is None or on_same_images(m, main)])
 
 
 def _label_advice(rank: Metric) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from echoless.config.counts import counted
+from echoless.config.headline import RULE, comparable, evaluations, sets_of, single, strength, told_apart
 from echoless.config.metrics import Metric, describe, interval_text, number, on_same_images
-from echoless.config.newest import comparable, evaluations, sets_of, single, told_apart
 from echoless.data.resizing import LARGE, SHARE
 from echoless.exchange.exported import ExportedEncoder
 from echoless.exchange.target import Written
@@ -78,7 +78,7 @@ def _table(facts: Mapping[str, str]) -> str:
 
 
 def _results(records: list[dict[str, Any]]) -> str:
-    shown = _newest(records)
+    shown = _strongest(records)
     sets = [{name: item for name, item in sets_of(each[0]).items() if _is_shown(name, item)} for each in shown]
     titles = told_apart([each[0] for each in shown], sets)
     parts = [
@@ -87,8 +87,10 @@ def _results(records: list[dict[str, Any]]) -> str:
     ]
     hidden = len(records) - sum(map(len, shown))
     if hidden:
-        which = "The newest number of each kind, with the baselines of the same evaluation."
-        parts.append(f"{which} The run has {hidden} more: of earlier evaluations, layers or snapshots.")
+        parts.append(
+            f"Of each kind of number, one evaluation is shown, with its baselines: {RULE}. The run has {hidden} more "
+            "numbers: of other evaluations, layers or snapshots."
+        )
     return "\n\n".join(parts)
 
 
@@ -108,16 +110,17 @@ def _rows(metrics: Sequence[Metric]) -> str:
     return "\n".join(rows)
 
 
-def _newest(records: list[dict[str, Any]]) -> list[list[Metric]]:
-    """By evaluation, of every kind of measurement: the newest of the trained features, and its own baselines."""
+def _strongest(records: list[dict[str, Any]]) -> list[list[Metric]]:
+    """By evaluation, of every kind of measurement: the strongest of the trained features, and its own baselines."""
     numbers = [Metric.from_json({"n": "", **each}) for each in records if isinstance(each["value"], int | float)]
     numbers = [metric for metric in numbers if single(metric)]
-    newest: dict[tuple[str, ...], Metric] = {}
-    for metric in sorted(numbers, key=comparable):  # the trained features come last, and count
-        newest[_kind(metric)] = metric
+    main: dict[tuple[str, ...], Metric] = {}
+    for metric in sorted(numbers, key=lambda each: (comparable(each), strength(each))):  # the last one counts
+        main[_kind(metric)] = metric
     chosen: dict[tuple[str, ...], Metric] = {}
     for metric in numbers:
-        if on_same_images(metric, newest[_kind(metric)]):
+        first = main[_kind(metric)]
+        if on_same_images(metric, first) and strength(metric)[0] >= strength(first)[0]:  # of no earlier weights
             chosen[(*_kind(metric), repr(metric.protocol.get("features")))] = metric
     return evaluations(chosen.values())
 

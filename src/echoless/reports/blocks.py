@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from echoless.config.metrics import Metric, info_of
+from echoless.config.headline import most_shared
+from echoless.config.metrics import Metric, info_of, on_same_images
 from echoless.reports.charts import Curve, line_chart
 from echoless.reports.compare import Estimate, Group, estimate_of
 from echoless.reports.figures import Figure
@@ -22,12 +23,21 @@ class Profile:
 
 
 def profiles(groups: Sequence[Group], name: str) -> list[Profile]:
-    """Of the metric `name`, mean over tokens; settings without a scan over layers are left out."""
+    """Of the metric `name`, mean over tokens, on images that most runs share; settings without it are left out.
+
+    Two evaluations of one run are no two seeds: each run counts once at every layer.
+    """
+    runs = [run for group in groups for run in group.runs]
+    scans = {id(run): [m for m in run.results if m.metric == name and _scans(m)] for run in runs}
+    common = most_shared(list(scans.values()))
     found = []
     for group in groups:
-        scanned = [metric for run in group.runs for metric in run.results if metric.metric == name and _scans(metric)]
-        layers = sorted(dict.fromkeys(str(metric.protocol["layer"]) for metric in scanned), key=by_depth)
-        at = [estimate_of([m for m in scanned if m.protocol["layer"] == layer]) for layer in layers]
+        scanned = [
+            {str(m.protocol["layer"]): m for m in scans[id(run)] if common is not None and on_same_images(m, common)}
+            for run in group.runs
+        ]
+        layers = sorted(dict.fromkeys(layer for each in scanned for layer in each), key=by_depth)
+        at = [estimate_of([each[layer] for each in scanned if layer in each]) for layer in layers]
         if len(layers) > 1:
             found.append(Profile(group, layers, [estimate for estimate in at if estimate is not None]))
     return found

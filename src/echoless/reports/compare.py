@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from echoless.config.headline import comparable
 from echoless.config.metrics import NAMES_OF_SETS, Metric, info_of
-from echoless.config.newest import comparable
 from echoless.config.words import independent
 from echoless.measures.intervals import MOST_SEEDS, mean_interval, paired_accuracy_interval, sign_flip_test
 from echoless.measures.outcomes import unpack, unpack_groups

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from echoless.config.headline import comparable, strongest_of_each
 from echoless.config.metrics import METRICS, Metric, number, on_same_images
-from echoless.config.newest import comparable
 from echoless.reports.charts import sparkline
 from echoless.reports.collect import RunData, looks_like_a_run, printable_path
 from echoless.reports.facts import headline, status
@@ -80,13 +80,14 @@ def card(name: str, run: RunData) -> dict[str, Any]:
 
 
 def _numbers(run: RunData) -> list[Metric]:
-    """The newest of the most important, all on the images of the first of them."""
-    newest = {metric.metric: metric for metric in run.results if comparable(metric)}
-    first = next((newest[name] for name in METRICS if name in newest), None)
+    """Of the most important, all on the images of the first of them: of its strongest evaluation."""
+    found = [metric for metric in run.results if comparable(metric)]
+    each = strongest_of_each(found)
+    first = next((each[name] for name in METRICS if name in each), None)
     if first is None:
         return []
-    same = {m.metric: m for m in run.results if comparable(m) and on_same_images(m, first)}
-    return [same[name] for name in METRICS if name in same][:ON_A_CARD]
+    shown = strongest_of_each(metric for metric in found if on_same_images(metric, first))
+    return [shown[name] for name in METRICS if name in shown][:ON_A_CARD]
 
 
 def _images_of(metric: Metric) -> str:

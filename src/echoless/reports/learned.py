@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from echoless.config.headline import comparable, most_shared, strongest
 from echoless.config.metrics import (
     METRICS,
     Metric,
@@ -16,7 +17,6 @@ from echoless.config.metrics import (
     on_same_images,
     without_fingerprints,
 )
-from echoless.config.newest import comparable, most_shared
 from echoless.reports.blocks import by_depth
 from echoless.reports.charts import Curve, Dot, Grid, dot_chart, heat_map, line_chart
 from echoless.reports.collect import RunData, is_number
@@ -70,7 +70,7 @@ def _values(name: str, runs: Sequence[RunData]) -> Figure | None:
             base = next((metric for metric in same if metric.protocol.get("features") == features), None)
             if base is not None and not any(dot.name == features for dot in dots):
                 dots.insert(0, _dot(features, base, None))
-        if (trained := next((metric for metric in same if comparable(metric)), None)) is not None:
+        if (trained := strongest([metric for metric in reversed(same) if comparable(metric)])) is not None:
             dots.append(_dot(run.name, trained, place))
     known = without_fingerprints(drawn.protocol)
     protocol = {key: value for key, value in known.items() if key not in ("features", "layer", "layers")}
@@ -93,7 +93,15 @@ def _dot(name: str, metric: Metric, style: int | None) -> Dot:
 
 
 def _along(name: str, runs: Sequence[RunData], key: str, how: str, axis: str) -> list[Figure]:
-    """Curves over one field of the protocol; one chart for the runs, or for the poolings of a single run."""
+    """Curves over one field of the protocol; one chart for the runs, or for the poolings of a single run.
+
+    Of several runs only on images that most of them share: curves of different images are not comparable.
+    """
+    if len(runs) > 1:
+        measured = [[m for m in run.results if m.metric == name and _belongs(m, key)] for run in runs]
+        common = most_shared(measured)
+        if common is not None:
+            runs = [replace(r, results=[m for m in r.results if on_same_images(m, common)]) for r in runs]
     places = _places(name, runs, key)
     curves = [curve for place in range(len(runs)) for curve in _curves(name, runs, place, key, places)]
     if len(places) < 2 or not curves:

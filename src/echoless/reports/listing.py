@@ -9,8 +9,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from echoless.config.headline import RULE, comparable, evaluations, sets_of, side_by_side, strength, told_apart
 from echoless.config.metrics import METRICS, NAMES_OF_SETS, Metric, interval_text, number
-from echoless.config.newest import comparable, evaluations, sets_of, side_by_side, told_apart
 from echoless.config.tables import aligned, wrapped
 from echoless.errors import RunError
 from echoless.reports.collect import RunData, collect, looks_like_a_run
@@ -35,6 +35,7 @@ class ListedRun:
     bytes: int
     started: str  # as about.json has it, or nothing
     metrics: dict[str, Metric]
+    evaluations: int = 1  # in which one metric was measured: the numbers are of one of them
     rank: int | None = None  # 1 is the best; None where runs are only listed
     how: str = ""  # the protocol that the runs of a ranking share
 
@@ -80,7 +81,12 @@ class Listing(list[ListedRun]):
         firsts = [each[0] for each in self._evaluations()]
         names = told_apart(firsts, [sets_of(metric) for metric in firsts])
         said = [f"({place}) {name or 'sets that were not recorded'}" for place, name in enumerate(names, 1)]
-        return said if len(firsts) > 1 else []
+        if not any(row.evaluations > 1 for row in self) or not firsts:
+            return said if len(firsts) > 1 else []
+        if len(firsts) == 1:
+            said = [f"measured with {names[0] or 'sets that were not recorded'}, n {firsts[0].n}"]
+        shared = "the one that most of these runs share, then " if len(self) > 1 else ""
+        return [*said, f"a run with several evaluations shows {shared}{RULE}; echoless runs results RUN lists all"]
 
     def _header(self) -> list[str]:
         titles = [METRICS[name].short if name in METRICS else name for name in self.numbers]
@@ -130,7 +136,7 @@ def best_runs(folders: Sequence[Path], metric: str) -> Listing:
         for each in run.results:
             if each.metric == metric and comparable(each):
                 found.setdefault(_shared(each), []).append((name, run, each))
-    rankings = sorted(found.values(), key=_newest, reverse=True)
+    rankings = sorted(found.values(), key=_weight, reverse=True)
     firsts = [ranking[0][2] for ranking in rankings]
     titles = told_apart(firsts, [_protocol(first) for first in firsts])
     rows = [row for title, ranking in zip(titles, rankings) for row in _ranked(f"{metric}: {title}", ranking)]
@@ -144,9 +150,11 @@ def _protocol(metric: Metric) -> dict[str, Any]:
     return {name: value for name, value in metric.protocol.items() if name not in _OF_THE_RUN}
 
 
-def _newest(ranking: list[tuple[str, RunData, Metric]]) -> tuple[float, int]:
-    """When its newest number was measured: a record has no time, but its file has, and in a file the newest is last."""
-    return max((_changed(run.path / "results.json"), run.results.index(metric)) for _, run, metric in ranking)
+def _weight(ranking: list[tuple[str, RunData, Metric]]) -> tuple[bool, int, float, int]:
+    """Its strongest number, then its newest: a record has no time, but its file has; in a file the newest is last."""
+    newest = max((_changed(run.path / "results.json"), run.results.index(metric)) for _, run, metric in ranking)
+    _, tested, images = max(strength(metric) for *_, metric in ranking)
+    return tested, images, *newest
 
 
 def _changed(file: Path) -> float:
@@ -181,7 +189,17 @@ def _find(folders: Sequence[Path]) -> dict[str, RunData]:
 
 def _rows(runs: Mapping[str, RunData]) -> list[ListedRun]:
     numbers = side_by_side([run.results for run in runs.values()])
-    return [_row(name, run, shown) for (name, run), shown in zip(runs.items(), numbers)]
+    return [
+        _row(name, run, shown, evaluations=_count_evaluations(run)) for (name, run), shown in zip(runs.items(), numbers)
+    ]
+
+
+def _count_evaluations(run: RunData) -> int:
+    """The most in which any one metric was measured; one may be of other images than another by its nature."""
+    found: dict[str, list[Metric]] = {}
+    for metric in filter(comparable, run.results):
+        found.setdefault(metric.metric, []).append(metric)
+    return max((len(evaluations(same)) for same in found.values()), default=0)
 
 
 def _row(name: str, run: RunData, metrics: dict[str, Metric], **more: Any) -> ListedRun:

@@ -9,10 +9,10 @@ import shlex
 from collections.abc import Sequence
 
 from echoless.config.counts import counted
+from echoless.config.headline import RULE, comparable, evaluations, most_shared, sets_of
 from echoless.config.metrics import Metric, describe, on_same_images, without_fingerprints
-from echoless.config.newest import comparable, most_shared, sets_of
 from echoless.config.training import started_by
-from echoless.config.words import SPOKEN_OF, Words, in_words, spoken_of
+from echoless.config.words import SPOKEN_OF, Words, in_words, is_spoken_of, spoken_of
 from echoless.reports.collect import RunData, printable_path
 from echoless.reports.compare import paired_interval
 from echoless.reports.facts import is_killed
@@ -22,10 +22,9 @@ from echoless.reports.verdicts import TOO_SHORT, Verdict
 def summarise(run: RunData, verdicts: Sequence[Verdict], beside: Sequence[RunData] = ()) -> Words:
     """The verdict on a run, with the next step. Beside other runs it is of sets that they share, and names them."""
     name, results = _as_typed(run), run.results
-    measured_on = ""
     if len(beside) > 1:
         results = _on_shared_sets(run, beside)
-        measured_on = _measured_on(results)
+    measured_on = _measured_on(spoken_of(results), _others(run), beside)
     if run.steps is None and not run.lines:
         words = in_words(results, name, verb=started_by(run.config.get("recipe")), differ=paired_interval)
         return words or Words("Nothing has been measured yet.", f"echoless evaluate {name}")
@@ -50,11 +49,23 @@ def _on_shared_sets(run: RunData, beside: Sequence[RunData]) -> list[Metric]:
     return shared if spoken_of(shared) is not None else run.results
 
 
-def _measured_on(results: Sequence[Metric]) -> str:
-    """Without it, the numbers of two cards look comparable."""
-    main = spoken_of(results)
+def _others(run: RunData) -> int:
+    """How many more evaluations have an accuracy of the trained features, those of overlapping sets included."""
+    return len(evaluations(metric for metric in run.results if is_spoken_of(metric))) - 1
+
+
+def _measured_on(main: Metric | None, others: int, beside: Sequence[RunData]) -> str:
+    """Without it, the numbers of two cards look comparable, and the only ones that a run has."""
     sets = {} if main is None else without_fingerprints(sets_of(main))
-    return f" Measured with {describe(sets)}." if sets else ""
+    if main is None or (others < 1 and (len(beside) < 2 or not sets)):
+        return ""
+    if others < 1:
+        return f" Measured with {describe(sets)}."
+    shared = "images that most of these runs share, then " if len(beside) > 1 else ""
+    return (
+        f" Measured with {describe(sets | {'n': main.n})}. The run has {others + 1} evaluations, listed under "
+        f"“All numbers”; this one comes first by the rule: {shared}{RULE}."
+    )
 
 
 def _how_it_went(verdicts: Sequence[Verdict]) -> str:

@@ -143,6 +143,7 @@ class Launch:
     remembered: Mapping[str, Any] = field(default_factory=dict)  # settings for the next --resume
     show_data: Callable[[RunFolder], None] = lambda run: None  # draws a few of the images into the run folder
     latents: Latents | None = None
+    measured_by: str = ""
     notes: Sequence[str] = ()  # more opening lines of the log
 
 
@@ -171,10 +172,13 @@ def launch(job: Launch) -> bool:
             judge=job.judge,
             probe=job.probe,
             latents=job.latents,
+            measured_by=job.measured_by,
+            waiting=[],
         )
         for line in [*opening_lines(config, facts, job.images), *job.notes, *([started] if started else [])]:
             session.say(line)
         done = begin(session, resume=job.resume)
+        session.started()
         if done == config.steps:
             return train(session, done)
         more = {"runtime": dict(job.remembered)} | ({"start": start} if start else {})

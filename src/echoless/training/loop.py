@@ -27,7 +27,8 @@ from echoless.training.health import look, probe_batch, probe_latents
 from echoless.training.step import StepReport, Trainee, take_step
 from echoless.training.tracking import Trackers
 
-_STEPS_BEFORE_ESTIMATE = 5
+_TIMED_STEPS = 10  # after the first and before an estimate: SOAP renews its bases in every tenth
+_LONG_ENOUGH = 30.0  # seconds after which fewer are enough
 
 
 @dataclass(kw_only=True)
@@ -45,6 +46,8 @@ class Session:
     trackers: Trackers | None = None
     probe: Callable[..., dict[str, float]] | None = None  # given the encoder every `probe_every` steps, on rank 0
     latents: Latents | None = None  # what is trained on instead of pixels
+    waiting: list[str] | None = None  # lines for log.txt, as long as the start may be refused
+    measured_by: str = ""  # the command that measures the run, where its own images are no test
     note_speed: Callable[[float], None] | None = None  # told the images per second after the first steps
 
     @property
@@ -64,10 +67,21 @@ class Session:
         return getattr(self.runtime, name) or max(1, derived[name])
 
     def say(self, text: str) -> None:
-        """Prints a line, and appends it to log.txt."""
-        if self.run is not None:
-            self.progress.say(text)
+        """Prints a line, and appends it to log.txt; before it is sure that the run starts, the line waits."""
+        if self.run is None:
+            return
+        self.progress.say(text)
+        if self.waiting is None:
             self.run.log(text)
+        else:
+            self.waiting.append(text)
+
+    def started(self) -> None:
+        """Nothing refuses the start any more: what was said goes to log.txt."""
+        said, self.waiting = self.waiting or [], None
+        if self.run is not None:
+            for text in said:
+                self.run.log(text)
 
     def record(self, line: dict[str, Any]) -> None:
         """Writes a record to metrics.jsonl and to the trackers."""
@@ -96,7 +110,7 @@ def train(session: Session, done: int) -> bool:
     team = session.trainee.team
     loader = make_loader(session.config, session.images, team, session.runtime.workers, session.latents)
     batches = loader.batches(done, session.config.steps, pin=team.device.type == "cuda")
-    clock = Clock(done)
+    clock = Clock()
     try:
         with reuse_freed_memory():
             for batch in batches:
@@ -192,11 +206,23 @@ def _probe(session: Session) -> Tensor | None:
 class Clock:
     """Throughput, and the share of the time spent waiting for data."""
 
-    first: int
     _ticks: deque[tuple[float, int, float]] = field(default_factory=lambda: deque(maxlen=50))
+    _settled: bool = False
 
     def tick(self, batch: Batch) -> None:
         self._ticks.append((time.perf_counter(), len(batch.ids_B), batch.waited))
+
+    def restart(self) -> None:
+        """The last step ends now: what was done after it, such as a look at the model, is not counted."""
+        self._ticks[-1] = (time.perf_counter(), *self._ticks[-1][1:])
+
+    def settles(self, last: bool) -> bool:
+        """True once: when enough steps were timed to say how long the others will take, or there are no more."""
+        long = last or self._ticks[-1][0] - self._ticks[0][0] >= _LONG_ENOUGH
+        if self._settled or self.steps <= (2 if long else _TIMED_STEPS):
+            return False
+        self._settled = True
+        return True
 
     @property
     def steps(self) -> int:
@@ -219,14 +245,15 @@ def _record(session: Session, done: int, report: StepReport, clock: Clock, probe
     seen = _observations(session, done, probe) if session.holds_weights else None
     if session.run is None:
         return
+    if clock.steps == 1:  # the first step warms up and compiles, and a look at the model follows: not counted
+        clock.restart()
+        session.progress.begin(done)
     rates = clock.rates(session.trainee.team.world)
     speed = speed_in_words(rates["images_per_second"]) if clock.steps > 1 else ""
-    if clock.steps == 1:
-        session.progress.begin(done)  # the first step warms up and compiles: it is not counted
     fading = fading_in_line(session.config, done)
     alpha = f"alpha {fading['alpha_min']:.3f}  " if fading else ""
     session.progress.show(done, f"loss {report.loss:.4f}  {alpha}{speed}")
-    if clock.steps == _STEPS_BEFORE_ESTIMATE:
+    if clock.settles(last=done == session.config.steps):
         if session.note_speed is not None:
             session.note_speed(rates["images_per_second"])
         if left := session.progress.seconds_left(done):
@@ -308,7 +335,7 @@ def _say_next(session: Session) -> None:
     body: Any = session.config.model.body
     commands = [
         *([f"echoless sample {run} --out SAMPLES"] if body.denoises else []),
-        f"echoless evaluate {run}                          # ranks and, with labels, accuracies",
+        session.measured_by or f"echoless evaluate {run}                          # ranks and, with labels, accuracies",
         f"echoless embed {run} {data} --out features.parquet",
         f"echoless report {run} --out report.html",
     ]

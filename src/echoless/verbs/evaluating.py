@@ -14,7 +14,7 @@ from torch import Tensor
 
 from echoless.config.addresses import is_remote, local_path
 from echoless.config.metrics import Metric, Metrics
-from echoless.config.options import EvaluateOptions
+from echoless.config.options import EvaluateOptions, evaluate_command
 from echoless.config.options.fields import AnyPath, filled, path_text
 from echoless.config.supervised import SupervisedConfig
 from echoless.data import Images, default_cache_dir
@@ -147,7 +147,7 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
         run=source if (source / "checkpoints").is_dir() else None,
         cache=None,
         say=say,
-        sets=describe_sets(train, test, (data, str(options.test))) | _labels_seen(source, options, train, say),
+        sets=describe_sets(train, test, (data, str(options.test))) | _labels_seen(options, known, train, say),
         label_protocol=describe_labels(train, test),
         originals=originals,
         stored=open_stored(options.patches, encoder, [train] if test is None else [train, test]),
@@ -155,13 +155,19 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
     return _with_cache(evaluation)
 
 
-def _labels_seen(run: Path, options: EvaluateOptions, train: Images, say: Say) -> dict[str, int]:
+def _labels_seen(asked: EvaluateOptions, known: EvaluateOptions, train: Images, say: Say) -> dict[str, int]:
     """Of a supervised run on its own images: their labels trained the encoder, so that no fold is a test."""
-    if options.train is not None or options.test is not None:
+    run = RunFolder(Path(asked.run))
+    if asked.train is not None or asked.test is not None:
         return {}
-    if RunFolder(run).read_config().get("objective", {}).get("kind") != SupervisedConfig.kind:
+    if run.read_config().get("objective", {}).get("kind") != SupervisedConfig.kind:
         return {}
-    say("the labels of these images trained this encoder, so accuracies on them say little; give --train and --test")
+    how, remembered = "give --train and --test", run.read_about().get("runtime", {})
+    if "test" in remembered and _is_here(str(remembered["test"])):
+        tested = {name: remembered[name] for name in ("test", "test_labels") if name in remembered}
+        own = {name: getattr(known, name) for name in ("train", "labels", "classes")}
+        how = f"its test set is measured by: {evaluate_command(asked.run, **own, **tested)}"
+    say(f"the labels of these images trained this encoder, so accuracies on them say little; {how}")
     return {"overlap": train.usable}
 
 

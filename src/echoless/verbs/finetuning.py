@@ -12,7 +12,7 @@ from echoless.config import RunConfig, RuntimeConfig, ViTConfig
 from echoless.config.facts import steps_for
 from echoless.config.memory import require_memory_settings
 from echoless.config.metrics import Metric
-from echoless.config.options import FinetuneOptions, as_command
+from echoless.config.options import FinetuneOptions, as_command, evaluate_command
 from echoless.config.options.fields import AnyPath, given, path_text
 from echoless.config.options.remembered import Remembered
 from echoless.config.supervised import ClassifierConfig
@@ -26,6 +26,7 @@ from echoless.runs.open import Start
 from echoless.runtime import Share
 from echoless.training import require_trackers
 from echoless.training.launch import Launch, common_share, launch, workplace
+from echoless.training.room import require_memory
 from echoless.training.validation import judge_on, require_labels
 from echoless.verbs.configuring import described_data
 from echoless.verbs.record import Record
@@ -35,6 +36,7 @@ OPTIM = ("base_lr", "layer_decay", "weight_decay", "warmup", "min_lr")
 OBJECTIVE = ("label_smoothing", "mixup", "cutmix", "erase", "drop_path")
 RUN = ("accumulate", "seed", "precision", "compile")
 RUNTIME = ("workers", "device", "checkpoint_every", "track", "shard", "checkpoint_activations")
+SETS = ("train", "labels", "classes", "test", "test_labels")
 
 
 def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | None:
@@ -59,6 +61,7 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
         require_labels(images, test)
         config = configure(options, source, images, recorded)
         require_memory_settings(config, runtime)
+        require_memory(config, place.team, recompute=runtime.checkpoint_activations)
         size = config.model.image_size
         judge = judge_on(images, test, (str(options.train), str(options.test)), config, place.team)
         job = Launch(
@@ -72,7 +75,8 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
             judge=judge,
             command=as_command("finetune", options),
             show_data=lambda run: show_data(run, images, size),
-            remembered=Remembered.of(options, test=None, init=options.run).to_json(),
+            remembered=Remembered.of(options, init=options.run).to_json(),
+            measured_by=evaluate_command(options.out, **{name: getattr(options, name) for name in SETS}),
         )
         metric = judge.metric("finetune", layer_decay=config.optim.layer_decay) if launch(job) else None
         if place.run is not None and metric is not None:

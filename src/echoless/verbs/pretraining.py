@@ -13,7 +13,7 @@ from echoless.config.addresses import without_secrets
 from echoless.config.checks import require
 from echoless.config.facts import DataFacts, StartFacts
 from echoless.config.memory import require_memory_settings
-from echoless.config.options import PretrainOptions, as_command
+from echoless.config.options import PretrainOptions, as_command, evaluate_command
 from echoless.config.options.fields import given, path_text
 from echoless.config.options.remembered import Remembered
 from echoless.config.supervised import SupervisedConfig
@@ -31,9 +31,10 @@ from echoless.runtime import Progress, Share, Team
 from echoless.training import require_trackers
 from echoless.training.latent_space import LatentSpace, encode_all, latent_image_size, open_space
 from echoless.training.launch import Launch, Workplace, common_share, launch, workplace
+from echoless.training.room import require_memory
 from echoless.training.timing import measure_speed
 from echoless.training.validation import Judge, judge_on, require_labels
-from echoless.verbs.configuring import configure, facts_of, settled_side
+from echoless.verbs.configuring import configure, facts_of, precision_of, settled_side
 from echoless.verbs.planning import Time, make_plan
 from echoless.verbs.probing import open_probe
 from echoless.verbs.record import Record
@@ -92,12 +93,18 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
             show_data=lambda run: show_data(run, images, size),
             remembered=Remembered.of(options).to_json(),
             latents=latents,
+            measured_by="" if judge is None else _measured_by(options),
             notes=plan,
         )
         complete = launch(job)
         if complete and place.run is not None and judge is not None:
             _add_accuracy(place.run, judge)
         return complete
+
+
+def _measured_by(options: PretrainOptions) -> str:
+    sets = {name: getattr(options, name) for name in ("labels", "classes", "test", "test_labels")}
+    return evaluate_command(options.out, train=options.data, **sets)
 
 
 def _with_channels_of_autoencoder(options: PretrainOptions) -> PretrainOptions:
@@ -169,8 +176,17 @@ class Request:
             data = DataConfig(crop_scale=None, cache_side=options.cache_side or max(size))
         else:
             config = resolve(options, facts, DataConfig(), record, self.start)
+            self._refuse_large_batch(config)
             size, data = config.model.image_size, settled_side(config)
         return training_reduction(data, size)
+
+    def _refuse_large_batch(self, config: RunConfig) -> None:
+        """Before images are decoded for it; `configure` asks again, of sets that need no decoding."""
+        options, team = self.options, self.place.team
+        if self.record is None:
+            compiled = team.accelerated if options.compile is None else options.compile  # it keeps less, if it pays
+            config = replace(config, precision=precision_of(options, team), compile=compiled)
+        require_memory(config, team, recompute=bool(options.checkpoint_activations))
 
     def plan(self, images: Images, space: LatentSpace | None) -> tuple[RunConfig, tuple[str, ...]]:
         """The config, and what to say of it; a few steps are timed where the length depends on the speed."""

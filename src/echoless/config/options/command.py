@@ -7,7 +7,8 @@ import shlex
 from typing import Any
 
 from echoless.config.addresses import without_secrets
-from echoless.config.options.fields import flag, positional
+from echoless.config.options.evaluate import EvaluateOptions
+from echoless.config.options.fields import AnyPath, flag, positional
 
 # These say how a run is started, not what it computes, so they are not part of the command that repeats it.
 OF_THE_MOMENT = ("resume", "overwrite", "requeue", "wait")
@@ -22,6 +23,11 @@ def as_command(verb: str, options: Any) -> str:
         if field.name not in (*by_position, *OF_THE_MOMENT) and value != field.default:
             words += _spell(field.name, value)
     return shlex.join(words)
+
+
+def evaluate_command(run: AnyPath, **sets: AnyPath | None) -> str:
+    """The `evaluate` of a supervised run on its own test set: its training images, whose labels it saw, are no test."""
+    return as_command("evaluate", EvaluateOptions(run, **sets))  # type: ignore[arg-type]
 
 
 def _spell(name: str, value: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""Which number stands for a run? The newest of its kind, beside others of the same evaluation only.
+"""Which number stands for a run that was evaluated several times? That of the strongest evaluation, by `strength`.
 
 An evaluation is what was measured on the same images and by the same labels. Lists, pages and cards choose here, so
 that they agree, and say in the words of this file on what a number was measured.
@@ -6,12 +6,15 @@ that they agree, and say in the words of this file on what a number was measured
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from echoless.config.metrics import FINGERPRINTS, NAMES_OF_SETS, Metric, describe, on_same_images, without_fingerprints
 
 _SETS = (*NAMES_OF_SETS, "labels", *FINGERPRINTS)
+# The rule of `strength` among numbers of one checkpoint, in words.
+RULE = "a test set before cross-validation, then the most images, then the newest"
 
 
 def single(metric: Metric) -> bool:
@@ -22,6 +25,29 @@ def single(metric: Metric) -> bool:
 def comparable(metric: Metric) -> bool:
     """Numbers of the trained run: no baselines either."""
     return metric.protocol.get("features", "trained") == "trained" and single(metric)
+
+
+def strength(metric: Metric) -> tuple[float, bool, int]:
+    """Of several numbers that of the last weights is the strongest, then one on a test set, then that of most images.
+
+    A quick look at a few images, taken later, says less than what is known already. The value itself decides nothing.
+    """
+    step, n = metric.protocol.get("checkpoint", math.inf), metric.n
+    known = [value if isinstance(value, int | float) else 0 for value in (step, n)]  # a file may hold anything
+    return float(known[0]), bool({"test", "test_set"} & set(metric.protocol)), int(known[1])
+
+
+def strongest(metrics: Sequence[Metric]) -> Metric | None:
+    """Of equals the newest, which is the last."""
+    return max(reversed(metrics), key=strength, default=None)
+
+
+def strongest_of_each(metrics: Iterable[Metric]) -> dict[str, Metric]:
+    """The strongest number of every metric, which may be of several evaluations."""
+    found: dict[str, list[Metric]] = {}
+    for metric in metrics:
+        found.setdefault(metric.metric, []).append(metric)
+    return {name: max(reversed(same), key=strength) for name, same in found.items()}
 
 
 def evaluations(metrics: Iterable[Metric]) -> list[list[Metric]]:
@@ -38,17 +64,17 @@ def evaluations(metrics: Iterable[Metric]) -> list[list[Metric]]:
 
 
 def most_shared(runs: Sequence[Sequence[Metric]]) -> Metric | None:
-    """A number on the images on which most of the runs were measured; of several, the newest of the first run."""
+    """A number on the images on which most of the runs were measured; of several, the strongest."""
 
-    def shared(metric: Metric) -> int:
-        return sum(any(on_same_images(metric, other) for other in found) for found in runs)
+    def shared(metric: Metric) -> tuple[int, tuple[float, bool, int]]:
+        return sum(any(on_same_images(metric, other) for other in found) for found in runs), strength(metric)
 
     newest_first = [metric for found in runs for metric in reversed(found)]
     return max(newest_first, key=shared, default=None)
 
 
 def side_by_side(runs: Sequence[Sequence[Metric]]) -> list[dict[str, Metric]]:
-    """For each run, the number of every metric: on the images that most runs share, else its newest."""
+    """For each run, the number of every metric: on the images that most runs share, else its strongest."""
     trained = [[metric for metric in found if comparable(metric)] for found in runs]
     chosen: list[dict[str, Metric]] = [{} for _ in runs]
     for name in dict.fromkeys(metric.metric for found in trained for metric in found):
@@ -56,8 +82,8 @@ def side_by_side(runs: Sequence[Sequence[Metric]]) -> list[dict[str, Metric]]:
         common = most_shared(measured)
         for numbers, found in zip(chosen, measured):
             same = [metric for metric in found if common is not None and on_same_images(metric, common)]
-            if found:
-                numbers[name] = (same or found)[-1]
+            if (number := strongest(same or found)) is not None:
+                numbers[name] = number
     return chosen
 
 
