@@ -95,7 +95,7 @@ def test_label_maps_reach_what_is_measured_by_them():
         assert {option_of(trial.commands[1], "test_masks") for trial in experiment.trials} == {("OTHERS",)}
 
 
-@pytest.mark.parametrize(("length", "snapshot"), [({"max_steps": 20}, 10), ({"epochs": 2.0}, None), ({}, 50)])
+@pytest.mark.parametrize(("length", "snapshot"), [({"max_steps": 20}, 10), ({"epochs": 2.0}, None), ({}, 2000)])
 def test_the_snapshot_at_half_of_the_training_follows_its_length(length, snapshot):
     """A snapshot of the experiment's own length would never be written in a shorter run, and its samples would fail."""
     experiment = steered("sit", **length)

@@ -21,10 +21,14 @@ from echoless.sweeps.papers.scale import (
     pretraining_trials,
 )
 
-# Large patches at the smallest scale: the cost of a step is that of its tokens.
+# Large patches at the smallest scale: the cost of a step is that of its tokens. The learning rate of InfoNCE there is
+# the best of three for both alphas, by the neighbours of cross-validated training images (docs/results.md).
 TRAINING: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "infonce": {
-        "tiny": {"recipe": "infonce-tiny", "max_steps": 1000, "batch_size": 128, "patch_size": 8},
+        "tiny": {
+            **{"recipe": "infonce-tiny", "optimizer": "soap", "base_lr": 6e-3},
+            **{"max_steps": 2000, "batch_size": 128, "patch_size": 8},
+        },
         "cpu": {"recipe": "infonce-tiny", "max_steps": 8000},
         "paper": {"recipe": "infonce-small", **NORMALISED},
     },
