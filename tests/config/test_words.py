@@ -48,7 +48,12 @@ def rankme(value: float, **protocol) -> Metric:
             "Train longer",
             "warning",
         ),
-        ([linear(0.9, overlap=12)], "12 test images are also training images", "Give --test images", "warning"),
+        (
+            [linear(0.9, overlap=12)],
+            "12 of 500 images trained the probe or, by label, the encoder",
+            "Give --test images",
+            "warning",
+        ),
         ([linear(0.5), rankme(1.2)], "The features collapsed: RankMe is 1.2", "--alpha-min", "warning"),
         ([linear(0.5), rankme(2.6)], "about 2.6 directions (RankMe), which is close to a collapse", "", "neutral"),
         (

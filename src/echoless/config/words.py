@@ -79,8 +79,10 @@ def in_words(
     if main is None:
         return None if rank is None else Words(_healthy(rank, "The trained features"), _label_advice(rank), "neutral")
     if shared := main.protocol.get("overlap"):
-        verdict = f"{number(main)} is not a test: {shared} test images are also training images."
-        return Words(verdict, "Give --test images that are not in --train.", "warning")
+        verdict = (
+            f"{number(main)} is not a test: {shared} of {main.n} images trained the probe or, by label, the encoder."
+        )
+        return Words(verdict, "Give --test images that are in neither training set.", "warning")
     held = [*known, *plain]
     others = {name: _of(held, main, name) for name in BASELINES}
     compared = {

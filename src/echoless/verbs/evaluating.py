@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import nullcontext, redirect_stderr
 from dataclasses import replace
 from functools import partial
@@ -16,9 +16,8 @@ from echoless.config.addresses import is_remote, local_path
 from echoless.config.metrics import Metric, Metrics
 from echoless.config.options import EvaluateOptions
 from echoless.config.options.fields import AnyPath, filled, path_text
-from echoless.config.supervised import SupervisedConfig
 from echoless.data import Images, default_cache_dir
-from echoless.data.overlap import group_notes, overlap_warning
+from echoless.data.overlap import file_keys, group_notes, overlap_warning, taught_warning
 from echoless.data.provenance import describe_labels, describe_sets
 from echoless.data.reading import (
     align_classes,
@@ -46,6 +45,7 @@ from echoless.evaluation.snapshots import check_snapshots, measure_snapshots
 from echoless.evaluation.stored_patches import open_stored
 from echoless.reports.datasheet import show_data
 from echoless.runs import RunFolder
+from echoless.runs.taught import read_taught, supervised_on
 from echoless.runtime import Team, choose_device, join_team, leave_team
 from echoless.storage.atomic import can_write
 
@@ -133,6 +133,9 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
         images.leave_out(train.excluded)
         return images
 
+    taught = _taught(source, test or train, say)
+    if warning := taught_warning(train, test, taught):
+        say(warning)
     evaluation = Evaluation(
         encoder=encoder,
         train=train,
@@ -141,7 +144,7 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
         run=source if (source / "checkpoints").is_dir() else None,
         cache=None,
         say=say,
-        sets=describe_sets(train, test, (data, str(options.test))) | _labels_seen(source, options, train, say),
+        sets=describe_sets(train, test, (data, str(options.test)), taught),
         label_protocol=describe_labels(train, test),
         originals=originals,
         stored=open_stored(options.patches, encoder, [train] if test is None else [train, test]),
@@ -149,14 +152,18 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
     return _with_cache(evaluation)
 
 
-def _labels_seen(run: Path, options: EvaluateOptions, train: Images, say: Say) -> dict[str, int]:
-    """Of a supervised run on its own images: their labels trained the encoder, so that no fold is a test."""
-    if options.train is not None or options.test is not None:
-        return {}
-    if RunFolder(run).read_config().get("objective", {}).get("kind") != SupervisedConfig.kind:
-        return {}
-    say("the labels of these images trained this encoder, so accuracies on them say little; give --train and --test")
-    return {"overlap": train.usable}
+def _taught(source: Path, predicted: Images, say: Say) -> Collection[bytes]:
+    """The images whose labels trained the encoder.
+
+    Runs of earlier versions recorded their fingerprint alone, and an encoder that left its run has nothing.
+    """
+    recorded, fingerprint = read_taught(source), supervised_on(source)
+    if recorded is not None or fingerprint is None:
+        return recorded or ()
+    if fingerprint == predicted.fingerprint:
+        return set(file_keys(predicted))
+    say("labels trained this encoder, and it is not recorded of which images: accuracies on those say little")
+    return ()
 
 
 def _open_encoder(options: EvaluateOptions, say: Say) -> Encoder:

@@ -23,6 +23,7 @@ from echoless.data.resizing import BY_SIZE, Fit
 from echoless.recipes.finetuning import finetuning
 from echoless.reports.datasheet import show_data
 from echoless.runs.open import Start
+from echoless.runs.taught import read_taught
 from echoless.runtime import Share
 from echoless.training import require_trackers
 from echoless.training.launch import Launch, common_share, launch, workplace
@@ -60,7 +61,8 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
         config = configure(options, source, images, recorded)
         require_memory_settings(config, runtime)
         size = config.model.image_size
-        judge = judge_on(images, test, (str(options.train), str(options.test)), config, place.team)
+        names, taught = (str(options.train), str(options.test)), read_taught(Path(options.run)) or ()
+        judge = judge_on(images, test, names, config, place.team, taught)
         job = Launch(
             config=config,
             runtime=runtime,
