@@ -109,6 +109,53 @@ def test_planted_copies_are_found_and_told_from_others(features):
     assert len(Path("copies.csv").read_text().splitlines()) == 1 + len(found.duplicates)
 
 
+def frames(scenes: int, each: int, folder: Path) -> Path:
+    """Films of smooth noise: from frame to frame, the camera moves by a pixel."""
+    folder.mkdir()
+    for scene in range(scenes):
+        coarse = np.random.default_rng(scene).integers(0, 256, (6, 6, 3), dtype=np.uint8)
+        whole = Image.fromarray(coarse).resize((192 + each, 192), Image.Resampling.BICUBIC)
+        for frame in range(each):
+            whole.crop((frame, 0, frame + 192, 192)).save(folder / f"{scene:02d}-{frame:02d}.png")
+    return folder
+
+
+def test_frames_of_films_are_near_duplicates_of_their_neighbours(run, tmp_path):
+    """They agree better than altered copies do, and the threshold rose until it found neither."""
+    echoless.embed(run, frames(14, 12, tmp_path / "film"), out="film.parquet")
+    found = echoless.search("film.parquet", duplicates=True)
+    scenes: dict[int, set[str]] = {}
+    for row in found.duplicates.to_pylist():
+        scenes.setdefault(row["group"], set()).add(row["path"].split("-")[0])
+    print(found.notes[-1])
+    assert len(found.duplicates) == 14 * 12 and len(scenes) == 14
+    assert all(len(each) == 1 for each in scenes.values())
+    assert "NOT found" not in str(found)
+
+
+def test_where_no_threshold_tells_copies_from_look_alikes_it_is_said_with_what_to_type(run, tmp_path):
+    """A single film in which everything is alike: most near-duplicates are missed, and that is no success."""
+    echoless.embed(run, frames(1, 60, tmp_path / "film"), out="film.parquet")
+    found = echoless.search("film.parquet", duplicates=True)
+    print("\n".join(found.notes))
+    assert "most near-duplicates were NOT found" in found.notes[-1]
+    assert found.notes[-1].endswith("give --threshold 0.95")
+    assert len(echoless.search("film.parquet", duplicates=True, threshold=0.95).duplicates) == 60
+
+
+def test_a_set_in_which_all_images_are_a_little_alike_makes_no_large_group(run, tmp_path):
+    """As X-rays are: one body, and what is each one's own."""
+    (tmp_path / "alike").mkdir()
+    for number in range(80):
+        body, own = (np.random.default_rng(seed).normal(size=(8, 8, 3)) for seed in (0, number + 1))
+        pixels = (128 + 30 * body + 6 * own).clip(0, 255).astype(np.uint8)
+        Image.fromarray(pixels).resize((96, 96), Image.Resampling.BICUBIC).save(tmp_path / "alike" / f"{number}.png")
+    echoless.embed(run, tmp_path / "alike", out="alike.parquet")
+    found = echoless.search("alike.parquet", duplicates=True)
+    print("\n".join(found.notes))
+    assert len(found.duplicates) <= 8
+
+
 def test_equal_files_agree_by_one(run, tmp_path):
     """Half precision made it 0.9998."""
     folder, pixels = tmp_path / "twins", np.random.default_rng(0)

@@ -136,6 +136,7 @@ def run_search(options: SearchOptions) -> SearchResult:
         sections.append(_duplicates_section(copies, tables["duplicates"], searcher, options.by))
         notes += [_summary(copies, searcher.table.rows), str(copies)]
         notes += [] if how == "exact" else [f"candidates: {how}"]
+        notes += [copies.doubt] if copies.doubt else []
     if options.outliers:
         odd = searcher.outliers(options.k)
         tables["outliers"] = searcher.outliers_table(odd)
