@@ -157,6 +157,24 @@ def test_an_accuracy_that_naming_the_largest_class_reaches_too_is_called_so():
     assert "largest class" not in words.verdict and words.tone == "good"
 
 
+@pytest.mark.parametrize(
+    ("trained", "test", "where"), [(1.0, {}, "in different folds"), (0.99, {"test": "HELD_OUT"}, "in both sets")]
+)
+def test_a_test_that_raw_pixels_pass_is_called_too_easy(trained, test, where):
+    """Frames of a film: every fold holds the neighbours of the others, and all features are right. No longer training
+    and no more labels change that."""
+    words = in_words([linear(trained, **test), linear(1.0, "raw pixels", **test), linear(0.98, "untrained", **test)])
+    assert "too easy to tell encoders apart (raw pixels and untrained: nearly perfect)" in words.verdict
+    assert f"neighbouring frames, lie {where}, or the labels show in the pixels" in words.verdict
+    assert words.next == "Measure on images of other scenes, patients or files: --test DATA."
+    assert words.tone == "warning"
+
+
+def test_a_test_with_one_large_class_is_not_called_too_easy():
+    words = in_words([linear(0.99, chance=0.98), linear(0.98, "raw pixels", chance=0.98)])
+    assert "too easy" not in words.verdict
+
+
 def test_the_next_step_is_not_what_was_just_done():
     measured = [linear(0.5), linear(0.3, "raw pixels")]
     assert in_words(measured).next.endswith("Another layer may be better: the same command with --layers all.")

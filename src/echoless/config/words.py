@@ -18,6 +18,7 @@ BASELINES = ("raw pixels", "untrained")
 SPOKEN_OF = ("linear", "knn")  # the accuracy that is spoken of: the first that was measured on the newest images
 LOWEST_RANK = 2.0  # RankMe below which features are one or two directions: collapsed
 FEW = 4.0  # RankMe below which nobody should be reassured: of centred features, one direction may be nearly all
+EASY = 0.97  # accuracy of a baseline from which a test tells no encoders apart
 FEWEST = 20  # images, or files of tiles: on fewer, a single answer moves an accuracy by more than most differences
 _FEWEST = 10  # images: the rank of so few is low whatever the encoder
 # Entries in which baselines may differ: they have no checkpoint.
@@ -168,6 +169,14 @@ def _against(
         f"{main.info.title} of the trained features{at} is {number(main)}:{compared or ' no baseline was measured'}."
     )
     healthy = aside + (f" {_healthy(rank)}" if rank is not None else "")
+    if easy := _too_easy(others, chance):
+        apart = "in both sets" if "test" in main.protocol else "in different folds"
+        why = (
+            f"This test is too easy to tell encoders apart ({easy}: nearly perfect): near-identical images, such as "
+            f"neighbouring frames, lie {apart}, or the labels show in the pixels."
+        )
+        more = "Measure on images of other scenes, patients or files: --test DATA."
+        return Words(f"{verdict}{healthy} {why}", more, "warning")
     order = [other.order for other in others.values()]
     if "checkpoint" in main.protocol and (guessed or (order and min(order) <= 0)):
         more = "The run has not ended: continue it with --resume, then evaluate again."
@@ -183,6 +192,16 @@ def _against(
         return Words(verdict + healthy, more, "neutral")
     more = f"Use them: echoless embed {run} DATA --out features.parquet.{layers}"
     return Words(verdict + healthy, more, "good")
+
+
+def _too_easy(others: dict[str, Baseline], chance: float | None) -> str:
+    """Which baselines are nearly perfect, although they learned nothing; beyond what a large class alone explains."""
+    found = [
+        name
+        for name, other in others.items()
+        if other.metric.value >= EASY and (other.metric.interval or (other.metric.value,))[0] > (chance or 0)
+    ]
+    return " and ".join(found)
 
 
 def _independent(metric: Metric) -> tuple[str, int]:
