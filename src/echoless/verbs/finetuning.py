@@ -29,7 +29,7 @@ from echoless.training import require_trackers
 from echoless.training.launch import Launch, common_share, launch, workplace
 from echoless.training.validation import judge_on, require_labels
 from echoless.verbs.configuring import described_data
-from echoless.verbs.record import Record
+from echoless.verbs.record import Record, require_same_images
 from echoless.verbs.starting import open_encoder
 
 OPTIM = ("base_lr", "layer_decay", "weight_decay", "warmup", "min_lr")
@@ -52,6 +52,7 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
         with place.team.together():
             read = partial(_read, options, channels=channels, share=share)
             images = read(options.train, options.labels, what="--train", reduction=crops)
+            require_same_images("train", options, images, record)
             test = read(options.test, options.test_labels, what="--test", reduction=whole, like=images)
         for flag, each, use in (("--train", images, "training"), ("--test", test, "testing")):
             if (sentence := leave_out_unlabelled(each, use)) and place.team.leads:

@@ -10,7 +10,7 @@ from echoless.config.addresses import without_secrets
 from echoless.config.options.fields import flag, positional
 
 # These say how a run is started, not what it computes, so they are not part of the command that repeats it.
-OF_THE_MOMENT = ("resume", "overwrite", "requeue", "wait")
+OF_THE_MOMENT = ("resume", "new_data", "overwrite", "requeue", "wait")
 
 
 def as_command(verb: str, options: Any) -> str:
