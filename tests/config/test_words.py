@@ -12,7 +12,7 @@ import torch
 
 from echoless.config.metrics import Metric, table
 from echoless.config.options import FinetuneOptions, PretrainOptions
-from echoless.config.words import best_of, collapsed, in_words
+from echoless.config.words import best_of, collapsed, in_words, tuned_in_words
 from echoless.measures import accuracy_interval
 from echoless.measures.outcomes import kept
 from echoless.reports.compare import paired_interval
@@ -249,6 +249,74 @@ def test_neighbours_that_disagree_with_the_probe_about_raw_pixels_are_heard():
     assert words.verdict.endswith("By kNN they are worse than raw pixels (20.00 % and 31.00 %).")
     assert "By kNN" not in in_words([near(0.4, "trained"), near(0.31, "raw pixels"), *probed]).verdict
     assert "By kNN" not in in_words([near(0.4, "trained"), *probed]).verdict
+
+
+def tuned(value: float, **protocol) -> Metric:
+    sets = {"train_set": "aa", "test_set": "bb", "chance": 0.12, "train_n": 120, **protocol}
+    return Metric(metric="finetune", value=value, n=500, interval=(value - 0.02, value + 0.02), protocol=sets)
+
+
+@pytest.mark.parametrize(
+    ("metric", "frozen", "verdict", "step", "tone"),
+    [
+        (
+            tuned(0.11),
+            [],
+            "not clearly better than always naming the largest class of the test images (12.00 %) and",
+            "Train longer (--epochs, or --resume with more --max-steps) or label more images. Measure the frozen",
+            "warning",
+        ),
+        (
+            tuned(0.5),
+            [],
+            "is 50.00 %: it is clearly above the largest class of the test images (12.00 %) and the frozen",
+            "Measure the frozen features on the same images: echoless evaluate RUN --train L",
+            "neutral",
+        ),
+        (
+            tuned(0.5),
+            [linear(0.4, train_set="aa", test_set="cc")],
+            "were not measured on these images",
+            "echoless evaluate",
+            "neutral",
+        ),
+        (
+            tuned(0.5),
+            [linear(0.4, train_set="aa", test_set="bb")],
+            "it beats linear probe accuracy of the frozen features (40.00 %) by 10.0 points.",
+            "Use it: echoless embed TUNED",
+            "good",
+        ),
+        (
+            tuned(0.5),
+            [linear(0.51, train_set="aa", test_set="bb")],
+            "and it does not clearly differ from linear probe accuracy",
+            "Train longer",
+            "neutral",
+        ),
+        (
+            tuned(0.5),
+            [linear(0.6, train_set="aa", test_set="bb")],
+            "it is worse than linear probe accuracy of the frozen features (60.00 %)",
+            "Train longer",
+            "warning",
+        ),
+        (
+            tuned(0.9, overlap=40),
+            [],
+            "90.00 % is not a test: 40 of 500 images were trained on",
+            "--test images",
+            "warning",
+        ),
+        (tuned(0.9, files=6), [], "on 6 files: too few", "Label more test images", "neutral"),
+    ],
+)
+def test_a_fine_tuned_accuracy_is_compared_with_chance_and_with_the_frozen_features(
+    metric, frozen, verdict, step, tone
+):
+    """A bare 8.33 % says nothing: chance was 11.67 %, and a probe of the frozen encoder had 38 %."""
+    words = tuned_in_words(metric, frozen, "echoless evaluate RUN --train L --test T")
+    assert verdict in words.verdict and step in words.next and words.tone == tone
 
 
 def test_the_best_value_is_marked_only_beyond_the_intervals_and_a_rank_never():

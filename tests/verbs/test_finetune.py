@@ -129,6 +129,22 @@ def test_of_a_run_without_the_record_the_whole_set_is_known_and_else_it_is_said(
         assert "it is not recorded of which images" in capsys.readouterr().out
 
 
+def test_it_ends_with_a_verdict_and_the_command_that_measures_the_frozen_features_alike(run, tmp_path, capsys):
+    """Which, once given, is what the number is compared with."""
+    from shlex import split
+
+    words = ["finetune", str(run), "--train", "shapes:64", "--test", "shapes:60@test", "--epochs", "1"]
+    assert main([*words, "--out", str(tmp_path / "one")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Fine-tuned accuracy is" in said and "largest class of the test images (10.00 %)" in said
+    command = said[said.index("echoless evaluate ") :]
+    assert split(command) == ["echoless", "evaluate", str(run), *words[2:6]]
+    assert main([*split(command)[1:], "--metrics", "linear", "--no-baselines"]) == 0
+    assert main([*words, "--out", str(tmp_path / "two")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "linear probe accuracy of the frozen features" in said and "Measure the frozen" not in said
+
+
 def test_a_resumed_run_is_the_unbroken_one(run, tmp_path):
     from tiny import fingerprint
 

@@ -96,6 +96,49 @@ def in_words(
     return _against(main, compared, rank, run, Advice(layers, longer), aside)
 
 
+def tuned_in_words(
+    tuned: Metric, frozen: Sequence[Metric], measure: str, out: str = "TUNED", differ: Differ = _unpaired
+) -> Words:
+    """Of a fine-tuned classifier against chance, and against the frozen features where those were measured alike.
+
+    frozen: what the run that it started from holds. measure: the command that measures them on the same images.
+    """
+    if shared := tuned.protocol.get("overlap"):
+        verdict = f"{number(tuned)} is not a test: {shared} of {tuned.n} images were trained on."
+        return Words(verdict, "Give --test images that no label of which was trained on.", "warning")
+    what, alone = _independent(tuned)
+    title = f"{tuned.info.title} is {number(tuned)}"
+    if alone < FEWEST:
+        return Words(f"{title} on {counted(alone, what)}: too few to compare with anything.", "Label more test images.")
+    same = spoken_of([metric for metric in frozen if on_same_images(metric, tuned)])
+    probe = None if same is None else Baseline(same, _order(tuned, same, differ))
+    guessed, chance = _no_better_than_chance(tuned), tuned.protocol.get("chance")
+    above = f"it is clearly above the largest class of the test images ({100 * (chance or 0):.2f} %)"
+    said = [guessed or above] if chance is not None else []
+    if probe is None:
+        said.append("the frozen features were not measured on these images")
+    else:
+        said.append(_compared(tuned, f"{probe.metric.info.title.lower()} of the frozen features", probe))
+    verdict = f"{title}: {' and '.join(said)}."
+    longer = f"Train longer ({_LONGER['finetune']}) or label more images."
+    compare = f"Measure the frozen features on the same images: {measure}"
+    if probe is None:
+        return Words(verdict, f"{longer} {compare}" if guessed else compare, "warning" if guessed else "neutral")
+    if guessed or probe.order < 0:
+        return Words(verdict, longer, "warning")
+    if probe.order == 0:
+        return Words(verdict, longer)
+    return Words(verdict, f"Use it: echoless embed {out} DATA --out features.parquet.", "good")
+
+
+def _no_better_than_chance(metric: Metric) -> str:
+    """A clause where its interval holds the share of the largest class; else nothing."""
+    chance = metric.protocol.get("chance")
+    if chance is None or (metric.interval or (metric.value,))[0] > chance:
+        return ""
+    return f"it is not clearly better than always naming the largest class of the test images ({100 * chance:.2f} %)"
+
+
 def _plain(metrics: Sequence[Metric]) -> list[Metric]:
     """No scans; those of the newest weights last, which count: of the end before any checkpoint."""
     plain = [metric for metric in metrics if not {"scan", "step"} & set(metric.protocol)]
@@ -158,18 +201,15 @@ def _against(
         verdict = f"{main.info.title} of the trained features is {number(main)} on {counted(alone, what)}"
         return Words(f"{verdict}: too few to compare with anything.", "Label more images.", "neutral")
     said = [_compared(main, name, other) for name, other in others.items()]
-    chance = main.protocol.get("chance")
-    if guessed := chance is not None and (main.interval or (main.value,))[0] <= chance:
-        said.append(
-            f"it is not clearly better than always naming the largest class of the test images ({100 * chance:.2f} %)"
-        )
+    if guessed := _no_better_than_chance(main):
+        said.append(guessed)
     compared = " " + " and ".join([", ".join(said[:-1])] * (len(said) > 1) + said[-1:]) if said else ""
     at = f" at step {main.protocol['checkpoint']}" if "checkpoint" in main.protocol else ""
     verdict = (
         f"{main.info.title} of the trained features{at} is {number(main)}:{compared or ' no baseline was measured'}."
     )
     healthy = aside + (f" {_healthy(rank)}" if rank is not None else "")
-    if easy := _too_easy(others, chance):
+    if easy := _too_easy(others, main.protocol.get("chance")):
         apart = "in both sets" if "test" in main.protocol else "in different folds"
         why = (
             f"This test is too easy to tell encoders apart ({easy}: nearly perfect): near-identical images, such as "
