@@ -194,11 +194,11 @@ def test_images_at_an_address_are_compared_and_shown(run, photos, capsys):
     echoless.embed(run, "memory://search/far.parquet", out="features.parquet")
     with pytest.raises(DataError, match=r"images are at memory://search/far.parquet, which is not opened unasked"):
         echoless.search("features.parquet", duplicates=True)
-    echoless.search("features.parquet", query="040.png", k=3)
-    assert "data:image/jpeg" not in Path("search.html").read_text()
+    found = echoless.search("features.parquet", query="040.png", k=3)
+    assert "data:image/jpeg" not in found.page.read_text()
     assert "images: none are shown; the table says that its images are at memory://" in capsys.readouterr().err
     found = echoless.search("features.parquet", duplicates=True, root="memory://search/far.parquet")
-    assert len(found.duplicates) >= 2 * 5 and "data:image/jpeg" in Path("search.html").read_text()
+    assert len(found.duplicates) >= 2 * 5 and "data:image/jpeg" in found.page.read_text()
 
 
 def test_duplicates_by_features_alone_need_a_threshold_and_no_images(features, tmp_path):
@@ -209,6 +209,19 @@ def test_duplicates_by_features_alone_need_a_threshold_and_no_images(features, t
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     near = (vectors @ vectors.T > 1 - 1e-5) & ~np.eye(len(vectors), dtype=bool)
     assert abs(int(near.any(axis=1).sum()) - len(found.duplicates)) <= 2, "but for rounding"
+
+
+def test_each_kind_of_search_has_a_page_of_its_own(features):
+    """A query, then duplicates, then outliers left one page of three."""
+    for asked in ({"query": "disc/040.png"}, {"duplicates": True, "threshold": 0.9}, {"outliers": True}):
+        found = echoless.search(features, **asked)
+        (kind,) = asked.keys() - {"threshold"}
+        name = "search.html" if kind == "query" else f"{kind}.html"
+        assert found.page == Path(name) and str(found).endswith(f"{name}: the page of this search")
+    assert {path.name for path in Path().glob("*.html")} == {"search.html", "duplicates.html", "outliers.html"}
+    both = echoless.search(features, duplicates=True, outliers=True, threshold=0.9)
+    assert both.page == Path("search.html")
+    assert echoless.search(features, outliers=True, out="mine.html").page == Path("mine.html")
 
 
 def test_an_outlier_comes_first(run, photos, tmp_path):
@@ -463,11 +476,11 @@ def test_odd_places_in_metadata_are_places_without_images():
     Path("b.png").symlink_to("/dev/zero")
     for root in (".", "/nowhere\0else", "/dev/zero", "x:y"):
         echoless.search(said({"root": root}), outliers=True)
-        assert "data:image/jpeg" not in Path("search.html").read_text()
+        assert "data:image/jpeg" not in Path("outliers.html").read_text()
     Image.new("RGB", (16, 16), (200, 0, 0)).save("c.png")
     corners = {"path": ["c.png", "c.png"], "x": [0, 10**12], "y": [0, -5]}
     echoless.search(said({"root": ".", "tiles": "8"}, **corners), outliers=True)
-    assert Path("search.html").read_text().count("data:image/jpeg") == 1
+    assert Path("outliers.html").read_text().count("data:image/jpeg") == 1
 
 
 @pytest.mark.parametrize("place", ["s3://bucket/run", "timm:hf-hub:somebody/model", "local-dir:/tmp"])

@@ -146,7 +146,7 @@ def run_search(options: SearchOptions) -> SearchResult:
         notes.append(_write_table(Path(options.table), next(iter(tables.values()))))
     notes += _absent(sections, searcher.originals)
     page = write_search_page(
-        Path(options.out), _title(sections, searcher.table.path), sections, _facts(searcher), notes
+        Path(options.page), _title(sections, searcher.table.path), sections, _facts(searcher), notes
     )
     return SearchResult(page, **tables, notes=tuple(notes))
 
