@@ -83,6 +83,7 @@ def _evaluate(options: EvaluateOptions, say: Say, team: Team) -> Metrics:
     for images in (evaluation.train, evaluation.test):
         for line in describe_bad(images, late=True) if images is not None else ():
             say(line)
+    metrics.closing = tuple(evaluation.closing)
     return metrics
 
 

@@ -97,6 +97,8 @@ def _metrics(options: of.EvaluateOptions, metrics: Any) -> str:
     words = in_words(metrics, str(options.run), known, verb, paired_interval)
     if words is not None:
         lines += ["", *_spoken(words)]
+    for sentence in metrics.closing:
+        lines += ["", *wrapped(sentence)]
     return "\n".join(lines)
 
 
