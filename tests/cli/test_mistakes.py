@@ -6,11 +6,13 @@ import contextlib
 import io
 import sys
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 from typing import Literal
 
 import pytest
 import tyro
 
+from echoless.cli.main import main
 from echoless.cli.mistakes import explain
 from echoless.cli.parsing import parse
 from echoless.config.options.fields import AnyPath
@@ -113,3 +115,30 @@ def test_what_is_missing_is_named(words, sentence, output):
 def test_what_is_right_is_read_and_nothing_is_found_wrong_with_it(words, expected):
     assert parse(Options, [*GOOD, *words], "paint") == Options("a", ("b",), out="c", **expected)
     assert explain(Options, [*GOOD, *words], "paint").endswith("cannot be read; see paint --help")
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("pretrain phone/DSC#1.JPG phone/DSC#2.JPG phone/DSC#3.JPG --out r", "DATA is several files"),
+        ("pretrain --out r phone/DSC#1.JPG phone/DSC#2.JPG", "DATA is several files"),
+        ("embed run phone/DSC#1.JPG phone/DSC#2.JPG --out f.parquet", "DATA is several files"),
+        ("evaluate run --train phone/DSC#1.JPG phone/DSC#2.JPG", "--train is several files"),
+    ],
+)
+def test_a_pattern_that_the_shell_expanded_is_to_be_quoted(words, named, tmp_path, monkeypatch, capsys):
+    """The second file was an unknown word."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "phone").mkdir()
+    for number in (1, 2, 3):
+        (tmp_path / "phone" / f"DSC#{number}.JPG").write_bytes(b"")
+    assert main(words.split()) == 2
+    said = capsys.readouterr().err
+    assert f"{named}; quote the pattern that names them, so that it stays one: 'phone/*.JPG'" in said
+
+
+def test_words_that_are_no_files_are_still_unknown(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("a.jpg").write_bytes(b"")
+    assert main(["pretrain", "a.jpg", "other", "--out", "r"]) == 2
+    assert "unknown word 'other'" in capsys.readouterr().err

@@ -12,7 +12,7 @@ import torch
 
 from echoless.config.metrics import Metric, table
 from echoless.config.options import FinetuneOptions, PretrainOptions
-from echoless.config.words import best_of, collapsed, in_words
+from echoless.config.words import best_of, collapsed, in_words, tuned_in_words
 from echoless.measures import accuracy_interval
 from echoless.measures.outcomes import kept
 from echoless.reports.compare import paired_interval
@@ -48,7 +48,12 @@ def rankme(value: float, **protocol) -> Metric:
             "Train longer",
             "warning",
         ),
-        ([linear(0.9, overlap=12)], "12 test images are also training images", "Give --test images", "warning"),
+        (
+            [linear(0.9, overlap=12)],
+            "12 of 500 images trained the probe or, by label, the encoder",
+            "Give --test images",
+            "warning",
+        ),
         ([linear(0.5), rankme(1.2)], "The features collapsed: RankMe is 1.2", "--alpha-min", "warning"),
         ([linear(0.5), rankme(2.6)], "about 2.6 directions (RankMe), which is close to a collapse", "", "neutral"),
         (
@@ -164,6 +169,24 @@ def test_an_accuracy_below_chance_in_folds_is_explained_and_asks_for_labels():
         assert "is not clearly better than always naming" in words.verdict and "folds" not in words.next
 
 
+@pytest.mark.parametrize(
+    ("trained", "test", "where"), [(1.0, {}, "in different folds"), (0.99, {"test": "HELD_OUT"}, "in both sets")]
+)
+def test_a_test_that_raw_pixels_pass_is_called_too_easy(trained, test, where):
+    """Frames of a film: every fold holds the neighbours of the others, and all features are right. No longer training
+    and no more labels change that."""
+    words = in_words([linear(trained, **test), linear(1.0, "raw pixels", **test), linear(0.98, "untrained", **test)])
+    assert "too easy to tell encoders apart (raw pixels and untrained: nearly perfect)" in words.verdict
+    assert f"neighbouring frames, lie {where}, or the labels show in the pixels" in words.verdict
+    assert words.next == "Measure on images of other scenes, patients or files: --test DATA."
+    assert words.tone == "warning"
+
+
+def test_a_test_with_one_large_class_is_not_called_too_easy():
+    words = in_words([linear(0.99, chance=0.98), linear(0.98, "raw pixels", chance=0.98)])
+    assert "too easy" not in words.verdict
+
+
 def test_the_next_step_is_not_what_was_just_done():
     measured = [linear(0.5), linear(0.3, "raw pixels")]
     assert in_words(measured).next.endswith("Another layer may be better: the same command with --layers all.")
@@ -238,6 +261,74 @@ def test_neighbours_that_disagree_with_the_probe_about_raw_pixels_are_heard():
     assert words.verdict.endswith("By kNN they are worse than raw pixels (20.00 % and 31.00 %).")
     assert "By kNN" not in in_words([near(0.4, "trained"), near(0.31, "raw pixels"), *probed]).verdict
     assert "By kNN" not in in_words([near(0.4, "trained"), *probed]).verdict
+
+
+def tuned(value: float, **protocol) -> Metric:
+    sets = {"train_set": "aa", "test_set": "bb", "chance": 0.12, "train_n": 120, **protocol}
+    return Metric(metric="finetune", value=value, n=500, interval=(value - 0.02, value + 0.02), protocol=sets)
+
+
+@pytest.mark.parametrize(
+    ("metric", "frozen", "verdict", "step", "tone"),
+    [
+        (
+            tuned(0.11),
+            [],
+            "not clearly better than always naming the largest class of the test images (12.00 %) and",
+            "Train longer (--epochs, or --resume with more --max-steps) or label more images. Measure the frozen",
+            "warning",
+        ),
+        (
+            tuned(0.5),
+            [],
+            "is 50.00 %: it is clearly above the largest class of the test images (12.00 %) and the frozen",
+            "Measure the frozen features on the same images: echoless evaluate RUN --train L",
+            "neutral",
+        ),
+        (
+            tuned(0.5),
+            [linear(0.4, train_set="aa", test_set="cc")],
+            "were not measured on these images",
+            "echoless evaluate",
+            "neutral",
+        ),
+        (
+            tuned(0.5),
+            [linear(0.4, train_set="aa", test_set="bb")],
+            "it beats linear probe accuracy of the frozen features (40.00 %) by 10.0 points.",
+            "Use it: echoless embed TUNED",
+            "good",
+        ),
+        (
+            tuned(0.5),
+            [linear(0.51, train_set="aa", test_set="bb")],
+            "and it does not clearly differ from linear probe accuracy",
+            "Train longer",
+            "neutral",
+        ),
+        (
+            tuned(0.5),
+            [linear(0.6, train_set="aa", test_set="bb")],
+            "it is worse than linear probe accuracy of the frozen features (60.00 %)",
+            "Train longer",
+            "warning",
+        ),
+        (
+            tuned(0.9, overlap=40),
+            [],
+            "90.00 % is not a test: 40 of 500 images were trained on",
+            "--test images",
+            "warning",
+        ),
+        (tuned(0.9, files=6), [], "on 6 files: too few", "Label more test images", "neutral"),
+    ],
+)
+def test_a_fine_tuned_accuracy_is_compared_with_chance_and_with_the_frozen_features(
+    metric, frozen, verdict, step, tone
+):
+    """A bare 8.33 % says nothing: chance was 11.67 %, and a probe of the frozen encoder had 38 %."""
+    words = tuned_in_words(metric, frozen, "echoless evaluate RUN --train L --test T")
+    assert verdict in words.verdict and step in words.next and words.tone == tone
 
 
 def test_the_best_value_is_marked_only_beyond_the_intervals_and_a_rank_never():

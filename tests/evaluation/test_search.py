@@ -109,6 +109,53 @@ def test_planted_copies_are_found_and_told_from_others(features):
     assert len(Path("copies.csv").read_text().splitlines()) == 1 + len(found.duplicates)
 
 
+def frames(scenes: int, each: int, folder: Path) -> Path:
+    """Films of smooth noise: from frame to frame, the camera moves by a pixel."""
+    folder.mkdir()
+    for scene in range(scenes):
+        coarse = np.random.default_rng(scene).integers(0, 256, (6, 6, 3), dtype=np.uint8)
+        whole = Image.fromarray(coarse).resize((192 + each, 192), Image.Resampling.BICUBIC)
+        for frame in range(each):
+            whole.crop((frame, 0, frame + 192, 192)).save(folder / f"{scene:02d}-{frame:02d}.png")
+    return folder
+
+
+def test_frames_of_films_are_near_duplicates_of_their_neighbours(run, tmp_path):
+    """They agree better than altered copies do, and the threshold rose until it found neither."""
+    echoless.embed(run, frames(14, 12, tmp_path / "film"), out="film.parquet")
+    found = echoless.search("film.parquet", duplicates=True)
+    scenes: dict[int, set[str]] = {}
+    for row in found.duplicates.to_pylist():
+        scenes.setdefault(row["group"], set()).add(row["path"].split("-")[0])
+    print(found.notes[-1])
+    assert len(found.duplicates) == 14 * 12 and len(scenes) == 14
+    assert all(len(each) == 1 for each in scenes.values())
+    assert "NOT found" not in str(found)
+
+
+def test_where_no_threshold_tells_copies_from_look_alikes_it_is_said_with_what_to_type(run, tmp_path):
+    """A single film in which everything is alike: most near-duplicates are missed, and that is no success."""
+    echoless.embed(run, frames(1, 60, tmp_path / "film"), out="film.parquet")
+    found = echoless.search("film.parquet", duplicates=True)
+    print("\n".join(found.notes))
+    assert "most near-duplicates were NOT found" in found.notes[-1]
+    assert found.notes[-1].endswith("give --threshold 0.95")
+    assert len(echoless.search("film.parquet", duplicates=True, threshold=0.95).duplicates) == 60
+
+
+def test_a_set_in_which_all_images_are_a_little_alike_makes_no_large_group(run, tmp_path):
+    """As X-rays are: one body, and what is each one's own."""
+    (tmp_path / "alike").mkdir()
+    for number in range(80):
+        body, own = (np.random.default_rng(seed).normal(size=(8, 8, 3)) for seed in (0, number + 1))
+        pixels = (128 + 30 * body + 6 * own).clip(0, 255).astype(np.uint8)
+        Image.fromarray(pixels).resize((96, 96), Image.Resampling.BICUBIC).save(tmp_path / "alike" / f"{number}.png")
+    echoless.embed(run, tmp_path / "alike", out="alike.parquet")
+    found = echoless.search("alike.parquet", duplicates=True)
+    print("\n".join(found.notes))
+    assert len(found.duplicates) <= 8
+
+
 def test_equal_files_agree_by_one(run, tmp_path):
     """Half precision made it 0.9998."""
     folder, pixels = tmp_path / "twins", np.random.default_rng(0)
@@ -147,11 +194,11 @@ def test_images_at_an_address_are_compared_and_shown(run, photos, capsys):
     echoless.embed(run, "memory://search/far.parquet", out="features.parquet")
     with pytest.raises(DataError, match=r"images are at memory://search/far.parquet, which is not opened unasked"):
         echoless.search("features.parquet", duplicates=True)
-    echoless.search("features.parquet", query="040.png", k=3)
-    assert "data:image/jpeg" not in Path("search.html").read_text()
+    found = echoless.search("features.parquet", query="040.png", k=3)
+    assert "data:image/jpeg" not in found.page.read_text()
     assert "images: none are shown; the table says that its images are at memory://" in capsys.readouterr().err
     found = echoless.search("features.parquet", duplicates=True, root="memory://search/far.parquet")
-    assert len(found.duplicates) >= 2 * 5 and "data:image/jpeg" in Path("search.html").read_text()
+    assert len(found.duplicates) >= 2 * 5 and "data:image/jpeg" in found.page.read_text()
 
 
 def test_duplicates_by_features_alone_need_a_threshold_and_no_images(features, tmp_path):
@@ -162,6 +209,19 @@ def test_duplicates_by_features_alone_need_a_threshold_and_no_images(features, t
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     near = (vectors @ vectors.T > 1 - 1e-5) & ~np.eye(len(vectors), dtype=bool)
     assert abs(int(near.any(axis=1).sum()) - len(found.duplicates)) <= 2, "but for rounding"
+
+
+def test_each_kind_of_search_has_a_page_of_its_own(features):
+    """A query, then duplicates, then outliers left one page of three."""
+    for asked in ({"query": "disc/040.png"}, {"duplicates": True, "threshold": 0.9}, {"outliers": True}):
+        found = echoless.search(features, **asked)
+        (kind,) = asked.keys() - {"threshold"}
+        name = "search.html" if kind == "query" else f"{kind}.html"
+        assert found.page == Path(name) and str(found).endswith(f"{name}: the page of this search")
+    assert {path.name for path in Path().glob("*.html")} == {"search.html", "duplicates.html", "outliers.html"}
+    both = echoless.search(features, duplicates=True, outliers=True, threshold=0.9)
+    assert both.page == Path("search.html")
+    assert echoless.search(features, outliers=True, out="mine.html").page == Path("mine.html")
 
 
 def test_an_outlier_comes_first(run, photos, tmp_path):
@@ -437,11 +497,11 @@ def test_odd_places_in_metadata_are_places_without_images():
     Path("b.png").symlink_to("/dev/zero")
     for root in (".", "/nowhere\0else", "/dev/zero", "x:y"):
         echoless.search(said({"root": root}), outliers=True)
-        assert "data:image/jpeg" not in Path("search.html").read_text()
+        assert "data:image/jpeg" not in Path("outliers.html").read_text()
     Image.new("RGB", (16, 16), (200, 0, 0)).save("c.png")
     corners = {"path": ["c.png", "c.png"], "x": [0, 10**12], "y": [0, -5]}
     echoless.search(said({"root": ".", "tiles": "8"}, **corners), outliers=True)
-    assert Path("search.html").read_text().count("data:image/jpeg") == 1
+    assert Path("outliers.html").read_text().count("data:image/jpeg") == 1
 
 
 @pytest.mark.parametrize("place", ["s3://bucket/run", "timm:hf-hub:somebody/model", "local-dir:/tmp"])

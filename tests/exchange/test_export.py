@@ -255,6 +255,30 @@ def test_photographs_are_prepared_by_the_image_processor_as_by_embed(side, tmp_p
     assert side == 32 or cosines.mean() > 0.999
 
 
+@pytest.mark.parametrize(("channels", "mode"), [(3, "RGB"), (1, "L")])
+def test_a_photograph_on_its_side_is_turned_by_the_snippet_of_the_card(channels, mode, tmp_path):
+    """As phones store them. The snippet of the card is run as it stands; without the turn, features are others."""
+    from PIL import Image
+
+    folder, _ = encoder_folder(tmp_path, replace(FADED, channels=channels))
+    report = export_encoder(folder, "hf", tmp_path / "hf")
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 8, 3), dtype=np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by 90 degrees
+    Image.fromarray(pixels).resize((96, 60)).save(tmp_path / "photo.jpg", quality=95, exif=exif)
+    opening = f'ImageOps.exif_transpose(Image.open("photo.jpg")).convert("{mode}")'
+    card = (tmp_path / "hf" / "README.md").read_text()
+    assert opening in str(report) and card.count(opening) == 2
+    code = card.partition("```python\n")[2].partition("```")[0].replace('"DIR"', repr(str(tmp_path / "hf")))
+    known: dict[str, torch.Tensor] = {}
+    exec(code.replace('"photo.jpg"', repr(str(tmp_path / "photo.jpg"))), known)
+    encoder = echoless.load(folder)
+    with Image.open(tmp_path / "photo.jpg") as opened:
+        for image in (tmp_path / "photo.jpg", opened):
+            ours = encoder(encoder.preprocess(image)[None])
+            assert torch.nn.functional.cosine_similarity(known["feature"].detach(), ours.detach()) > 0.999
+
+
 def test_the_images_of_a_run_decide_how_an_export_prepares_images_and_tiles_count_as_images(tmp_path):
     folder, _ = encoder_folder(tmp_path, FADED)
     for data, resample in (

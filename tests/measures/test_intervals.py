@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from scipy.stats import binom, bootstrap, pearsonr, permutation_test
+from scipy.stats import binom, binomtest, bootstrap, pearsonr, permutation_test
 
 from echoless.errors import ConfigError, DataError
 from echoless.measures import (
@@ -37,10 +37,17 @@ def test_the_interval_of_an_accuracy_is_the_binomial_one():
     assert np.abs(np.array([low, high]) - expected).max() < 1.5e-3
 
 
-def test_certain_outcomes_have_no_width():
-    ones = torch.ones(50, dtype=torch.bool)
-    assert accuracy_interval(ones, generator=generator()) == (1.0, 1.0, 1.0)
-    assert accuracy_interval(~ones, generator=generator()) == (0.0, 0.0, 0.0)
+@pytest.mark.parametrize("level", [0.95, 0.8])
+@pytest.mark.parametrize(("n", "units"), [(1, 1), (50, 50), (300, 300), (300, 18)])
+def test_where_all_are_right_or_wrong_the_interval_is_the_exact_one_over_independent_units(n, units, level):
+    """300 right answers do not prove that the next is right; 300 frames of 18 films prove as much as 18 answers."""
+    right = torch.ones(n, dtype=torch.bool)
+    asked = {"generator": generator(), "level": level} | ({} if units == n else {"groups_N": torch.arange(n) % units})
+    for answers, successes in ((right, units), (~right, 0)):
+        theirs = binomtest(successes, units).proportion_ci(level, method="exact")
+        found = accuracy_interval(answers, **asked)
+        assert found == pytest.approx((successes / units, theirs.low, theirs.high), abs=1e-9)
+        assert found.high > found.low
 
 
 def test_any_statistic_can_be_resampled_and_a_seed_repeats_it():

@@ -51,15 +51,108 @@ def test_it_ends_in_an_accuracy_with_its_interval_and_one_per_epoch(run, tmp_pat
     assert [line["step"] for line in lines if "test_accuracy" in line] == [4, 8]
 
 
-def test_accuracies_on_the_images_whose_labels_trained_the_encoder_are_no_test(run, tmp_path, capsys):
-    how = {"epochs": 1, "batch_size": 16}
-    finetune(run, train="shapes:64", test="shapes:40@test", out=tmp_path / "tuned", **how)
-    metrics = evaluate(tmp_path / "tuned", metrics=("knn",), baselines=False)
-    assert [metric.protocol["overlap"] for metric in metrics] == [64]
-    tested = f"echoless evaluate {tmp_path / 'tuned'} --train shapes:64 --test shapes:40@test"
-    assert f"so accuracies on them say little; its test set is measured by: {tested}\n" in capsys.readouterr().out
-    (other,) = evaluate(tmp_path / "tuned", train="shapes:50", test="shapes:40@test", metrics=("knn",), baselines=False)
-    assert "overlap" not in other.protocol
+QUICK = {"metrics": ("knn",), "baselines": False, "k": (3,)}
+
+
+@pytest.fixture(scope="module")
+def tuned(run, tmp_path_factory) -> Path:
+    """Fine-tuned on 64 images, tested on 40 others."""
+    out = tmp_path_factory.mktemp("tuned") / "tuned"
+    finetune(run, train="shapes:64", test="shapes:40@test", out=out, epochs=1, batch_size=16)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("sets", "taught"),
+    [
+        ({}, 64),
+        ({"train": "shapes:64"}, 64),
+        ({"train": "shapes:50"}, 50),
+        ({"train": "shapes:80"}, 64),
+        ({"train": "shapes:40@test", "test": "shapes:64"}, 64),
+        ({"train": "shapes:64", "test": "shapes:40@test"}, 0),
+        ({"train": "shapes:40@test"}, 0),
+        ({"train": "shapes:64", "test": "shapes:64"}, 64),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("inside", [".", "encoder", "checkpoints/step-00000004"])
+def test_images_whose_labels_trained_the_encoder_are_no_test_however_they_are_given(
+    tuned, sets, taught, inside, capsys
+):
+    """What counts is which images are predicted: named or not, in part or among others, as folds or as --test."""
+    (metric,) = evaluate(tuned / inside if sets else tuned, **sets, **QUICK)
+    assert metric.protocol.get("overlap", 0) == taught
+    said = capsys.readouterr().out
+    of = " of --test" if "test" in sets else ""
+    assert (f"the labels of {taught} of the {metric.n} images{of} trained this encoder" in said) == bool(taught)
+
+
+def test_where_no_set_is_given_the_warning_names_the_test_set_of_the_run(tuned, capsys):
+    evaluate(tuned, **QUICK)
+    tested = f"echoless evaluate {tuned} --train shapes:64 --test shapes:40@test"
+    assert f"; its test set is measured by: {tested}\n" in capsys.readouterr().out
+    evaluate(tuned, train="shapes:64", **QUICK)
+    assert "its test set" not in capsys.readouterr().out
+
+
+def noise(folder: Path, numbers: range) -> Path:
+    for number in numbers:
+        place = folder / f"class{number % 2}" / f"{number}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.random.default_rng(number).integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(place)
+    return folder
+
+
+def test_renamed_files_and_their_tiles_are_still_those_whose_labels_trained_the_encoder(run, tmp_path):
+    """Bytes count, not names or places, and all tiles of a file have its label."""
+    train, test = noise(tmp_path / "train", range(24)), noise(tmp_path / "test", range(24, 32))
+    finetune(run, train=train, test=test, out=tmp_path / "ft", max_steps=1)
+    for number, file in enumerate(sorted(train.rglob("*.png"))):
+        file.rename(file.with_name(f"renamed-{number}.png"))
+    (whole,) = evaluate(tmp_path / "ft", train=test, test=train, **QUICK)
+    (cut,) = evaluate(tmp_path / "ft", train=test, test=train, tiles=32, **QUICK)
+    assert (whole.protocol["overlap"], cut.protocol["overlap"]) == (24, 96)
+
+
+def test_an_encoder_that_starts_from_a_fine_tuned_one_knows_its_labels_too(tuned, tmp_path, capsys):
+    """The labels of its own test images trained the weights that it started from."""
+    metric = finetune(tuned, train="shapes:40@test", test="shapes:32", out=tmp_path / "again", max_steps=1)
+    assert metric.protocol["overlap"] == 32
+    assert "the labels of 32 of the 32 images of --test trained this encoder" in capsys.readouterr().err
+    (metric,) = evaluate(tmp_path / "again", train="shapes:40@test", test="shapes:64", **QUICK)
+    assert metric.protocol["overlap"] == 64
+
+
+def test_of_a_run_without_the_record_the_whole_set_is_known_and_else_it_is_said(tuned, tmp_path, capsys):
+    """As runs of earlier versions are, and an encoder that was copied out of its run."""
+    from shutil import copytree
+
+    old = copytree(tuned, tmp_path / "old")
+    (old / "taught.bin").unlink()
+    (metric,) = evaluate(old, train="shapes:64", **QUICK)
+    assert metric.protocol["overlap"] == 64 and "the labels of 64 of the 64 images" in capsys.readouterr().out
+    alone = copytree(tuned / "encoder", tmp_path / "alone")
+    for source, train in ((old, "shapes:50"), (alone, "shapes:64")):
+        (metric,) = evaluate(source, train=train, **QUICK)
+        assert "overlap" not in metric.protocol
+        assert "it is not recorded of which images" in capsys.readouterr().out
+
+
+def test_it_ends_with_a_verdict_and_the_command_that_measures_the_frozen_features_alike(run, tmp_path, capsys):
+    """Which, once given, is what the number is compared with."""
+    from shlex import split
+
+    words = ["finetune", str(run), "--train", "shapes:64", "--test", "shapes:60@test", "--epochs", "1"]
+    assert main([*words, "--out", str(tmp_path / "one")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Fine-tuned accuracy is" in said and "largest class of the test images (10.00 %)" in said
+    command = said[said.index("echoless evaluate ") :]
+    assert split(command) == ["echoless", "evaluate", str(run), *words[2:6]]
+    assert main([*split(command)[1:], "--metrics", "linear", "--no-baselines"]) == 0
+    assert main([*words, "--out", str(tmp_path / "two")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "linear probe accuracy of the frozen features" in said and "Measure the frozen" not in said
 
 
 @pytest.mark.parametrize("verb", ["finetune", "pretrain"])

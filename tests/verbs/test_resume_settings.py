@@ -27,7 +27,7 @@ from echoless.verbs.record import Record, read_record, require_same_start, requi
 
 TEAM = Team(0, 1, torch.device("cpu"))
 # How a command is started; never recorded, so a given value has nothing to compete with.
-OF_THE_MOMENT = {"out", "device", "resume", "overwrite", "strict", "requeue", "wait", "config"}
+OF_THE_MOMENT = {"out", "device", "resume", "new_data", "overwrite", "strict", "requeue", "wait", "config"}
 REMEMBERED = {field.name for field in fields(Remembered)}
 
 # Field -> (recipe, value at the start, value given to --resume, where the config has it).

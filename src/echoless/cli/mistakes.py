@@ -13,6 +13,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from echoless.config.checks import meant, nearest
 from echoless.config.options.fields import explanations, flag, is_required, members, positional, word
 
+PATTERNS = ("data", "train", "test", "probe_data")  # fields that take a pattern of files
+
 
 def explain(options: type[Any], words: Sequence[str], prog: str, other_flags: Iterable[str] = ()) -> str:
     """The first mistake, with the help command to read."""
@@ -20,6 +22,8 @@ def explain(options: type[Any], words: Sequence[str], prog: str, other_flags: It
     walk = _Walk(options)
     walk.over(words)
     if walk.unknown is not None:
+        if several := _expanded(walk):
+            return several
         kind = "option" if _is_flag(walk.unknown) else "word"
         hint = _dashed(walk.unknown) or meant(walk.unknown, [*walk.flags, *other_flags])
         return f"unknown {kind} {walk.unknown!r}; {help_page}{hint}"
@@ -52,6 +56,17 @@ def _dashed(typed: str) -> str:
     return f"; a value that begins with a dash is given as --OPTION={typed}, a path as ./{typed}"
 
 
+def _expanded(walk: _Walk) -> str:
+    """A sentence where a shell made several files of a pattern, and one DATA is expected."""
+    before, unknown = Path(walk.before), Path(walk.unknown or "")
+    name = next((name for name in PATTERNS if walk.before in walk.given.get(name, ())), None)
+    if name is None or not (before.is_file() and unknown.is_file()):
+        return ""
+    folder = unknown.parent if unknown.parent == before.parent else unknown.parent.parent / "*"
+    pattern = folder / f"*{unknown.suffix if unknown.suffix == before.suffix else ''}"
+    return f"{walk.shown(name)} is several files; quote the pattern that names them, so that it stays one: '{pattern}'"
+
+
 class _Walk:
     """Which words belong to which field."""
 
@@ -65,6 +80,7 @@ class _Walk:
         self.flags |= {flag(f"no_{name}"): name for name in self.switches}
         self.given: dict[str, list[str]] = {}
         self.unknown: str | None = None
+        self.before = ""  # the word before it
 
     def shown(self, name: str) -> str:
         return word(name) if name in self.positional else flag(name)
@@ -77,6 +93,8 @@ class _Walk:
                 self._take_flag(word, rest)
             else:
                 self._take_word(word)
+            if self.unknown is None:
+                self.before = words[len(words) - len(rest) - 1]
 
     def _take_flag(self, word: str, rest: list[str]) -> None:
         typed, equals, value = word.partition("=")

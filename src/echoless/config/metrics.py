@@ -269,7 +269,12 @@ def without_fingerprints(protocol: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Metrics(list[Metric]):
-    """The results of `evaluate`: a list that prints as a table, in a terminal and in a notebook."""
+    """The results of `evaluate`: a list that prints as a table, in a terminal and in a notebook.
+
+    closing: what the command line prints behind everything else.
+    """
+
+    closing: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return table(self)

@@ -19,6 +19,7 @@ BASELINES = ("raw pixels", "untrained")
 SPOKEN_OF = ("linear", "knn")  # the accuracy that is spoken of: the first that the strongest evaluation has
 LOWEST_RANK = 2.0  # RankMe below which features are one or two directions: collapsed
 FEW = 4.0  # RankMe below which nobody should be reassured: of centred features, one direction may be nearly all
+EASY = 0.97  # accuracy of a baseline from which a test tells no encoders apart
 FEWEST = 20  # images, or files of tiles: on fewer, a single answer moves an accuracy by more than most differences
 _FEWEST = 10  # images: the rank of so few is low whatever the encoder
 # Entries in which baselines may differ: they have no checkpoint.
@@ -80,8 +81,10 @@ def in_words(
     if main is None:
         return None if rank is None else Words(_healthy(rank, "The trained features"), _label_advice(rank), "neutral")
     if shared := main.protocol.get("overlap"):
-        verdict = f"{number(main)} is not a test: {shared} test images are also training images."
-        return Words(verdict, "Give --test images that are not in --train.", "warning")
+        verdict = (
+            f"{number(main)} is not a test: {shared} of {main.n} images trained the probe or, by label, the encoder."
+        )
+        return Words(verdict, "Give --test images that are in neither training set.", "warning")
     held = [*known, *plain]
     others = {name: _of(held, main, name) for name in BASELINES}
     compared = {
@@ -92,6 +95,50 @@ def in_words(
     layers = "" if scanned else " Another layer may be better: the same command with --layers all."
     longer, aside = _LONGER.get(verb, _LONGER["pretrain"]), _by_neighbours(held, main, compared, differ)
     return _against(main, compared, rank, run, Advice(layers, longer), aside)
+
+
+def tuned_in_words(
+    tuned: Metric, frozen: Sequence[Metric], measure: str, out: str = "TUNED", differ: Differ = _unpaired
+) -> Words:
+    """Of a fine-tuned classifier against chance, and against the frozen features where those were measured alike.
+
+    frozen: what the run that it started from holds. measure: the command that measures them on the same images.
+    """
+    if shared := tuned.protocol.get("overlap"):
+        verdict = f"{number(tuned)} is not a test: {shared} of {tuned.n} images were trained on."
+        return Words(verdict, "Give --test images that no label of which was trained on.", "warning")
+    what, alone = _independent(tuned)
+    title = f"{tuned.info.title} is {number(tuned)}"
+    if alone < FEWEST:
+        return Words(f"{title} on {counted(alone, what)}: too few to compare with anything.", "Label more test images.")
+    same = spoken_of([metric for metric in frozen if on_same_images(metric, tuned)])
+    probe = None if same is None else Baseline(same, _order(tuned, same, differ))
+    guessed, chance = _no_better_than_chance(tuned), tuned.protocol.get("chance")
+    above = f"it is clearly above the largest class of the test images ({100 * (chance or 0):.2f} %)"
+    said = [guessed or above] if chance is not None else []
+    if probe is None:
+        said.append("the frozen features were not measured on these images")
+    else:
+        said.append(_compared(tuned, f"{probe.metric.info.title.lower()} of the frozen features", probe))
+    verdict = f"{title}: {' and '.join(said)}."
+    longer = f"Train longer ({_LONGER['finetune']}) or label more images."
+    compare = f"Measure the frozen features on the same images: {measure}"
+    if probe is None:
+        return Words(verdict, f"{longer} {compare}" if guessed else compare, "warning" if guessed else "neutral")
+    if guessed or probe.order < 0:
+        return Words(verdict, longer, "warning")
+    if probe.order == 0:
+        return Words(verdict, longer)
+    return Words(verdict, f"Use it: echoless embed {out} DATA --out features.parquet.", "good")
+
+
+def _no_better_than_chance(metric: Metric) -> str:
+    """A clause where its interval holds the share of the largest class; else nothing."""
+    chance = metric.protocol.get("chance")
+    if chance is None or (metric.interval or (metric.value,))[0] > chance:
+        return ""
+    order = "is below" if _is_below_chance(metric) else "is not clearly better than"
+    return f"it {order} always naming the largest class of the test images ({100 * chance:.2f} %)"
 
 
 def _plain(metrics: Sequence[Metric]) -> list[Metric]:
@@ -162,17 +209,23 @@ def _against(
         verdict = f"{main.info.title} of the trained features is {number(main)} on {counted(alone, what)}"
         return Words(f"{verdict}: too few to compare with anything.", "Label more images.", "neutral")
     said = [_compared(main, name, other) for name, other in others.items()]
-    chance = main.protocol.get("chance")
     below = _is_below_chance(main)
-    if guessed := chance is not None and (main.interval or (main.value,))[0] <= chance:
-        order_of_chance = "is below" if below else "is not clearly better than"
-        said.append(f"it {order_of_chance} always naming the largest class of the test images ({100 * chance:.2f} %)")
+    if guessed := _no_better_than_chance(main):
+        said.append(guessed)
     compared = " " + " and ".join([", ".join(said[:-1])] * (len(said) > 1) + said[-1:]) if said else ""
     at = f" at step {main.protocol['checkpoint']}" if "checkpoint" in main.protocol else ""
     verdict = (
         f"{main.info.title} of the trained features{at} is {number(main)}:{compared or ' no baseline was measured'}."
     )
     healthy = aside + (f" {_healthy(rank)}" if rank is not None else "")
+    if easy := _too_easy(others, main.protocol.get("chance")):
+        apart = "in both sets" if "test" in main.protocol else "in different folds"
+        why = (
+            f"This test is too easy to tell encoders apart ({easy}: nearly perfect): near-identical images, such as "
+            f"neighbouring frames, lie {apart}, or the labels show in the pixels."
+        )
+        more = "Measure on images of other scenes, patients or files: --test DATA."
+        return Words(f"{verdict}{healthy} {why}", more, "warning")
     order = [other.order for other in others.values()]
     if "checkpoint" in main.protocol and (guessed or (order and min(order) <= 0)):
         more = "The run has not ended: continue it with --resume, then evaluate again."
@@ -197,6 +250,16 @@ def _is_below_chance(main: Metric) -> bool:
     """Clearly, and in folds: the class of what is predicted is then rarer among what is learned from."""
     chance = main.protocol.get("chance")
     return chance is not None and "folds" in main.protocol and main.interval is not None and main.interval[1] < chance
+
+
+def _too_easy(others: dict[str, Baseline], chance: float | None) -> str:
+    """Which baselines are nearly perfect, although they learned nothing; beyond what a large class alone explains."""
+    found = [
+        name
+        for name, other in others.items()
+        if other.metric.value >= EASY and (other.metric.interval or (other.metric.value,))[0] > (chance or 0)
+    ]
+    return " and ".join(found)
 
 
 def _independent(metric: Metric) -> tuple[str, int]:

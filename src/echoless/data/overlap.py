@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Collection
+
+from echoless.config.counts import counted
+from echoless.data.content import DIGEST_BYTES
 from echoless.data.images import Images
+from echoless.data.resample import Array
 
 
 def count_shared(train: Images, test: Images) -> int:
     """How many images of the second set are in the first, under whatever name: equal bytes are equal images.
 
-    Images that are left out, such as those without a label, are in neither: one folder may hold both sets. Drawn images
-    have no bytes; their paths say which stream and which number of it they are.
+    Images that are left out, such as those without a label, are in neither: one folder may hold both sets.
     """
-    if train.digests_ND is not None and test.digests_ND is not None:
-        known = {row.tobytes() for index, row in enumerate(train.digests_ND) if index not in train.excluded}
-        return sum(row.tobytes() in known for index, row in enumerate(test.digests_ND) if index not in test.excluded)
-    if train.digests_ND is None and test.digests_ND is None:
-        one, other = ({images.paths[index] for index in images.usable_ids()} for images in (train, test))
-        return len(one & other)
-    return 0
+    return count_known(train, test)
+
+
+def count_known(train: Images, test: Images | None, taught: Collection[bytes] = ()) -> int:
+    """How many of the predicted images are no test: they are in `train`, or `taught`, of which the labels trained.
+
+    Without `test` the images of `train` are predicted, in folds.
+    """
+    if test is None:
+        return sum(key in taught for key in file_keys(train))
+    known = set(_keys(train))
+    return sum(key in known or file in taught for key, file in zip(_keys(test), file_keys(test)))
+
+
+def file_keys(images: Images) -> list[bytes]:
+    """A hash of the file of each usable image: all of its tiles have the label of their file, whatever their size."""
+    return _keys(images) if images.file_digests_ND is None else _rows(images, images.file_digests_ND)
+
+
+def _keys(images: Images) -> list[bytes]:
+    """A hash of each usable image. Drawn ones have no bytes; their paths say which number of which stream they are."""
+    if images.digests_ND is not None:
+        return _rows(images, images.digests_ND)
+    paths = (images.paths[index] for index in images.usable_ids())
+    return [hashlib.sha256(path.encode(errors="surrogateescape")).digest()[:DIGEST_BYTES] for path in paths]
+
+
+def _rows(images: Images, digests_ND: Array) -> list[bytes]:
+    return [row.tobytes() for row in digests_ND[images.usable_ids()]]
 
 
 def overlap_warning(train: Images, test: Images) -> str:
@@ -28,6 +55,18 @@ def overlap_warning(train: Images, test: Images) -> str:
     return (
         f"{shared} of {test.usable} images of --test are in --train too: overlapping images inflate test accuracy, so "
         "these numbers say little about new images"
+    )
+
+
+def taught_warning(train: Images, test: Images | None, taught: Collection[bytes]) -> str:
+    """One sentence where labels of the predicted images trained the encoder, else nothing."""
+    predicted = test or train
+    if not (count := sum(key in taught for key in file_keys(predicted))):
+        return ""
+    whose = f"{count} of the {counted(predicted.usable, 'image')}{' of --test' if test is not None else ''}"
+    return (
+        f"the labels of {whose} trained this encoder, so accuracies on them say little about new images; give --test "
+        "with others"
     )
 
 

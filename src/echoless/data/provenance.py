@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from echoless.config.addresses import without_secrets
 from echoless.data.images import Images
-from echoless.data.overlap import count_groups, count_shared
+from echoless.data.overlap import count_groups, count_known
 from echoless.data.shards import fixed_part, is_local_pattern
 
 _SHOWN = 12  # digits of a fingerprint: enough to tell sets apart, short enough to read
 
 
-def describe_sets(train: Images, test: Images | None, names: tuple[str, str]) -> dict[str, Any]:
-    """Name and fingerprint of each set, files or distinct images of the predicted one, and images in both.
+def describe_sets(
+    train: Images, test: Images | None, names: tuple[str, str], taught: Collection[bytes] = ()
+) -> dict[str, Any]:
+    """Name and fingerprint of each set, files or distinct images of the predicted one, and how many of it are known.
 
-    Numbers of different fingerprints are never compared.
+    Numbers of different fingerprints are never compared. taught: images whose labels trained the encoder.
     """
     sets: dict[str, Any] = {"train": short_name(names[0]), "train_set": _fingerprint(train)}
     if test is not None:
         sets |= {"test": short_name(names[1]), "test_set": _fingerprint(test)}
-        if shared := count_shared(train, test):
-            sets["overlap"] = shared
+    if known := count_known(train, test, taught):
+        sets["overlap"] = known
     return sets | count_groups(test or train)
 
 

@@ -37,6 +37,7 @@ class Evaluation:
     label_protocol: dict[str, Any] = field(default_factory=dict)  # by which labels: of numbers that depend on them
     originals: Callable[[], Images] | None = None  # --train at full size, for probes that learn from random crops
     noise_protocol: dict[str, Any] = field(default_factory=dict)  # how the noise level of a diffusion model was chosen
+    closing: list[str] = field(default_factory=list)  # sentences for the end of everything that is printed
     stored: Stored = ()  # patch features of --train and --test that are known already
 
     @property

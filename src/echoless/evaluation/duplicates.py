@@ -32,6 +32,9 @@ from echoless.reports.pictures import as_rgb
 SIDE = 16
 AT_ONCE = 64  # images in memory
 CALIBRATED_ON = 200  # images
+FOUND = 0.5  # share of the altered copies of each kind: below it, the threshold misses most near-duplicates
+NEARLY_ALL = 0.95  # of the copies, or of the images in groups
+USUAL = 0.95  # what to try where no threshold can be chosen: that of most sets of photographs
 _KEPT = Fit("cover", (4 * SIDE, 4 * SIDE))  # what is decoded of a larger image
 
 
@@ -82,6 +85,18 @@ class Duplicates:
             f"{100 * (self.others or 0):.1f} %"
         )
 
+    @property
+    def doubt(self) -> str:
+        """A sentence where the chosen threshold misses most copies of some kind; else nothing."""
+        missed = " and ".join(f"those {name}" for name, share in self.reached.items() if share < FOUND)
+        if not missed:
+            return ""
+        return (
+            "many images here are nearly alike, so that most near-duplicates were NOT found: of altered copies, "
+            f"{missed} mostly stay below {self.threshold:.4g}; to find them, with look-alikes, give "
+            f"--threshold {USUAL:g}"
+        )
+
 
 def find_duplicates(
     signatures_NS: np.ndarray,
@@ -97,14 +112,35 @@ def find_duplicates(
     reached: dict[str, float] = {}
     others, calibrated = None, 0
     if threshold is None:
-        drawn = _drawn(signatures_NS)
-        copies = _copies(originals, paths, corners, drawn, signatures_NS)
-        nearest = agreement_NK[drawn].amax(dim=1)
-        threshold = separating_threshold(torch.cat(list(copies.values())), nearest)
-        reached = {name: float((values >= threshold).float().mean()) for name, values in copies.items()}
-        others, calibrated = float((nearest >= threshold).float().mean()), len(drawn)
+        drawn, copies = _copies(originals, paths, corners, _drawn(signatures_NS), signatures_NS)
+        threshold = _chosen(copies, drawn, agreement_NK, candidates_NK)
+        reached = {name: _share(values, threshold) for name, values in copies.items()}
+        others, calibrated = _share(agreement_NK[drawn].amax(dim=1), threshold), len(drawn)
     groups = duplicate_groups(agreement_NK, candidates_NK, threshold)
     return Duplicates(groups, agreement_NK.amax(dim=1), threshold, reached, others, calibrated)
+
+
+def _chosen(copies: dict[str, Tensor], drawn: Tensor, agreement_NK: Tensor, candidates_NK: Tensor) -> float:
+    """The threshold that tells altered copies of some images (`drawn`) from the most similar other images.
+
+    Neighbouring frames of a film are near-duplicates that nobody made. Where they stand for the others, nothing is told
+    apart. Then the threshold is what nearly all copies of every kind reach, if the groups stay the same twice as far
+    from 1: films lie apart from each other. Images that are all a little alike do not; they soon make one large group.
+    """
+    every, nearest = torch.cat(list(copies.values())), agreement_NK[drawn].amax(dim=1)
+    threshold = separating_threshold(every, nearest)
+    missed = min(_share(values, threshold) for values in copies.values()) < FOUND
+    if not missed and _share(every, threshold) - _share(nearest, threshold) >= FOUND:
+        return threshold
+    lower = min(float(values.quantile(1 - NEARLY_ALL)) for values in copies.values())
+    groups, wider = (duplicate_groups(agreement_NK, candidates_NK, each) for each in (lower, lower - (1 - lower)))
+    same = sum(map(len, set(map(tuple, groups)) & set(map(tuple, wider))))
+    apart = max(map(len, wider), default=0) <= len(agreement_NK) / 2
+    return lower if apart and same >= NEARLY_ALL * sum(map(len, groups)) else threshold
+
+
+def _share(values: Tensor, threshold: float) -> float:
+    return float((values >= threshold).float().mean())
 
 
 def agreements(signatures_NS: np.ndarray, candidates_NK: Tensor) -> Tensor:
@@ -184,16 +220,18 @@ def _copies(
     corners: Corners | None,
     drawn: Tensor,
     signatures_NS: np.ndarray,
-) -> dict[str, Tensor]:
-    """For each alteration, how far the altered images agree with their originals."""
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The rows whose image could be opened and, for each alteration, how far the altered ones agree with them."""
+    opened: list[int] = []
     rows = drawn.tolist()
     places = None if corners is None else [corners[row] for row in rows]
     found: dict[str, list[float]] = {name: [] for name in ALTERATIONS}
     for row, pixels in zip(rows, originals.pixels([paths[row] for row in rows], places)):
         if pixels is None:
             continue
+        opened.append(row)
         image, own_1S = as_rgb(pixels), _unit(signatures_NS[row : row + 1])
         for name, alter in ALTERATIONS.items():
             copy_S = _unit(signature(alter(image)))
             found[name].append(float(max((own_1S @ copy_S).max(), (mirrored(own_1S) @ copy_S).max())))
-    return {name: torch.tensor(values) for name, values in found.items()}
+    return torch.tensor(opened), {name: torch.tensor(values) for name, values in found.items()}

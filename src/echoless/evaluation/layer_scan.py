@@ -85,7 +85,15 @@ def _protocol(evaluation: Evaluation) -> dict[str, Any]:
 def _say_best(evaluation: Evaluation, chosen: dict[View, Metric]) -> None:
     best = max(chosen, key=lambda view: chosen[view].value)
     folds, rows, value = chosen[best].protocol["folds"], chosen[best].protocol["train_n"], 100 * chosen[best].value
-    evaluation.say(
-        f"best by kNN, {folds}-fold cross-validation on {rows} training images: {best.layer}, {best.pooling} pooling "
-        f"({value:.2f} %)"
+    how = f"by kNN, {folds}-fold cross-validation on {rows} training images"
+    evaluation.say(f"best {how}: {best.layer}, {best.pooling} pooling ({value:.2f} %)")
+    usual = View(evaluation.encoder.default_layer, evaluation.pooling)
+    known = chosen.get(usual)
+    if known is not None and known.value >= chosen[best].value:
+        evaluation.closing.append(f"Best layer {how}: the usual one, {usual.layer} with {usual.pooling} pooling.")
+        return
+    beside = "" if known is None else f" (the usual {usual.layer}, {usual.pooling} pooling: {100 * known.value:.2f} %)"
+    evaluation.closing.append(
+        f"Best layer {how}: {best.layer}, {best.pooling} pooling: {value:.2f} %{beside}. embed takes it by --layer "
+        f"{best.layer} --pooling {best.pooling}."
     )

@@ -14,6 +14,7 @@ from echoless.exchange.target import Written
 
 _KIND = ("probe", "k", "noise")  # entries of a protocol that tell measurements of one metric apart
 _HUB_NAMES = {"onnxruntime": "onnx"}
+_MODES = {1: "L", 3: "RGB"}  # of Pillow, by the channels of the images
 
 
 def model_card(source: ExportedEncoder, library: str, written: Written, error: str) -> str:
@@ -31,7 +32,7 @@ def model_card(source: ExportedEncoder, library: str, written: Written, error: s
         "## Feature",
         written.feature,
         "## Usage",
-        f"```python\n{written.usage}\n```",
+        f"```python\n{_opening(source)}{written.usage}\n```",
         _input(source),
         other_images(source, written),
         "## Error of the export",
@@ -43,6 +44,19 @@ def model_card(source: ExportedEncoder, library: str, written: Written, error: s
     if source.results:
         parts += ["## Evaluation", _results(source.results)]
     return "\n\n".join(parts) + "\n"
+
+
+def _opening(source: ExportedEncoder) -> str:
+    """How an image file is opened; nothing for images with channels that Pillow does not have."""
+    if source.encoder.config.channels not in _MODES:
+        return ""
+    return f"from PIL import Image, ImageOps\n\nimage = {_upright(source)}   # as echoless opens it\n\n"
+
+
+def _upright(source: ExportedEncoder) -> str:
+    """Phones keep photographs lying on their side, and say so in EXIF: nobody but us reads that unasked."""
+    mode = _MODES[source.encoder.config.channels]
+    return f'ImageOps.exif_transpose(Image.open("photo.jpg")).convert("{mode}")'
 
 
 def _input(source: ExportedEncoder) -> str:
@@ -65,7 +79,12 @@ def other_images(source: ExportedEncoder, written: Written) -> str:
         f"echoless itself shows images with a short side {which} pixels {how}: their features differ from those of "
         f"images that are prepared as the model card says. {written.difference}"
     )
-    return text.rstrip()
+    if source.encoder.config.channels not in _MODES:
+        return text.rstrip()
+    return (
+        f"{text.rstrip()} Photographs of phones are turned upright by their EXIF data, which other libraries leave to "
+        f"you: {_upright(source)}."
+    )
 
 
 def _alphas(source: ExportedEncoder) -> str:

@@ -23,7 +23,7 @@ from transformers import AutoImageProcessor, CLASS
 
 model = CLASS.from_pretrained("DIR").eval()
 processor = AutoImageProcessor.from_pretrained("DIR")
-inputs = processor(images, return_tensors="pt")
+inputs = processor(image, return_tensors="pt")
 tokens = model(**inputs, output_hidden_states=True).hidden_states[-1]   # (batch, TOKENS + patches, width)
 feature = tokens.mean(dim=1)                                            # (batch, width)"""
 

@@ -30,14 +30,15 @@ import timm
 
 model = timm.create_model("local-dir:DIR", pretrained=True).eval()
 transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))
-feature = model(images)   # (batch, width); without pretrained=True timm draws random weights"""
+feature = model(transform(image)[None])   # (batch, width); without pretrained=True timm draws random weights"""
 
 USAGE_WITH_NORM = """\
 import timm
 
 model = timm.create_model("local-dir:DIR", pretrained=True).eval()
+transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))
 _, [(patches, prefix)] = model.forward_intermediates(
-    images, indices=1, return_prefix_tokens=True, norm=False, output_fmt="NLC")
+    transform(image)[None], indices=1, return_prefix_tokens=True, norm=False, output_fmt="NLC")
 tokens = torch.cat([prefix, patches], dim=1)DIVIDED   # (batch, 1 + patches, width)
 feature = tokens.mean(dim=1)                          # (batch, width)"""
 

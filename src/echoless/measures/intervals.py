@@ -1,7 +1,8 @@
 """How uncertain is a number? Bootstrap and Student intervals, the interval of a correlation, and a sign-flip test.
 
 Resampling N right-or-wrong answers with replacement gives a binomial count, so its bootstrap distribution is drawn
-directly and costs nothing: no N x resamples matrix exists. Samples that belong together are drawn together: tiles of
+directly and costs nothing: no N x resamples matrix exists. Where all answers are right, or all wrong, every draw is the
+same, and the exact interval takes its place. Samples that belong together are drawn together: tiles of
 one file are no independent answers. Groups of one size with as many right answers are alike, and drawn as counts too.
 """
 
@@ -40,11 +41,14 @@ def accuracy_interval(
 ) -> ConfidenceInterval:
     """Percentile bootstrap interval of an accuracy; `correct_N` is True where a prediction was right.
 
-    groups_N: samples of one group are drawn together.
+    groups_N: samples of one group are drawn together. Where all are right, or all wrong, the interval is the exact one
+    of a binomial: every draw is the same, so that the bootstrap has no width.
     """
     _check(correct_N)
     n = len(correct_N)
     share = correct_N.double().mean()
+    if share in (0, 1):
+        return _all_alike(float(share), n if groups_N is None else len(groups_N.unique()), level)
     if groups_N is not None:
         return _percentiles(float(share), _means_by_group(correct_N.long(), groups_N, resamples, generator), level)
     counts = torch.binomial(torch.full((resamples,), float(n)).double(), share.repeat(resamples), generator=generator)
@@ -79,6 +83,14 @@ def paired_accuracy_interval(
     rest = lost / (n - gained) if gained < n else 0.0
     down = torch.binomial(n - up, _repeated(rest, resamples), generator=generator)
     return _percentiles((gained - lost) / n, (up - down) / n, level)
+
+
+# Clopper and Pearson 1934, for as many successes (or failures) as trials.
+def _all_alike(share: float, units: int, level: float) -> ConfidenceInterval:
+    """The interval of a share of 1 or of 0 among so many independent units."""
+    _check_level(level)
+    least = ((1 - level) / 2) ** (1 / units)
+    return ConfidenceInterval(share, share * least, 1 - (1 - share) * least)
 
 
 def _means_by_group(values_N: Tensor, groups_N: Tensor, resamples: int, generator: torch.Generator) -> Tensor:
@@ -122,8 +134,7 @@ def mean_interval(values: Sequence[float] | Tensor, *, level: float = 0.95) -> C
     seen = torch.as_tensor(values, dtype=torch.float64)
     if seen.ndim != 1 or len(seen) < 2 or not seen.isfinite().all():
         raise DataError(f"values is {seen.tolist()}; allowed: two or more finite numbers, one per seed")
-    if not 0 < level < 1:
-        raise ConfigError(f"level is {level!r}; allowed: a number between 0 and 1")
+    _check_level(level)
     mean, error = float(seen.mean()), float(seen.std() / len(seen) ** 0.5)
     reach = float(t.ppf((1 + level) / 2, len(seen) - 1)) * error
     return ConfidenceInterval(mean, mean - reach, mean + reach)
@@ -158,8 +169,7 @@ def sign_flip_test(differences: Sequence[float] | Tensor) -> float:
 
 
 def _percentiles(value: float, draws: Tensor, level: float) -> ConfidenceInterval:
-    if not 0 < level < 1:
-        raise ConfigError(f"level is {level!r}; allowed: a number between 0 and 1")
+    _check_level(level)
     tail = (1 - level) / 2
     low, high = draws.quantile(torch.tensor([tail, 1 - tail], dtype=torch.float64)).tolist()
     return ConfidenceInterval(value, low, high)
@@ -170,3 +180,8 @@ def _check(correct_N: Tensor) -> None:
         raise DataError(
             f"correct has type {correct_N.dtype} and shape {tuple(correct_N.shape)}; allowed: bool, one per sample"
         )
+
+
+def _check_level(level: float) -> None:
+    if not 0 < level < 1:
+        raise ConfigError(f"level is {level!r}; allowed: a number between 0 and 1")

@@ -1,6 +1,6 @@
 """What is in a run folder, and who may write into it?
 
-    RUN/config.json  metrics.jsonl  log.txt  about.json  results.json  report.html
+    RUN/config.json  metrics.jsonl  log.txt  about.json  results.json  report.html  taught.bin
     RUN/checkpoints/  RUN/encoder/  RUN/snapshots/step-00000123/  RUN/tensorboard/  RUN/wandb/
 
 `open_run` is for training: it locks the folder, so that two processes never train into one. `RunFolder(path)` alone
@@ -24,6 +24,7 @@ from echoless.runs import checkpoint
 from echoless.runs.checkpoint import STEP_FOLDER, Found, folder_of
 from echoless.runs.journal import Journal, MetricsJournal
 from echoless.runs.results import merge_results, read_results, remove_results
+from echoless.runs.taught import TAUGHT
 from echoless.runs.weights import save_weights
 from echoless.storage.atomic import (
     clear_leftovers,
@@ -50,7 +51,7 @@ SAMPLES = (
 # Everything that a run may hold, as patterns: somebody else may have put a file into any of its folders.
 _WRITTEN = (
     *("metrics.jsonl", "log.txt", "about.json", "results.json", ".results.json.lock", "results-removed.json"),
-    *(f"results-{_STEP}.json", "report.html", "encoder/model.safetensors", "encoder/config.json"),
+    *(f"results-{_STEP}.json", "report.html", TAUGHT, "encoder/model.safetensors", "encoder/config.json"),
     *(f"figures/{name}.png" for name in ("data", "grid", "spectral-*", "neighbours-*", "tsne", "reconstructions")),
     *("figures/tsne.json", "figures/tsne-images.jpg", f"features/{32 * '[0-9a-f]'}/*", f"snapshots/{_STEP}/*"),
     *("tensorboard/events.out.tfevents.*", "wandb/id.txt", "wandb/debug*.log", "wandb/latest-run"),

@@ -16,12 +16,15 @@ from typing import Any
 from torch import nn
 
 from echoless.config import RunConfig, RuntimeConfig
+from echoless.config.supervised import SupervisedConfig
 from echoless.data import Images, Latents, default_cache_dir
+from echoless.data.overlap import file_keys
 from echoless.errors import Busy, RunError
 from echoless.randomness import generator_for
 from echoless.runs import RunFolder, check_run, open_run
 from echoless.runs.checkpoint import checkpoint_folders
 from echoless.runs.open import Start, load_body
+from echoless.runs.taught import add_taught, read_taught
 from echoless.runtime import Progress, Share, StopRequest, Team, join_team, leave_team
 from echoless.training.about import opening_lines, recorded, run_facts
 from echoless.training.loop import Session, begin, train
@@ -188,9 +191,17 @@ def launch(job: Launch) -> bool:
 def _train_recorded(job: Launch, session: Session, done: int, facts: Mapping[str, Any]) -> bool:
     if session.run is not None:
         job.show_data(session.run)
+        add_taught(session.run.path, _taught(job))
     with recorded(session.run, job.command, facts, job.place.team) as record:
         session.note_speed = None if record is None else record.note_speed
         return train(session, done)
+
+
+def _taught(job: Launch) -> frozenset[bytes]:
+    """Images whose labels have trained the weights when this run ends: its own, and those of what it starts from."""
+    inherited = read_taught(Path(job.init)) if job.init else None
+    own = file_keys(job.images) if isinstance(job.config.objective, SupervisedConfig) else ()
+    return (inherited or frozenset()) | frozenset(own)
 
 
 def _warm_start(job: Launch, model: nn.Module) -> tuple[str, dict[str, str]]:

@@ -163,8 +163,9 @@ def _continue(session: Session) -> int:
             session.run.write_config(to_dict(session.config))
     if complete and session.judge is not None:  # the verdict may not have been written before the process ended
         session.trainee.observe(session.judge)
+    others = checkpoint.manifest["config"]["data"]["fingerprint"] != session.config.data.fingerprint
     session.say(
-        "nothing left to do: the run is complete"
+        f"nothing left to do: the run is complete{'; nothing was trained on the images given now' if others else ''}"
         if complete
         else f"resuming after step {checkpoint.step} of {session.config.steps}"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from echoless.config import RunConfig
 from echoless.config.metrics import Metric
 from echoless.data import Images, evaluation_batches
-from echoless.data.overlap import overlap_warning
+from echoless.data.overlap import overlap_warning, taught_warning
 from echoless.data.provenance import describe_labels, describe_sets
 from echoless.data.reading import align_classes
 from echoless.data.resizing import BY_SIZE, LARGE
@@ -61,12 +62,20 @@ class Judge:
         return Metric(metric=name, value=value, n=len(self.right), interval=(low, high), protocol=protocol, **answers)
 
 
-def judge_on(train: Images, test: Images, names: tuple[str, str], config: RunConfig, team: Team) -> Judge:
-    """A judge whose numbers name their sets; warns where the two overlap."""
-    if team.leads and (warning := overlap_warning(train, test)):
-        print(warning, file=sys.stderr, flush=True)
+def judge_on(
+    train: Images,
+    test: Images,
+    names: tuple[str, str],
+    config: RunConfig,
+    team: Team,
+    taught: Collection[bytes] = (),
+) -> Judge:
+    """A judge whose numbers name their sets; warns where the two overlap, or labels of --test trained the start."""
+    for warning in (overlap_warning(train, test), taught_warning(train, test, taught)):
+        if team.leads and warning:
+            print(warning, file=sys.stderr, flush=True)
     view = {"view": BY_SIZE.describe(config.model.image_size)} if min(test.typical_size) > LARGE else {}
-    return Judge(test, config, team, describe_sets(train, test, names) | describe_labels(train, test) | view)
+    return Judge(test, config, team, describe_sets(train, test, names, taught) | describe_labels(train, test) | view)
 
 
 def require_labels(train: Images, test: Images | None, names: tuple[str, str] = ("--train", "--test")) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import nullcontext, redirect_stderr
 from dataclasses import replace
 from functools import partial
@@ -16,9 +16,8 @@ from echoless.config.addresses import is_remote, local_path
 from echoless.config.metrics import Metric, Metrics
 from echoless.config.options import EvaluateOptions, evaluate_command
 from echoless.config.options.fields import AnyPath, filled, path_text
-from echoless.config.supervised import SupervisedConfig
 from echoless.data import Images, default_cache_dir
-from echoless.data.overlap import group_notes, overlap_warning
+from echoless.data.overlap import file_keys, group_notes, overlap_warning, taught_warning
 from echoless.data.provenance import describe_labels, describe_sets
 from echoless.data.reading import (
     align_classes,
@@ -48,6 +47,7 @@ from echoless.evaluation.snapshots import check_snapshots, measure_snapshots
 from echoless.evaluation.stored_patches import open_stored
 from echoless.reports.datasheet import show_data
 from echoless.runs import RunFolder
+from echoless.runs.taught import read_taught, supervised_on
 from echoless.runtime import Team, choose_device, join_team, leave_team
 from echoless.storage.atomic import can_write
 
@@ -85,6 +85,7 @@ def _evaluate(options: EvaluateOptions, say: Say, team: Team) -> Metrics:
     for images in (evaluation.train, evaluation.test):
         for line in describe_bad(images, late=True) if images is not None else ():
             say(line)
+    metrics.closing = tuple(evaluation.closing)
     return metrics
 
 
@@ -139,6 +140,9 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
         images.leave_out(train.excluded)
         return images
 
+    taught = _taught(source, test or train, say)
+    if warning := taught_warning(train, test, taught):
+        say(warning + _own_test(options, known))
     evaluation = Evaluation(
         encoder=encoder,
         train=train,
@@ -147,7 +151,7 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
         run=source if (source / "checkpoints").is_dir() else None,
         cache=None,
         say=say,
-        sets=describe_sets(train, test, (data, str(options.test))) | _labels_seen(options, known, train, say),
+        sets=describe_sets(train, test, (data, str(options.test)), taught),
         label_protocol=describe_labels(train, test),
         originals=originals,
         stored=open_stored(options.patches, encoder, [train] if test is None else [train, test]),
@@ -155,20 +159,28 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
     return _with_cache(evaluation)
 
 
-def _labels_seen(asked: EvaluateOptions, known: EvaluateOptions, train: Images, say: Say) -> dict[str, int]:
-    """Of a supervised run on its own images: their labels trained the encoder, so that no fold is a test."""
-    run = RunFolder(Path(asked.run))
-    if asked.train is not None or asked.test is not None:
-        return {}
-    if run.read_config().get("objective", {}).get("kind") != SupervisedConfig.kind:
-        return {}
-    how, remembered = "give --train and --test", run.read_about().get("runtime", {})
-    if "test" in remembered and _is_here(str(remembered["test"])):
-        tested = {name: remembered[name] for name in ("test", "test_labels") if name in remembered}
-        own = {name: getattr(known, name) for name in ("train", "labels", "classes")}
-        how = f"its test set is measured by: {evaluate_command(asked.run, **own, **tested)}"
-    say(f"the labels of these images trained this encoder, so accuracies on them say little; {how}")
-    return {"overlap": train.usable}
+def _own_test(asked: EvaluateOptions, known: EvaluateOptions) -> str:
+    """How the test set of the run itself is measured, where no set was asked for."""
+    remembered = RunFolder(Path(asked.run)).read_about().get("runtime", {})
+    if asked.train is not None or asked.test is not None or not _is_here(str(remembered.get("test", ""))):
+        return ""
+    tested = {name: remembered[name] for name in ("test", "test_labels") if name in remembered}
+    own = {name: getattr(known, name) for name in ("train", "labels", "classes")}
+    return f"; its test set is measured by: {evaluate_command(asked.run, **own, **tested)}"
+
+
+def _taught(source: Path, predicted: Images, say: Say) -> Collection[bytes]:
+    """The images whose labels trained the encoder.
+
+    Runs of earlier versions recorded their fingerprint alone, and an encoder that left its run has nothing.
+    """
+    recorded, fingerprint = read_taught(source), supervised_on(source)
+    if recorded is not None or fingerprint is None:
+        return recorded or ()
+    if fingerprint == predicted.fingerprint:
+        return set(file_keys(predicted))
+    say("labels trained this encoder, and it is not recorded of which images: accuracies on those say little")
+    return ()
 
 
 def _open_encoder(options: EvaluateOptions, say: Say) -> Encoder:

@@ -23,13 +23,14 @@ from echoless.data.resizing import BY_SIZE, Fit
 from echoless.recipes.finetuning import finetuning
 from echoless.reports.datasheet import show_data
 from echoless.runs.open import Start
+from echoless.runs.taught import read_taught
 from echoless.runtime import Share
 from echoless.training import require_trackers
 from echoless.training.launch import Launch, common_share, launch, workplace
 from echoless.training.room import require_memory
 from echoless.training.validation import judge_on, require_labels
 from echoless.verbs.configuring import described_data
-from echoless.verbs.record import Record
+from echoless.verbs.record import Record, require_same_images
 from echoless.verbs.starting import open_encoder
 
 OPTIM = ("base_lr", "layer_decay", "weight_decay", "warmup", "min_lr")
@@ -53,6 +54,7 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
         with place.team.together():
             read = partial(_read, options, channels=channels, share=share)
             images = read(options.train, options.labels, what="--train", reduction=crops)
+            require_same_images("train", options, images, record)
             test = read(options.test, options.test_labels, what="--test", reduction=whole, like=images)
         for flag, each, use in (("--train", images, "training"), ("--test", test, "testing")):
             if (sentence := leave_out_unlabelled(each, use)) and place.team.leads:
@@ -63,7 +65,8 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
         require_memory_settings(config, runtime)
         require_memory(config, place.team, recompute=runtime.checkpoint_activations)
         size = config.model.image_size
-        judge = judge_on(images, test, (str(options.train), str(options.test)), config, place.team)
+        names, taught = (str(options.train), str(options.test)), read_taught(Path(options.run)) or ()
+        judge = judge_on(images, test, names, config, place.team, taught)
         job = Launch(
             config=config,
             runtime=runtime,

@@ -37,7 +37,7 @@ from echoless.training.validation import Judge, judge_on, require_labels
 from echoless.verbs.configuring import configure, facts_of, precision_of, settled_side
 from echoless.verbs.planning import Time, make_plan
 from echoless.verbs.probing import open_probe
-from echoless.verbs.record import Record
+from echoless.verbs.record import Record, require_same_images
 from echoless.verbs.starting import facts_of_start, open_start, with_channels_of
 
 RUNTIME = (
@@ -70,6 +70,7 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
         request = Request(options, recorded, start, place, common_share(team), started)
         with team.together():
             images = request.images()
+            require_same_images("data", options, images, record)
         team.require_same("images", images.identity)
         with team.together():
             space = open_space(options, images, team)

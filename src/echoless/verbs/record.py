@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from echoless.config import RunConfig, from_dict
+from echoless.config.addresses import without_secrets
+from echoless.config.counts import counted
 from echoless.config.options import FinetuneOptions, PretrainOptions
 from echoless.config.options.fields import AnyPath, filled, flag
 from echoless.config.options.remembered import Remembered
@@ -17,6 +19,9 @@ from echoless.config.training import started_by
 from echoless.errors import DataError, EcholessError, RunError
 from echoless.storage.jsonfile import read_json_object
 from echoless.verbs.early import is_missing
+
+if TYPE_CHECKING:
+    from echoless.data import Images
 
 Options = TypeVar("Options", PretrainOptions, FinetuneOptions)
 _INPUTS = ("data", "labels", "test", "test_labels", "probe_data", "probe_labels")  # that a run may have recorded
@@ -99,3 +104,23 @@ def require_same_start(name: str, given: AnyPath | None, record: Record | None) 
         raise RunError(
             f"{name} is {str(given)!r}, but the run being resumed started from {str(recorded)!r}; give the same"
         )
+
+
+def require_same_images(name: str, options: Options, images: Images, record: Record | None) -> None:
+    """A run that is resumed goes on with its images, unless the user says so: two sets would be mixed in one run.
+
+    Also where files were added, removed or replaced in the same place. What counts is content, by its fingerprint.
+    """
+    if record is None or record.repeats or options.new_data:
+        return
+    data, given = record.config.data, without_secrets(str(getattr(options, name)))
+    if data.fingerprint in ("", images.fingerprint):
+        return
+    raise DataError(
+        f"{name} is {given!r} ({_set(images.usable, images.fingerprint)}), but the run being resumed was trained on "
+        f"{data.path!r} ({_set(data.count, data.fingerprint)}); give the same images, or --new-data to go on with these"
+    )
+
+
+def _set(count: int, fingerprint: str) -> str:
+    return f"{counted(count, 'image')}, fingerprint {fingerprint[:12]}"

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 def search(options: SearchOptions) -> SearchResult:
     """Returns the lists as Arrow tables, `neighbours`, `duplicates` and `outliers`, and the `page`."""
     require_table(options.features)
-    if Path(options.out).suffix.lower() not in (".html", ".htm"):
-        raise ConfigError(f"out is {str(options.out)!r}; allowed: a file whose name ends in .html")
+    if Path(options.page).suffix.lower() not in (".html", ".htm"):
+        raise ConfigError(f"out is {str(options.page)!r}; allowed: a file whose name ends in .html")
     if options.table is not None and Path(options.table).suffix not in (".csv", ".parquet"):
         raise ConfigError(f"table is {str(options.table)!r}; allowed: a name that ends in .csv or .parquet")
-    if Path(options.out).is_dir():
-        raise ConfigError(f"out is {str(options.out)!r}, which is a folder; give a file")
+    if Path(options.page).is_dir():
+        raise ConfigError(f"out is {str(options.page)!r}, which is a folder; give a file")
 
     from echoless.verbs.searching import run_search
 

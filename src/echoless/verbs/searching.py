@@ -136,6 +136,7 @@ def run_search(options: SearchOptions) -> SearchResult:
         sections.append(_duplicates_section(copies, tables["duplicates"], searcher, options.by))
         notes += [_summary(copies, searcher.table.rows), str(copies)]
         notes += [] if how == "exact" else [f"candidates: {how}"]
+        notes += [copies.doubt] if copies.doubt else []
     if options.outliers:
         odd = searcher.outliers(options.k)
         tables["outliers"] = searcher.outliers_table(odd)
@@ -145,7 +146,7 @@ def run_search(options: SearchOptions) -> SearchResult:
         notes.append(_write_table(Path(options.table), next(iter(tables.values()))))
     notes += _absent(sections, searcher.originals)
     page = write_search_page(
-        Path(options.out), _title(sections, searcher.table.path), sections, _facts(searcher), notes
+        Path(options.page), _title(sections, searcher.table.path), sections, _facts(searcher), notes
     )
     return SearchResult(page, **tables, notes=tuple(notes))
 

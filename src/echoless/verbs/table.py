@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,11 @@ from typing import Any
 from echoless.config import options as of
 from echoless.config.metrics import Metric
 from echoless.config.metrics import table as metric_table
+from echoless.config.options import as_command
 from echoless.config.options.fields import summary
 from echoless.config.tables import wrapped
 from echoless.config.training import started_by
-from echoless.config.words import best_of, in_words
+from echoless.config.words import Words, best_of, in_words, tuned_in_words
 from echoless.errors import INTERRUPTED, REQUEUE, EcholessError
 from echoless.verbs import records as to
 from echoless.verbs.records import records_of
@@ -59,7 +60,22 @@ def _as_text(options: Any, result: Any) -> str:
 
 
 def _tuned(options: of.FinetuneOptions, metric: Any) -> str:
-    return "" if metric is None else metric_table([metric])
+    """The number, what it says in plain words beside the frozen features, and how those are measured alike."""
+    if metric is None:
+        return ""
+    from echoless.reports.compare import paired_interval  # torch was loaded to train, and not before
+
+    sets = {name: getattr(options, name) for name in ("train", "test", "labels", "test_labels", "classes")}
+    measure = as_command("evaluate", of.EvaluateOptions(options.run, **sets))
+    out = shlex.quote(str(options.out))
+    words = tuned_in_words(metric, _known_of(Path(options.run))[0], measure, out, paired_interval)
+    command = [f"  {measure}"] if words.next.endswith(measure) else []  # in one line, to be copied
+    words = replace(words, next=words.next.removesuffix(measure))
+    return "\n".join([metric_table([metric]), "", *_spoken(words), *command])
+
+
+def _spoken(words: Words) -> list[str]:
+    return [*wrapped(words.verdict), *wrapped(f"Next: {words.next}")]
 
 
 def _metrics(options: of.EvaluateOptions, metrics: Any) -> str:
@@ -80,7 +96,9 @@ def _metrics(options: of.EvaluateOptions, metrics: Any) -> str:
     known, verb = _known_of(Path(options.run))
     words = in_words(metrics, str(options.run), known, verb, paired_interval)
     if words is not None:
-        lines += ["", *wrapped(words.verdict), *wrapped(f"Next: {words.next}")]
+        lines += ["", *_spoken(words)]
+    for sentence in metrics.closing:
+        lines += ["", *wrapped(sentence)]
     return "\n".join(lines)
 
 

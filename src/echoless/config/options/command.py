@@ -11,7 +11,7 @@ from echoless.config.options.evaluate import EvaluateOptions
 from echoless.config.options.fields import AnyPath, flag, positional
 
 # These say how a run is started, not what it computes, so they are not part of the command that repeats it.
-OF_THE_MOMENT = ("resume", "overwrite", "requeue", "wait")
+OF_THE_MOMENT = ("resume", "new_data", "overwrite", "requeue", "wait")
 
 
 def as_command(verb: str, options: Any) -> str:

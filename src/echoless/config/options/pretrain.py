@@ -48,6 +48,8 @@ class PretrainOptions:
     """Random seed of data order, crops, masks and initial weights (default: 0)."""
     resume: bool = False
     """Continue the run in --out exactly where it stopped. Settings that are not given keep their recorded values."""
+    new_data: bool = False
+    """With --resume: go on with other images than those of the run, which are refused without it."""
     overwrite: bool = False
     """Replace the run in --out."""
     config: AnyPath | None = None

@@ -42,8 +42,9 @@ class SearchOptions:
     the set; the result says how)."""
     outliers: bool = False
     """Find the images that are least similar to their nearest neighbours."""
-    out: AnyPath = "search.html"
-    """HTML file to write; an existing one is replaced."""
+    out: AnyPath | None = None
+    """HTML file to write; an existing one is replaced (default: duplicates.html or outliers.html where that alone is
+    asked for, else search.html)."""
     table: AnyPath | None = None
     """Also write the whole list: a .csv or .parquet file, which is replaced."""
 
@@ -66,8 +67,18 @@ class SearchOptions:
             raise ConfigError(f"threshold is {self.threshold:g}, which needs --duplicates")
         if self.duplicates and self.by == "features" and self.threshold is None:
             raise ConfigError("by is 'features', which needs --threshold, a cosine similarity such as 0.98")
-        asked = [name for name in ("query", "duplicates", "outliers") if getattr(self, name)]
+        asked = self._asked
         if not asked:
             raise ConfigError("nothing to search for; give --query IMAGE, --duplicates or --outliers")
         if self.table is not None and len(asked) > 1:
             raise ConfigError(f"table is {str(self.table)!r}, which holds one list; give one of {', '.join(asked)}")
+
+    @property
+    def _asked(self) -> list[str]:
+        return [name for name in ("query", "duplicates", "outliers") if getattr(self, name)]
+
+    @property
+    def page(self) -> AnyPath:
+        """Each kind of list has a page of its own: the next search does not replace the one before."""
+        name = "search" if self._asked[0] == "query" or len(self._asked) > 1 else self._asked[0]
+        return f"{name}.html" if self.out is None else self.out
