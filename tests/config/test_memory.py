@@ -1,16 +1,33 @@
-"""What --shard and --checkpoint-activations cannot do is refused by name, before any work."""
+"""What --shard and --checkpoint-activations cannot do, and a batch beyond memory, are refused before any work."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from PIL import Image
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "reliability"))
+from tiny import tiny_config, tiny_images, tiny_run
 
 from echoless.config import OptimConfig, RunConfig, RuntimeConfig, ShortcutConfig
 from echoless.config.facts import DataFacts
-from echoless.config.memory import require_memory_settings
+from echoless.config.memory import least_step_bytes, require_batch_fits, require_memory_settings
+from echoless.data import open_images
 from echoless.errors import ConfigError
+from echoless.randomness import generator_for
 from echoless.recipes.supervised import resnet_tiny_supervised
+from echoless.recipes.table import RECIPES
+from echoless.runtime import Team
+from echoless.training import build_task, make_trainee
+from echoless.training.batches import make_loader
+from echoless.training.step import take_step
+from echoless.verbs.configuring import with_alpha
+from echoless.verbs.finetune import finetune
 from echoless.verbs.pretrain import pretrain
 
 SHARD = RuntimeConfig(shard=True)
@@ -51,3 +68,94 @@ def test_the_verb_refuses_before_the_data_is_read(tmp_path):
     with pytest.raises(ConfigError, match="time is '3h', which --shard cannot measure"):
         pretrain("shapes:16", out=out, recipe="mae-base", time="3h", shard=True, device="cpu")
     assert not out.exists()
+
+
+def _of(recipe: str, **changes) -> RunConfig:
+    facts = DataFacts(3, 32, 32, 1000, classes=10)
+    return replace(RECIPES[recipe](facts), **changes)
+
+
+def test_a_batch_that_cannot_fit_is_refused_with_the_largest_that_might():
+    """A million images were prepared for one step, for minutes, until the system killed the process."""
+    config = _of("demo", batch_size=10**6)
+    each = least_step_bytes(config)
+    with pytest.raises(ConfigError) as refused:
+        require_batch_fits(config, 20 * 10**9, "this machine", processes=1, recompute=False)
+    assert str(refused.value) == (
+        f"batch_size is 1000000, of which a step needs at least {each / 1e3:,.1f} GB, but this machine has 20.0 GB; "
+        f"allowed: fewer than {20 * 10**9 // each:,}, or a larger --accumulate"
+    )
+    require_batch_fits(config, None, "this machine", processes=1, recompute=False)
+    require_batch_fits(config, each * 10**6, "this machine", processes=1, recompute=False)
+    require_batch_fits(config, each * 10**4, "this machine", processes=100, recompute=False)
+    require_batch_fits(replace(config, accumulate=100), each * 10**4, "this machine", processes=1, recompute=False)
+
+
+def test_less_is_kept_in_bf16_compiled_or_recomputed():
+    config = _of("mae-tiny")
+    whole, half = least_step_bytes(config), least_step_bytes(replace(config, precision="bf16"))
+    pixels = 4 * 3 * 32 * 32
+    assert 2 * (half - pixels) == whole - pixels == 2 * (least_step_bytes(replace(config, compile=True)) - pixels)
+    assert least_step_bytes(config, recompute=True) - pixels == pytest.approx((whole - pixels) / 16, abs=4)
+
+
+class _Kept:
+    """Bytes that autograd keeps for the backward pass, by torch's own hooks; weights included."""
+
+    def __init__(self) -> None:
+        self.storages: dict[int, int] = {}
+
+    def pack(self, tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        self.storages[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+
+def _kept_by_a_step(config: RunConfig) -> int:
+    images = open_images(f"shapes:{config.batch_size}")
+    statistics = {"mean": (0.5, 0.5, 0.5), "std": (0.3, 0.3, 0.3), "count": config.batch_size}
+    config = replace(config, model=with_alpha(config.model), data=replace(config.data, **statistics))
+    team = Team(0, 1, torch.device("cpu"))
+    trainee = make_trainee(config, *build_task(config, generator_for(0, "init", 0)), team)
+    (batch,) = make_loader(config, images, team, 0).batches(0, 1)
+    kept = _Kept()
+    with torch.autograd.graph.saved_tensors_hooks(kept.pack, lambda tensor: tensor):
+        take_step(trainee, batch)
+    return sum(kept.storages.values())
+
+
+@pytest.mark.parametrize(
+    "recipe", ["demo", "mae-tiny", "vit-tiny-supervised", "resnet-tiny-supervised", "sit-tiny", "uvit-tiny"]
+)
+def test_the_bound_is_below_what_a_step_keeps_and_not_by_much(recipe):
+    """Nothing that would fit is refused, and a batch ten times too large is."""
+    four, eight = (_kept_by_a_step(_of(recipe, batch_size=size, steps=1)) for size in (4, 8))
+    measured, bound = (eight - four) / 4, least_step_bytes(_of(recipe))
+    print(f"{recipe}: {measured / 1e3:.0f} kB an image are kept, at least {bound / 1e3:.0f} are said")
+    assert measured / 4 < bound <= measured
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "finetune"])
+def test_the_verbs_refuse_a_batch_beyond_memory_and_leave_nothing(verb, tmp_path):
+    out = tmp_path / "run"
+    with pytest.raises(ConfigError, match="batch_size is 1000000000, of which a step needs at least"):
+        if verb == "pretrain":
+            pretrain("shapes:16", out=out, recipe="demo", batch_size=10**9, max_steps=2, device="cpu")
+        else:
+            images = tiny_images()
+            tiny_run(tmp_path / "source", images, tiny_config(images, steps=1))
+            how = {"train": "shapes:16", "test": "shapes:20@test", "batch_size": 10**9, "max_steps": 1, "device": "cpu"}
+            finetune(tmp_path / "source", out=out, **how)
+    assert not out.exists()
+
+
+def test_photographs_are_not_decoded_for_a_batch_that_is_refused(tmp_path, monkeypatch):
+    """The first image of a million would be decoded an hour before the refusal."""
+    for index in range(8):
+        noise = np.random.default_rng(index).integers(0, 255, (80, 80, 3), dtype=np.uint8)
+        (tmp_path / "photos").mkdir(exist_ok=True)
+        Image.fromarray(noise).save(tmp_path / "photos" / f"{index}.png")
+    monkeypatch.setenv("ECHOLESS_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(ConfigError, match="batch_size is 1000000000"):
+        pretrain(tmp_path / "photos", out=tmp_path / "run", recipe="demo", batch_size=10**9, max_steps=2, device="cpu")
+    assert not (tmp_path / "run").exists() and not list((tmp_path / "cache").rglob("*.bin"))

@@ -79,6 +79,11 @@ class BodyConfig(Protocol):
         """Approximate multiplications of one forward pass of one image, to estimate time."""
         ...
 
+    @property
+    def kept_values(self) -> int:
+        """At least so many values of one image are kept for the backward pass, to refuse what cannot fit in memory."""
+        ...
+
 
 class TransformerBody:
     """What transformers derive from their fields, and what they require of them."""
@@ -153,6 +158,12 @@ class TransformerBody:
     @property
     def multiplications(self) -> int:
         return 12 * self.blocks * self.width**2 * self.grid[0] * self.grid[1]
+
+    @property
+    def kept_values(self) -> int:
+        # Of a token in a block: what both sub-layers start from, before and after their norms (4), queries, keys and
+        # values (3), what attention gives (1), and the hidden layer of the MLP before and after its activation.
+        return int((8 + 2 * self.mlp_ratio) * self.width) * self.blocks * self.grid[0] * self.grid[1]
 
 
 def require_width(width_name: str, width: int, heads_name: str, heads: int) -> None:

@@ -146,3 +146,9 @@ class MAEConfig(AroundEncoder[ViTConfig]):
     @property
     def title(self) -> str:
         return f"masked autoencoder ({self.decoder}), encoder {self.encoder.title}"
+
+    @property
+    def decoder_kept_values(self) -> int:
+        """As `kept_values` of a body, of the decoder, which sees every patch."""
+        rows, columns = self.encoder.grid
+        return 16 * self.decoder_width * self.decoder_depth * rows * columns

@@ -89,3 +89,9 @@ class ResNetConfig:
         # Twice the channels on a quarter of the places: every block costs the same, two 3 x 3 convolutions.
         places = math.prod(self.image_size) // (16 if self.stem == "imagenet" else 1)
         return self.blocks * 2 * 9 * self.width**2 * places
+
+    @property
+    def kept_values(self) -> int:
+        # Of a block: the results of both convolutions and of both norms. A stage has half the values of the one before.
+        places = math.prod(self.image_size) // (16 if self.stem == "imagenet" else 1)
+        return sum(4 * count * self.width * places // 2**stage for stage, count in enumerate(self.stages))

@@ -1,11 +1,17 @@
-"""Is there room on the disk for the checkpoints of a run? Asked before the first step, not after the first hour."""
+"""Is there room for a run: on the disk for its checkpoints, in memory for its batch? Asked before the first step."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
+import torch
+
+from echoless.config import RunConfig
+from echoless.config.memory import require_batch_fits
 from echoless.errors import RunError
+from echoless.runtime import Team
+from echoless.runtime.machine import memory_bytes
 from echoless.storage.atomic import nearest_existing
 from echoless.training.step import Trainee
 
@@ -22,3 +28,13 @@ def require_room(out: Path, trainee: Trainee, keep: int) -> None:
             f"{out} needs about {needed / 1e6:,.0f} MB for its checkpoints, but {free / 1e6:,.0f} MB are free; free "
             "some, or give --out on another disk"
         )
+
+
+def require_memory(config: RunConfig, team: Team, *, recompute: bool) -> None:
+    """The batch must fit in the memory of the device, of which other programs may use any part."""
+    where, total = "this machine", None
+    if team.device.type == "cpu":
+        total, _ = memory_bytes()
+    elif team.device.type == "cuda":
+        where, total = "the GPU", torch.cuda.get_device_properties(team.device).total_memory
+    require_batch_fits(config, total, where, processes=team.world, recompute=recompute)

@@ -20,6 +20,7 @@ from echoless.recipes.resolve import resolve
 from echoless.runtime import Team
 from echoless.shortcuts import choose_alpha_min
 from echoless.training.latent_space import LatentSpace
+from echoless.training.room import require_memory
 
 _ROOM_FOR_CROPS = 3
 
@@ -54,10 +55,11 @@ def configure(
     if getattr(config.model, "classes", None) is not None:
         config = replace(config, data=replace(config.data, label_fingerprint=images.label_fingerprint))
     if options.precision is not None or record is None:
-        config = replace(config, precision=_precision(options, team))
+        config = replace(config, precision=precision_of(options, team))
     if options.compile is not None or record is None:
         compiled = compilation_pays(config, team) if options.compile is None else options.compile
         config = replace(config, compile=compiled)
+    require_memory(config, team, recompute=bool(options.checkpoint_activations))
     return config
 
 
@@ -109,7 +111,7 @@ def settled_side(config: RunConfig) -> DataConfig:
     return replace(data, cache_side=side if data.crop_scale is None else _ROOM_FOR_CROPS * side)
 
 
-def _precision(options: PretrainOptions, team: Team) -> Precision:
+def precision_of(options: PretrainOptions, team: Team) -> Precision:
     if options.precision is not None and options.precision != "auto":
         return options.precision
     return "bf16" if team.device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"

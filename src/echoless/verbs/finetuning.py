@@ -26,6 +26,7 @@ from echoless.runs.open import Start
 from echoless.runtime import Share
 from echoless.training import require_trackers
 from echoless.training.launch import Launch, common_share, launch, workplace
+from echoless.training.room import require_memory
 from echoless.training.validation import judge_on, require_labels
 from echoless.verbs.configuring import described_data
 from echoless.verbs.record import Record
@@ -60,6 +61,7 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
         require_labels(images, test)
         config = configure(options, source, images, recorded)
         require_memory_settings(config, runtime)
+        require_memory(config, place.team, recompute=runtime.checkpoint_activations)
         size = config.model.image_size
         judge = judge_on(images, test, (str(options.train), str(options.test)), config, place.team)
         job = Launch(

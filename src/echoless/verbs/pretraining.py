@@ -31,9 +31,10 @@ from echoless.runtime import Progress, Share, Team
 from echoless.training import require_trackers
 from echoless.training.latent_space import LatentSpace, encode_all, latent_image_size, open_space
 from echoless.training.launch import Launch, Workplace, common_share, launch, workplace
+from echoless.training.room import require_memory
 from echoless.training.timing import measure_speed
 from echoless.training.validation import Judge, judge_on, require_labels
-from echoless.verbs.configuring import configure, facts_of, settled_side
+from echoless.verbs.configuring import configure, facts_of, precision_of, settled_side
 from echoless.verbs.planning import Time, make_plan
 from echoless.verbs.probing import open_probe
 from echoless.verbs.record import Record
@@ -175,8 +176,17 @@ class Request:
             data = DataConfig(crop_scale=None, cache_side=options.cache_side or max(size))
         else:
             config = resolve(options, facts, DataConfig(), record, self.start)
+            self._refuse_large_batch(config)
             size, data = config.model.image_size, settled_side(config)
         return training_reduction(data, size)
+
+    def _refuse_large_batch(self, config: RunConfig) -> None:
+        """Before images are decoded for it; `configure` asks again, of sets that need no decoding."""
+        options, team = self.options, self.place.team
+        if self.record is None:
+            compiled = team.accelerated if options.compile is None else options.compile  # it keeps less, if it pays
+            config = replace(config, precision=precision_of(options, team), compile=compiled)
+        require_memory(config, team, recompute=bool(options.checkpoint_activations))
 
     def plan(self, images: Images, space: LatentSpace | None) -> tuple[RunConfig, tuple[str, ...]]:
         """The config, and what to say of it; a few steps are timed where the length depends on the speed."""
