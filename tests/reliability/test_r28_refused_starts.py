@@ -25,7 +25,7 @@ def run(tmp_path_factory) -> Path:
 
 
 def content(run: Path) -> dict[str, bytes]:
-    files = [path for path in run.rglob("*") if path.is_file() and path.name not in ("log.txt", ".lock")]
+    files = [path for path in run.rglob("*") if path.is_file() and path.name != ".lock"]
     return {str(path.relative_to(run)): path.read_bytes() for path in files}
 
 
@@ -46,10 +46,28 @@ def test_a_refused_resume_changes_nothing(run, options):
     assert content(run) == before
 
 
+def test_a_refused_resume_logs_nothing_and_an_accepted_one_everything(tmp_path):
+    """The opening lines of a start that was refused stood in log.txt, as if it had begun."""
+    out = tmp_path / "run"
+    echoless.pretrain("shapes:64", out=out, max_steps=2, **TINY)
+    first = (out / "log.txt").read_text()
+    with pytest.raises(EcholessError, match="steps is 1"):
+        echoless.pretrain("shapes:64", out=out, resume=True, max_steps=1)
+    with pytest.raises(EcholessError, match="strict"):
+        echoless.pretrain("shapes:32", out=out, resume=True, max_steps=3, strict=True)
+    assert (out / "log.txt").read_text() == first
+    assert echoless.pretrain("shapes:64", out=out, resume=True, max_steps=3)
+    lines = (out / "log.txt").read_text().removeprefix(first).splitlines()
+    opening = [line.partition(" ")[0] for line in lines[:5]]
+    assert opening == ["data:", "model:", "shortcuts:", "run:", "labels:"]
+    assert "resuming after step 2 of 3" in lines[5:] and lines[-1].startswith("done: 3 steps")
+
+
 def test_a_complete_run_keeps_its_record_whatever_it_is_resumed_with(run):
     before = content(run)
     assert echoless.pretrain("shapes:128", out=run, resume=True, checkpoint_every=7)
-    assert content(run) == before
+    logged = content(run).pop("log.txt")
+    assert logged.startswith(before["log.txt"]) and content(run) | {"log.txt": logged} == before | {"log.txt": logged}
 
 
 @pytest.mark.parametrize("steps", [None, 9])

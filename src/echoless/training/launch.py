@@ -173,10 +173,12 @@ def launch(job: Launch) -> bool:
             probe=job.probe,
             latents=job.latents,
             measured_by=job.measured_by,
+            waiting=[],
         )
         for line in [*opening_lines(config, facts, job.images), *job.notes, *([started] if started else [])]:
             session.say(line)
         done = begin(session, resume=job.resume)
+        session.started()
         if done == config.steps:
             return train(session, done)
         more = {"runtime": dict(job.remembered)} | ({"start": start} if start else {})

@@ -46,6 +46,7 @@ class Session:
     trackers: Trackers | None = None
     probe: Callable[..., dict[str, float]] | None = None  # given the encoder every `probe_every` steps, on rank 0
     latents: Latents | None = None  # what is trained on instead of pixels
+    waiting: list[str] | None = None  # lines for log.txt, as long as the start may be refused
     measured_by: str = ""  # the command that measures the run, where its own images are no test
     note_speed: Callable[[float], None] | None = None  # told the images per second after the first steps
 
@@ -66,10 +67,21 @@ class Session:
         return getattr(self.runtime, name) or max(1, derived[name])
 
     def say(self, text: str) -> None:
-        """Prints a line, and appends it to log.txt."""
-        if self.run is not None:
-            self.progress.say(text)
+        """Prints a line, and appends it to log.txt; before it is sure that the run starts, the line waits."""
+        if self.run is None:
+            return
+        self.progress.say(text)
+        if self.waiting is None:
             self.run.log(text)
+        else:
+            self.waiting.append(text)
+
+    def started(self) -> None:
+        """Nothing refuses the start any more: what was said goes to log.txt."""
+        said, self.waiting = self.waiting or [], None
+        if self.run is not None:
+            for text in said:
+                self.run.log(text)
 
     def record(self, line: dict[str, Any]) -> None:
         """Writes a record to metrics.jsonl and to the trackers."""
