@@ -1,6 +1,8 @@
-"""How is a number of things written? `1 step`, `3 steps`, `1,140 images/s`."""
+"""How are things counted and listed? `1 step`, `3 steps`, `1,140 images/s`, `RUN, --train and --out`."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 def counted(number: object, what: str, several: str = "") -> str:
@@ -10,6 +12,15 @@ def counted(number: object, what: str, several: str = "") -> str:
     ('1 class', '3 channels')
     """
     return f"{number} {what}" if number == 1 else f"{number} {several or f'{what}s'}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """One sentence's worth of names.
+
+    >>> listed(["DATA"]), listed(["DATA", "--out"]), listed(["RUN", "--train", "--out"])
+    ('DATA', 'DATA and --out', 'RUN, --train and --out')
+    """
+    return " and ".join([", ".join(words[:-1])] * (len(words) > 1) + list(words[-1:]))
 
 
 def speed_in_words(images_per_second: float) -> str:
