@@ -34,6 +34,12 @@ class RunError(EcholessError):
     """A run folder or checkpoint cannot be used or written."""
 
 
+class Interrupted(RunError):
+    """A signal stopped the work; what was done is kept."""
+
+    exit_code = INTERRUPTED
+
+
 class Busy(RunError):
     """Another process holds the folder."""
 

@@ -92,7 +92,7 @@ def test_one_sentence_names_the_option_its_value_and_what_is_allowed(words, sent
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ([], "WALL and REST and --out are missing; see paint --help"),
+        ([], "WALL, REST and --out are missing; see paint --help"),
         (["a", "b"], "--out is missing; see paint --help"),
     ],
 )

@@ -68,6 +68,7 @@ def test_an_empty_folder_says_what_makes_a_run(tmp_path, typed):
         f"no run in {tmp_path}; echoless pretrain DATA --out RUN makes one\n",
         "",
     )
+    assert typed("runs", "best", tmp_path).printed == typed("runs", "ls", tmp_path).printed
 
 
 def test_the_best_run_comes_first_and_as_a_record(folder, typed):

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from echoless.config.counts import counted, speed_in_words
+from echoless.config.counts import counted, listed, speed_in_words
 
 
 def test_one_is_singular():
     assert (counted(1, "class", "classes"), counted(2, "class", "classes")) == ("1 class", "2 classes")
+
+
+def test_names_are_listed_as_in_a_sentence():
+    """`RUN and --train and --test and --out are missing`, it said."""
+    assert [listed("abcd"[:n]) for n in (1, 2, 3, 4)] == ["a", "a and b", "a, b and c", "a, b, c and d"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from echoless.data.synthetic import CLASS_NAMES, SPLITS, Shapes, parse_shapes
+from echoless.config.shapes import SPLITS
+from echoless.data.synthetic import CLASS_NAMES, Shapes, parse_shapes
 from echoless.errors import DataError
 
 

@@ -135,7 +135,7 @@ def test_what_cannot_be_inspected_is_one_sentence(tmp_path, monkeypatch, capsys)
         "timm:vit_tiny_patch16_224": "needs the extra echoless[timm]",
         "torchvision:resnet18": "needs torchvision",
         "some/where": "does not exist here",
-        str(tmp_path): "config.json cannot be read",
+        str(tmp_path): f"{tmp_path} holds no config.json; allowed: a transformers or diffusers folder",
     }.items():
         assert main(["inspect", name]) == 2
         error = capsys.readouterr().err

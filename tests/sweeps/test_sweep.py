@@ -323,3 +323,12 @@ def test_what_was_measured_on_another_run_does_not_count(tmp_path):
     assert len(Ledger(tmp_path, trial).finished) == 2 and is_done(tmp_path, trial)
     (other,) = experiment(("pretrain", "--seed", "1"), ("evaluate",), names=("a",)).trials
     assert Ledger(tmp_path, other).finished == [] and not is_done(tmp_path, other)
+
+
+def test_a_folder_that_is_not_this_sweeps_is_refused_before_any_image_is_read(tmp_path, capsys):
+    """All images were decoded first, which of a million takes an hour."""
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.jpg").touch()
+    with pytest.raises(RunError, match="is not empty and holds no sweep"):
+        run_sweep(options(data="shapes:40", out=tmp_path / "photos"), print)
+    assert "reading" not in capsys.readouterr().err

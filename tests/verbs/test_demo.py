@@ -13,7 +13,8 @@ from echoless.errors import ConfigError, EcholessError
 from echoless.reports.collect import RunData
 from echoless.reports.compare import Group
 from echoless.sweeps.ledger import Ledger
-from echoless.sweeps.run import prepare_folder
+from echoless.sweeps.run import SweepResult, prepare_folder
+from echoless.verbs import demonstration
 from echoless.verbs.demo import demo
 from echoless.verbs.demonstration import criterion, plan, side_by_side, verdict
 
@@ -42,6 +43,18 @@ def test_it_runs_side_by_side_and_a_second_call_finds_everything_done(small_sets
     assert page.index("kNN accuracy, without training: raw pixels ") < page.index("<table"), "the verdict comes first"
     assert page.index("kNN accuracy by block") < page.index("<svg", page.index("<main>")), "the first picture"
     assert demo.run(options, said.append) == results
+
+
+def test_a_demo_that_is_interrupted_ends_like_every_stopped_run(small_sets, tmp_path, monkeypatch):
+    """It was said three times, and the exit code was that of bad input."""
+
+    def stopped(experiment, *given):
+        return SweepResult(experiment, stopped=True)
+
+    monkeypatch.setattr(demonstration, "carry_out", stopped)
+    with pytest.raises(EcholessError, match=r"^the demo in \S*demo was interrupted$") as error:
+        demo.run(DemoOptions(out=tmp_path / "demo", steps=2), lambda text: None)
+    assert error.value.exit_code == 130
 
 
 def test_another_length_in_the_same_folder_is_refused(tmp_path):

@@ -32,6 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `echoless ... | head`: whoever reads has seen enough
         _drop_output()
         return 0
+    except KeyboardInterrupt:  # while modules are imported, before a verb begins or after it
+        print("echoless: interrupted", file=sys.stderr)
+        return INTERRUPTED
     return code
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from echoless.config.checks import meant, nearest
+from echoless.config.counts import joined
 from echoless.config.options.fields import explanations, flag, is_required, members, positional, word
 
 PATTERNS = ("data", "train", "test", "probe_data")  # fields that take a pattern of files
@@ -37,7 +38,7 @@ def explain(options: type[Any], words: Sequence[str], prog: str, other_flags: It
         if is_required(field) or (not field.kw_only and field.default is None and not recorded)
     ]
     if missing := [name for name in required if name not in walk.given]:
-        shown = " and ".join(map(walk.shown, missing))
+        shown = joined([walk.shown(name) for name in missing])
         return f"{shown} {'is' if len(missing) == 1 else 'are'} missing{_meaning(walk, missing[0])}; {help_page}"
     return f"{' '.join(words)!r} cannot be read; {help_page}"
 

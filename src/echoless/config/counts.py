@@ -1,8 +1,8 @@
-"""How is a number of things written, and a list of names? `1 step`, `1,140 images/s`, `cat, dog`."""
+"""How are things counted and listed? `1 step`, `3 steps`, `1,140 images/s`, `cat, dog`, `RUN, --train and --out`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def counted(number: object, what: str, several: str = "") -> str:
@@ -21,6 +21,15 @@ def listed(names: Iterable[str]) -> str:
     "cat, 'tabby, tiger cat', ''"
     """
     return ", ".join(repr(name) if "," in name or name != name.strip() or not name else name for name in names)
+
+
+def joined(words: Sequence[str]) -> str:
+    """One sentence's worth of names.
+
+    >>> joined(["DATA"]), joined(["DATA", "--out"]), joined(["RUN", "--train", "--out"])
+    ('DATA', 'DATA and --out', 'RUN, --train and --out')
+    """
+    return " and ".join([", ".join(words[:-1])] * (len(words) > 1) + list(words[-1:]))
 
 
 def speed_in_words(images_per_second: float) -> str:

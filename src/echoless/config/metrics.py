@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from echoless.config.checks import require_one_of
 from echoless.config.tables import WIDTH
+from echoless.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +196,8 @@ def require_measurements(names: Iterable[str], *, of_samples: bool = True) -> No
     """Refuses a name that `--metrics` does not know; without `of_samples`, also those that need generated images."""
     allowed = [name for name, yielded in YIELDS.items() if of_samples or not _needs_samples(yielded)]
     for name in names:
+        if set(parts := name.split(",")) <= set(allowed) and len(parts) > 1:
+            raise ConfigError(f"metrics is {name!r}; give them with spaces between: {' '.join(parts)}")
         require_one_of("metrics", name, allowed)
 
 

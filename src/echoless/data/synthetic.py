@@ -13,20 +13,17 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from echoless.config.shapes import DEFAULT_COUNT, SPLITS, count_and_split
 from echoless.data.images import Fetched
 from echoless.data.resample import Array
-from echoless.errors import DataError
 from echoless.randomness import generator_for
 
-SPLITS = ("train", "validation", "test")
-DEFAULT_COUNT = 20_000
 SIZE = 32
 
 # Half the side of the frame of a shape, as a share of half the image.
@@ -156,14 +153,8 @@ class Shapes:
 
 def parse_shapes(name: str) -> Shapes | None:
     """`shapes[:COUNT][@SPLIT]`, or None if the name is not of this set."""
-    if name != "shapes" and not name.startswith(("shapes:", "shapes@")):
-        return None
-    match = re.fullmatch(r"shapes(?::(\d+))?(?:@(\w+))?", name)
-    count = int(match[1]) if match and match[1] else DEFAULT_COUNT
-    split = match[2] if match and match[2] else "train"
-    if match is None or count < 1 or split not in SPLITS:
-        raise DataError(f"data is {name!r}; allowed: shapes[:COUNT][@SPLIT] with SPLIT one of {', '.join(SPLITS)}")
-    return Shapes(count=count, split=split)
+    named = count_and_split(name)
+    return None if named is None else Shapes(count=named[0], split=named[1])
 
 
 def _distances(uniform_B4: Array, labels_B: Array, size: int) -> Array:

@@ -82,6 +82,8 @@ def _from_path(folder: Path) -> tuple[nn.Module, Example]:
         if not parts:
             raise ConfigError(f"{folder} is a diffusers pipeline without transformer or unet; name one of its folders")
         return _from_path(parts[0])
+    if not (folder / "config.json").is_file():
+        raise ConfigError(f"{folder} holds no config.json; allowed: {MODEL_KINDS}")
     config = read_json_object(folder / "config.json")
     if "_class_name" in config:
         return _diffusers(folder, str(config["_class_name"]))

@@ -116,7 +116,11 @@ def list_folders(folders: Sequence[Path]) -> Listing:
     rows = _rows(found)
     measured = [name for name in METRICS if any(name in row.metrics for row in rows)]
     places = ", ".join(map(str, folders))
-    return Listing(rows, f"no run in {places}; echoless pretrain DATA --out RUN makes one", measured[:SHOWN])
+    return Listing(rows, _no_run_in(places), measured[:SHOWN])
+
+
+def _no_run_in(places: str) -> str:
+    return f"no run in {places}; echoless pretrain DATA --out RUN makes one"
 
 
 def listed(paths: Sequence[Path]) -> Listing:
@@ -142,7 +146,9 @@ def best_runs(folders: Sequence[Path], metric: str) -> Listing:
     rows = [row for title, ranking in zip(titles, rankings) for row in _ranked(f"{metric}: {title}", ranking)]
     measured = [name for name in METRICS if any(each.metric == name for run in runs.values() for each in run.results)]
     others = f"; measured there: {', '.join(measured)}" if measured else ""
-    return Listing(rows, f"no run below {', '.join(map(str, folders))} has a measured {metric}{others}", [metric])
+    places = ", ".join(map(str, folders))
+    nothing = f"no run below {places} has a measured {metric}{others}" if runs else _no_run_in(places)
+    return Listing(rows, nothing, [metric])
 
 
 def _protocol(metric: Metric) -> dict[str, Any]:

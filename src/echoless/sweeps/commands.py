@@ -13,6 +13,7 @@ from typing import Any
 from echoless.config.checks import require_whole
 from echoless.config.options import SweepOptions
 from echoless.config.options.evaluate import INCEPTION
+from echoless.config.shapes import count_and_split
 
 RUN = "{run}"  # a word that begins so stands for the trial's own folder: `{run}`, `{run}-tuned`
 BESIDE = f"{RUN}/../"  # a word that begins so, for a folder that all trials share
@@ -62,9 +63,7 @@ class Inputs:
     @property
     def built_in(self) -> bool:
         """Whether it is the built-in set, which has labels, masks and held-out images."""
-        from echoless.data.synthetic import parse_shapes  # with torch, which a grid does not need
-
-        return parse_shapes(self.data) is not None
+        return count_and_split(self.data) is not None
 
     @staticmethod
     def of(data: str, options: SweepOptions) -> Inputs:

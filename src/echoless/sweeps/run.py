@@ -59,6 +59,7 @@ def run_sweep(options: SweepOptions, say: Say) -> SweepResult:
     if options.print:
         return _print_lines(experiment, out, starting, say)
     _require_networks(options)
+    _require_sweep_folder(out)  # before any image is read
     executor = open_executor(options, out, len(experiment.trials))
     try:
         with prepare_folder(experiment, out, _read_data_once(options)), StopRequest() as stop:
@@ -137,9 +138,8 @@ def prepare_folder(experiment: Experiment, out: Path, sets: Sets | None = None) 
 
     Without `sets`, for commands that are only printed, the plan of an earlier sweep stays.
     """
+    _require_sweep_folder(out)
     with explained(out):
-        if out.is_dir() and any(out.iterdir()) and not (out / PLAN).is_file():
-            raise RunError(f"{out} is not empty and holds no sweep; give --out a new folder")
         (out / "logs").mkdir(parents=True, exist_ok=True)
     lock = FileLock(out / ".lock", busy=f"{out} is being filled by another sweep; wait for it, or give another --out")
     try:
@@ -159,6 +159,12 @@ def prepare_folder(experiment: Experiment, out: Path, sets: Sets | None = None) 
         lock.release()
         raise
     return lock
+
+
+def _require_sweep_folder(out: Path) -> None:
+    with explained(out):
+        if out.is_dir() and any(out.iterdir()) and not (out / PLAN).is_file():
+            raise RunError(f"{out} is not empty and holds no sweep; give --out a new folder")
 
 
 def _require_same_plan(experiment: Experiment, recorded: Mapping[str, Any], out: Path) -> None:

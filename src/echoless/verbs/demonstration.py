@@ -11,7 +11,7 @@ from pathlib import Path
 
 from echoless.config.metrics import METRICS, Metric
 from echoless.config.options import DemoOptions
-from echoless.errors import RunError
+from echoless.errors import Interrupted, RunError
 from echoless.reports.blocks import profiles
 from echoless.reports.collect import collect_all
 from echoless.reports.compare import ComparedMetric, Difference, Estimate, Group, compare, groups_of
@@ -42,7 +42,9 @@ def run_demo(options: DemoOptions, say: Say) -> dict[str, list[Metric]]:
             result = carry_out(experiment, out, stop, say, LocalExecutor(side_by_side(len(experiment.trials))))
     finally:
         lock.release()
-    if result.stopped or result.failed:
+    if result.stopped:
+        raise Interrupted(f"the demo in {out} was interrupted")
+    if result.failed:
         raise RunError(f"the demo was not finished; the same command continues it (in {out})")
     say(f"\n{duration(time.monotonic() - started)} in all")
     return collect(experiment, out)

@@ -14,6 +14,7 @@ from echoless.config.checks import nearest
 from echoless.config.file_systems import require_file_system
 from echoless.config.options import PretrainOptions
 from echoless.config.options.fields import AnyPath
+from echoless.config.shapes import count_and_split
 from echoless.errors import ConfigError, DataError, RunError
 from echoless.storage.atomic import can_write, in_the_way
 
@@ -32,6 +33,7 @@ def require_data(*paths: AnyPath | None) -> None:
     for path in map(str, (path for path in paths if path is not None)):
         if alone() and is_remote(path):
             require_file_system(path)
+        count_and_split(path)  # refuses what only looks like a drawn set
         if is_missing(path):
             raise DataError(
                 f"data {path!r} does not exist; allowed: a folder of images, .parquet, .tar, .npz, or "

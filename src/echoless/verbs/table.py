@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from echoless.config import options as of
+from echoless.config.counts import counted
 from echoless.config.metrics import Metric
 from echoless.config.metrics import table as metric_table
 from echoless.config.options import as_command
@@ -119,7 +120,7 @@ def _vectors(options: of.EmbedOptions, rows: int) -> str:
         return ""
     known = {".csv": "pyarrow.csv.read_csv", ".npy": "numpy.load"}
     read = known.get(Path(options.out).suffix, "pyarrow.parquet.read_table")
-    files = f" ({sum(1 for _ in Path(options.out).iterdir())} files)" if Path(options.out).is_dir() else ""
+    files = f" ({counted(sum(1 for _ in Path(options.out).iterdir()), 'file')})" if Path(options.out).is_dir() else ""
     what = "the patch features of {} images" if options.tokens else "{} vectors"
     paths = f"; their paths are in {Path(options.out).with_suffix('.paths.txt')}" if read == "numpy.load" else ""
     written = f"{what.format(rows)} in {options.out}{files}; read them with {read}({str(options.out)!r}){paths}"
