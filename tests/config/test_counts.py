@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from echoless.config.counts import counted, listed, speed_in_words
+from echoless.config.counts import counted, joined, speed_in_words
 
 
 def test_one_is_singular():
@@ -13,7 +13,7 @@ def test_one_is_singular():
 
 def test_names_are_listed_as_in_a_sentence():
     """`RUN and --train and --test and --out are missing`, it said."""
-    assert [listed("abcd"[:n]) for n in (1, 2, 3, 4)] == ["a", "a and b", "a, b and c", "a, b, c and d"]
+    assert [joined("abcd"[:n]) for n in (1, 2, 3, 4)] == ["a", "a and b", "a, b and c", "a, b, c and d"]
 
 
 @pytest.mark.parametrize(
