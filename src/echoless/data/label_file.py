@@ -75,7 +75,8 @@ class _Names:
         """Two images of one name are told apart by the bytes of their paths alone."""
         found: dict[str, str] = {}
         for path in self.paths:
-            found[name] = "" if (name := _canonical(path)) in found else path
+            name = _canonical(path)
+            found[name] = "" if name in found else path
         return found
 
     def hint(self, rows: Collection[str]) -> str:
