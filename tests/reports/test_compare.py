@@ -61,6 +61,35 @@ def test_a_mean_over_seeds_has_the_interval_of_student():
     assert estimate.value == pytest.approx(np.mean(values)) and estimate.interval == pytest.approx((low, high))
 
 
+def test_runs_that_differ_in_their_seed_alone_have_means_over_seeds():
+    """Of two seeds of one setting the page said that no metric was measured under the same protocol."""
+    values = [0.3, 0.35, 0.31]
+    groups = groups_of([run(f"a{seed}", 1.0, seed, value) for seed, value in enumerate(values)])
+    (row,) = compare(groups)
+    low, high = scipy.stats.t.interval(0.95, 2, np.mean(values), scipy.stats.sem(values))
+    assert groups[0].name == "one setting (3 seeds)" and row.best is None and row.differences == (None,)
+    assert row.estimates[0] == E(pytest.approx(np.mean(values)), (pytest.approx(low), pytest.approx(high)), 3)
+
+
+def of_depth(depth: int, value: float, layer: str = "", **scan: object) -> RunData:
+    """Measured after its last block, or after another."""
+    known = {"layer": layer or f"block{depth - 1:02d}/+mlp", "test_set": "aa", **scan}
+    config = {"model": {"kind": "mae", "encoder": {"depth": depth}}, "seed": 0}
+    number = Metric(metric="knn", value=value, n=100, interval=(value - 0.01, value + 0.01), protocol=known)
+    return RunData(path=Path(str(depth)), name=str(depth), config=config, results=[number])
+
+
+def test_runs_of_different_depths_are_compared_at_their_last_layers():
+    """The last layer of six blocks is not called as that of four, so that the page had nothing to compare."""
+    (row,) = compare(groups_of([of_depth(6, 0.3), of_depth(4, 0.4)]))
+    assert row.protocol["layer"] == "the last" and row.differences[1].value == pytest.approx(0.1)
+    (row,) = compare(groups_of([of_depth(6, 0.3, "block03/+mlp"), of_depth(8, 0.4, "block03/+mlp")]))
+    assert row.protocol["layer"] == "block03/+mlp"
+    assert not compare(groups_of([of_depth(6, 0.3, "block03/+mlp"), of_depth(4, 0.4)])), "the fourth is not the last"
+    (row,) = compare(groups_of([of_depth(6, 0.3), replace(of_depth(6, 0.4), config={})]))
+    assert row.protocol["layer"] == "block05/+mlp", "of a run whose depth is not known, the name of the layer counts"
+
+
 def test_two_runs_of_one_seed_are_one_seed():
     twins = groups_of([run("a", 1.0, 0, 0.3), run("again", 1.0, 0, 0.3), run("b", 0.6, 0, 0.4)])
     assert [(group.name, group.seeds) for group in twins] == [("a", 1), ("b", 1)]
@@ -181,13 +210,13 @@ def test_the_first_lines_of_several_runs_are_of_sets_that_they_share_and_name_th
     """77.50 % of one set stood beside 25.56 % of another."""
     one, other = measured("a", (0.77, "many"), (0.25, "few")), measured("b", (0.31, "many"))
     one, other = (replace(run, lines=[{"step": 1}], config={"steps": 1}) for run in (one, other))
-    said = [summarise(run, [], [one, other]).verdict for run in (one, other)]
-    assert "77.00 %" in said[0] and "31.00 %" in said[1]
-    assert said[1].endswith(" Measured with train many.")
-    assert " Measured with train many, n 9. The run has 2 evaluations" in said[0]
-    assert "by the rule: images that most of these runs share, then a test set" in said[0]
+    said = [summarise(run, [], [one, other]) for run in (one, other)]
+    assert "77.00 %" in said[0].verdict and "31.00 %" in said[1].verdict
+    assert said[1].measured == "Measured with train many."
+    assert said[0].measured.startswith("Measured with train many, n 9. The run has 2 evaluations")
+    assert "by the rule: images that most of these runs share, then a test set" in said[0].measured
     alone = replace(measured("c", (0.25, "few")), lines=[{"step": 1}], config={"steps": 1})
-    assert "25.00 %" in (verdict := summarise(alone, [], [one, other, alone]).verdict) and "train few" in verdict
+    assert "25.00 %" in (words := summarise(alone, [], [one, other, alone])).verdict and "train few" in words.measured
     assert "25.00 %" in summarise(one, []).verdict, "of a single run, the newest"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -53,6 +54,29 @@ def test_nothing_is_loaded_from_anywhere(page):
             assert value is None or value.startswith(("data:image/", "#")), (tag, name, value)
     assert "url(" not in page and "@import" not in page
     assert re.search(r"Content-Security-Policy\" content=\"default-src &#39;none&#39;", page)
+
+
+def test_options_are_not_cut_after_their_dashes_and_commands_stay_as_typed(tmp_path):
+    """A line ended in "--out one -", and the next began with "-recipe demo"."""
+    run = make_run(tmp_path / "run <b>")
+    found = Elements(page := render(collect_all([run])))
+    assert '<span class="option">--recipe</span> demo</code>' in page and "<b>" not in page
+    command = "echoless pretrain shapes --out 'run <b>' --recipe demo"
+    assert command in "".join(found.texts), "as it is copied"
+
+
+def test_a_comparison_of_single_runs_says_so_also_where_nothing_is_comparable(two_runs, tmp_path):
+    runs = collect_all(two_runs)
+    assert "One seed each: a difference between runs may be chance" in render(runs)
+    apart = render([runs[0], replace(runs[1], results=[])])
+    assert "No metric was measured under the same protocol" in apart and "One seed each: a difference" in apart
+
+
+def test_seeds_of_one_setting_have_their_means_on_the_page(tmp_path):
+    runs = collect_all([make_run(tmp_path / str(seed), seed=seed) for seed in range(3)])
+    page = render(runs)
+    assert "Numbers, as means over seeds" in page and "one setting (3 seeds)" in page
+    assert "their differences from" not in page and "The difference of two single runs" not in page
 
 
 def test_every_figure_has_a_text_alternative(page):

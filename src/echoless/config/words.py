@@ -35,11 +35,12 @@ Differ = Callable[[Metric, Metric], Interval | None]  # the 95 % interval of the
 
 @dataclass(frozen=True)
 class Words:
-    """What the numbers say, and what to do next."""
+    """What the numbers say, and what to do next; `measured`: on what, where that is not obvious."""
 
     verdict: str
     next: str
     tone: Tone = "neutral"
+    measured: str = ""
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,7 @@ def _frame(across: Axis, up: Axis, x: str, labels: Sequence[str] | None) -> str:
         parts.append(_text(min(_px(across, place), WIDTH - 2), base + 15, name, kind))
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, x, "middle quiet"))
     if up.log:
-        parts.append(_text(WIDTH - RIGHT, HEIGHT - 4, "logarithmic scale", "end quiet"))
+        parts.append(_text(WIDTH - RIGHT, TOP - 3, "logarithmic scale", "end quiet"))  # below, a long x leaves no room
     return "".join(parts)
 
 

@@ -11,9 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from echoless.config import RunConfig, from_dict
 from echoless.config.headline import comparable
 from echoless.config.metrics import NAMES_OF_SETS, Metric, info_of
 from echoless.config.words import independent
+from echoless.errors import EcholessError
 from echoless.measures.intervals import MOST_SEEDS, mean_interval, paired_accuracy_interval, sign_flip_test
 from echoless.measures.outcomes import unpack, unpack_groups
 from echoless.randomness import generator_for
@@ -91,7 +93,7 @@ def groups_of(runs: Sequence[RunData]) -> list[Group]:
             values = [flatten(run.config).get(setting) for setting in varied]
             words = [f"{setting} {value}" for setting, value in zip(short_names(varied), values)]
             seeds = _count_seeds([member for _, member in members])
-            name = f"{', '.join(words) or run.name} ({seeds} seeds)" if seeds > 1 else run.name
+            name = f"{', '.join(words) or 'one setting'} ({seeds} seeds)" if seeds > 1 else run.name
         groups.append(Group(name, tuple(member for _, member in members), place))
     return groups
 
@@ -143,10 +145,10 @@ def flatten(config: Mapping[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def compare(groups: Sequence[Group]) -> list[ComparedMetric]:
-    """Every number that at least two groups have under the same protocol."""
-    rows = []
-    for name, protocol in _common(groups):
-        measured = [_by_seed(group, name, protocol) for group in groups]
+    """Every number that at least two groups have under the same protocol, or a single group of several seeds."""
+    rows, last = [], _last_layers(groups)
+    for name, protocol in _common(groups, last):
+        measured = [_by_seed(group, name, protocol, last.get(place)) for place, group in enumerate(groups)]
         estimates = tuple(estimate_of(list(values.values())) for values in measured)
         differences = tuple(
             None if place == 0 else _difference(measured[0], values) for place, values in enumerate(measured)
@@ -157,26 +159,43 @@ def compare(groups: Sequence[Group]) -> list[ComparedMetric]:
     return rows
 
 
-def _common(groups: Sequence[Group]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _last_layers(groups: Sequence[Group]) -> dict[int, str]:
+    """By the place of its group, what a run calls its last layer, where runs of several depths call it differently."""
+    names: dict[int, str] = {}
+    for place, group in enumerate(groups):
+        if not group.runs[0].config.get("model"):  # the default model is not its own
+            return {}
+        try:
+            body: Any = from_dict(RunConfig, group.runs[0].config).model.body
+        except (EcholessError, TypeError, ValueError):  # of a run that is damaged, or not ours
+            return {}
+        names[place] = body.feature_layers[-1]
+    return names if len(set(names.values())) > 1 else {}
+
+
+def _common(groups: Sequence[Group], last: Mapping[int, str]) -> Iterator[tuple[str, dict[str, Any]]]:
     seen: dict[str, tuple[str, dict[str, Any], set[int]]] = {}
     for place, group in enumerate(groups):
         for metric in (metric for run in group.runs for metric in run.results if comparable(metric)):
-            protocol = _key(metric.protocol)
+            protocol = _key(metric.protocol, last.get(place))
             key = f"{metric.metric} {sorted(protocol.items(), key=repr)!r}"
             seen.setdefault(key, (metric.metric, protocol, set()))[2].add(place)
-    return ((name, protocol) for name, protocol, places in seen.values() if len(places) > 1)
+    fewest = min(2, len(groups))
+    return ((name, protocol) for name, protocol, places in seen.values() if len(places) >= fewest)
 
 
-def _key(protocol: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in protocol.items() if name not in _MAY_DIFFER}
+def _key(protocol: Mapping[str, Any], last: str | None) -> dict[str, Any]:
+    """Its entries but those that may differ. last: the layer that is only called the last one."""
+    kept = {name: value for name, value in protocol.items() if name not in _MAY_DIFFER}
+    return kept | {"layer": "the last"} if last is not None and kept.get("layer") == last else kept
 
 
-def _by_seed(group: Group, name: str, protocol: Mapping[str, Any]) -> dict[Any, Metric]:
+def _by_seed(group: Group, name: str, protocol: Mapping[str, Any], last: str | None) -> dict[Any, Metric]:
     """The number of each run of the group, by the run's seed."""
     found: dict[Any, Metric] = {}
     for place, run in enumerate(group.runs):
         for metric in run.results:
-            if metric.metric == name and _key(metric.protocol) == protocol:
+            if metric.metric == name and _key(metric.protocol, last) == protocol:
                 found.setdefault(run.seed if len(group.runs) > 1 else f"only {place}", metric)
     return found
 

@@ -107,7 +107,7 @@ def page_values(runs: Sequence[RunData], folder: Path | None = None) -> dict[str
         "by_block": accuracy_by_block(groups),
         "one_by_one": len(runs) > MOST_CARDS,
         "seeds_note": _seeds_note(groups),
-        "rows": _comparison(groups) if len(groups) > 1 else [],
+        "rows": _comparison(groups) if len(groups) > 1 or groups[0].seeds > 1 else [],
         "differing": [(heading, values) for heading, (_, values) in zip(headings, settings)],
         "alphas": alpha_figures(runs),
         "training": [_with_verdicts(figure, verdicts) for figure in training_figures(runs)],
@@ -153,6 +153,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["breakable"] = _breakable
+    environment.filters["typed"] = _typed
     return environment
 
 
@@ -162,6 +163,18 @@ def _breakable(value: object) -> str:
     from markupsafe import escape as escaped
 
     return Markup("_<wbr>").join(escaped(value).split("_"))
+
+
+def _typed(value: object) -> str:
+    """As HTML whose lines end before an option, not after its first dashes."""
+    from markupsafe import Markup
+    from markupsafe import escape as escaped
+
+    words = (
+        f'<span class="option">{escaped(word)}</span>' if word.startswith("--") else escaped(word)
+        for word in str(value).split(" ")
+    )
+    return Markup(" ").join(map(Markup, words))
 
 
 def template(name: str) -> Any:

@@ -34,7 +34,7 @@ def summarise(run: RunData, verdicts: Sequence[Verdict], beside: Sequence[RunDat
     words = in_words(results, name, verb=started_by(run.config.get("recipe")), differ=paired_interval)
     if words is not None:
         note = f" Warnings from training: {'; '.join(warned)}." if warned else ""
-        return Words(words.verdict + measured_on + note, words.next, words.tone)
+        return Words(words.verdict + note, words.next, words.tone, measured_on)
     missing = "accuracy has" if run.results else "features have"
     how = f", with warnings ({'; '.join(warned)})" if warned else _how_it_went(verdicts)
     text = f"Training is complete{how}. Its {missing} not been measured."
@@ -60,10 +60,10 @@ def _measured_on(main: Metric | None, others: int, beside: Sequence[RunData]) ->
     if main is None or (others < 1 and (len(beside) < 2 or not sets)):
         return ""
     if others < 1:
-        return f" Measured with {describe(sets)}."
+        return f"Measured with {describe(sets)}."
     shared = "images that most of these runs share, then " if len(beside) > 1 else ""
     return (
-        f" Measured with {describe(sets | {'n': main.n})}. The run has {others + 1} evaluations, listed under "
+        f"Measured with {describe(sets | {'n': main.n})}. The run has {others + 1} evaluations, listed under "
         f"“All numbers”; this one comes first by the rule: {shared}{RULE}."
     )
 
