@@ -249,6 +249,8 @@ def test_no_word_of_a_table_is_cut_and_a_table_that_scrolls_shows_it(browser, tw
             "Math.min(...[...document.querySelectorAll('.numbers tbody th')].map((e) => e.clientWidth))"
         )
         assert narrowest >= 230
+        cells = page.evaluate("[...document.querySelectorAll('.numbers td')].map((each) => each.clientWidth)")
+        assert min(cells) >= 160, "a difference with its interval is not cut into eight lines"
         SHOTS.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=SHOTS / f"tables-{scheme}-{width}.png", full_page=True)
 
