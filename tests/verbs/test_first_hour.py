@@ -158,7 +158,8 @@ def test_the_number_of_a_finetuning_fits_a_terminal(run, photos, labels, tmp_pat
     assert main(["finetune", str(run), *sets.split(), "--out", str(tmp_path / "tuned"), *length.split()]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert max(map(len, printed)) <= 100 and any("chance" in line for line in printed)
-    assert printed[-1].startswith("finetune ") and printed[-1].endswith("n=2")
+    assert any(line.startswith("finetune ") and line.endswith("n=2") for line in printed)
+    assert printed[-1] == "Next: Label more test images."
 
 
 def test_vectors_are_written_for_other_tools_and_say_what_they_are(run, photos, labels, tmp_path, capsys):
