@@ -109,20 +109,21 @@ def test_planted_copies_are_found_and_told_from_others(features):
     assert len(Path("copies.csv").read_text().splitlines()) == 1 + len(found.duplicates)
 
 
-def frames(scenes: int, each: int, folder: Path) -> Path:
+def frames(scenes: int, each: int, folder: Path, size: int = 192, detail: int = 6) -> Path:
     """Films of smooth noise: from frame to frame, the camera moves by a pixel."""
     folder.mkdir()
     for scene in range(scenes):
-        coarse = np.random.default_rng(scene).integers(0, 256, (6, 6, 3), dtype=np.uint8)
-        whole = Image.fromarray(coarse).resize((192 + each, 192), Image.Resampling.BICUBIC)
+        coarse = np.random.default_rng(scene).integers(0, 256, (detail, detail, 3), dtype=np.uint8)
+        whole = Image.fromarray(coarse).resize((size + each, size), Image.Resampling.BICUBIC)
         for frame in range(each):
-            whole.crop((frame, 0, frame + 192, 192)).save(folder / f"{scene:02d}-{frame:02d}.png")
+            whole.crop((frame, 0, frame + size, size)).save(folder / f"{scene:02d}-{frame:02d}.png")
     return folder
 
 
-def test_frames_of_films_are_near_duplicates_of_their_neighbours(run, tmp_path):
+@pytest.mark.parametrize(("size", "detail"), [(192, 6), (64, 10), (128, 24), (224, 12)])
+def test_frames_of_films_are_near_duplicates_of_their_neighbours(run, tmp_path, size, detail):
     """They agree better than altered copies do, and the threshold rose until it found neither."""
-    echoless.embed(run, frames(14, 12, tmp_path / "film"), out="film.parquet")
+    echoless.embed(run, frames(14, 12, tmp_path / "film", size, detail), out="film.parquet")
     found = echoless.search("film.parquet", duplicates=True)
     scenes: dict[int, set[str]] = {}
     for row in found.duplicates.to_pylist():

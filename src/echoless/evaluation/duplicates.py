@@ -34,7 +34,7 @@ AT_ONCE = 64  # images in memory
 CALIBRATED_ON = 200  # images
 FOUND = 0.5  # share of the altered copies of each kind: below it, the threshold misses most near-duplicates
 NEARLY_ALL = 0.95  # of the copies, or of the images in groups
-USUAL = 0.95  # what to try where no threshold can be chosen: that of most sets of photographs
+USUAL = 0.95  # the threshold of most sets of photographs: tried where none can be chosen, or left to the user
 _KEPT = Fit("cover", (4 * SIDE, 4 * SIDE))  # what is decoded of a larger image
 
 
@@ -124,19 +124,25 @@ def _chosen(copies: dict[str, Tensor], drawn: Tensor, agreement_NK: Tensor, cand
     """The threshold that tells altered copies of some images (`drawn`) from the most similar other images.
 
     Neighbouring frames of a film are near-duplicates that nobody made. Where they stand for the others, nothing is told
-    apart. Then the threshold is what nearly all copies of every kind reach, if the groups stay the same twice as far
-    from 1: films lie apart from each other. Images that are all a little alike do not; they soon make one large group.
+    apart. Then the threshold is what nearly all copies of every kind reach, or the usual one, if the groups stay the
+    same below it: films lie apart from each other. Images that are all a little alike soon make one large group.
     """
     every, nearest = torch.cat(list(copies.values())), agreement_NK[drawn].amax(dim=1)
     threshold = separating_threshold(every, nearest)
     missed = min(_share(values, threshold) for values in copies.values()) < FOUND
     if not missed and _share(every, threshold) - _share(nearest, threshold) >= FOUND:
         return threshold
-    lower = min(float(values.quantile(1 - NEARLY_ALL)) for values in copies.values())
-    groups, wider = (duplicate_groups(agreement_NK, candidates_NK, each) for each in (lower, lower - (1 - lower)))
+    reached_by_all = min(float(values.quantile(1 - NEARLY_ALL)) for values in copies.values())
+    stable = (each for each in (reached_by_all, USUAL) if _falls_apart(agreement_NK, candidates_NK, each))
+    return next(stable, threshold)
+
+
+def _falls_apart(agreement_NK: Tensor, candidates_NK: Tensor, threshold: float) -> bool:
+    """Whether the groups stay the same twice as far from 1, and none has more than half of the images."""
+    groups, wider = (duplicate_groups(agreement_NK, candidates_NK, each) for each in (threshold, 2 * threshold - 1))
     same = sum(map(len, set(map(tuple, groups)) & set(map(tuple, wider))))
-    apart = max(map(len, wider), default=0) <= len(agreement_NK) / 2
-    return lower if apart and same >= NEARLY_ALL * sum(map(len, groups)) else threshold
+    largest = max(map(len, wider), default=0)
+    return 2 * largest <= len(agreement_NK) and same >= NEARLY_ALL * sum(map(len, groups))
 
 
 def _share(values: Tensor, threshold: float) -> float:
