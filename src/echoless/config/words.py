@@ -107,7 +107,7 @@ def tuned_in_words(
     """
     if shared := tuned.protocol.get("overlap"):
         verdict = f"{number(tuned)} is not a test: {shared} of {tuned.n} images were trained on."
-        return Words(verdict, "Give --test images that no label of which was trained on.", "warning")
+        return Words(verdict, "Give --test images that were not used for training.", "warning")
     what, alone = _independent(tuned)
     title = f"{tuned.info.title} is {number(tuned)}"
     if alone < FEWEST:

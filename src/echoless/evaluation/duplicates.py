@@ -138,7 +138,7 @@ def _chosen(copies: dict[str, Tensor], drawn: Tensor, agreement_NK: Tensor, cand
 
 
 def _falls_apart(agreement_NK: Tensor, candidates_NK: Tensor, threshold: float) -> bool:
-    """Whether the groups stay the same twice as far from 1, and none has more than half of the images."""
+    """Whether a threshold twice as far from 1 gives the same groups, none of more than half of the images."""
     groups, wider = (duplicate_groups(agreement_NK, candidates_NK, each) for each in (threshold, 2 * threshold - 1))
     same = sum(map(len, set(map(tuple, groups)) & set(map(tuple, wider))))
     largest = max(map(len, wider), default=0)
