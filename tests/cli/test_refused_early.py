@@ -58,8 +58,8 @@ sys.exit(code)
         ("evaluate run --metrics knn,rank", "metrics is 'knn,rank'; give them with spaces between: knn rank"),
         ("finetune --out new", "RUN, --train and --test are missing; see echoless finetune --help"),
         ("evaluate run --train empty/.. --labels no.csv", "labels file no.csv does not exist; it must be a CSV file"),
-        ("embed run empty/.. --out f.npy --labels no.csv", "labels file no.csv does not exist; it must be a CSV file"),
-        ("pretrain empty/.. --out new --labels no.csv", "labels file no.csv does not exist; it must be a CSV file"),
+        ("embed run photos --out f.npy --labels no.csv", "labels file no.csv does not exist; it must be a CSV file"),
+        ("pretrain photos --out new --labels no.csv", "labels file no.csv does not exist; it must be a CSV file"),
         ("embed run shapes --out f.json", "out is 'f.json'; allowed: a name that ends in .parquet, .npy or .csv"),
         ("embed run shapes --out old.csv", "old.csv exists; give --overwrite to replace it, or another --out"),
         ("sweep nowhere --out new", "data 'nowhere' does not exist"),
@@ -88,6 +88,10 @@ sys.exit(code)
         ("conditioning --out file", "--out is file, which is a file; give a folder"),
         ("pretrain shapes --out file/new", "out is 'file/new', but file is not a folder; give a path inside one"),
         ("conditioning nowhere --out new", "data 'nowhere' does not exist"),
+        ("pretrain photos --out photos/new", "out is 'photos/new', inside data 'photos', and would be read with the"),
+        ("pretrain . --out new", "out is 'new', inside data '.', and would be read with the images the next time"),
+        ("embed run photos --out ./photos/f.parquet", "inside data 'photos', and would be read with the images"),
+        ("finetune run --train photos --test shapes --out photos/new", "out is 'photos/new', inside train 'photos'"),
     ],
 )
 def test_it_is_one_sentence_and_no_heavy_library_is_loaded(words, sentence, tmp_path: Path):
@@ -96,6 +100,8 @@ def test_it_is_one_sentence_and_no_heavy_library_is_loaded(words, sentence, tmp_
     (tmp_path / "file").write_text("mine")
     (tmp_path / "old.csv").write_text("path")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.png").write_text("an image")
     command = [sys.executable, "-c", WITHOUT_TORCH, *words.split()]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2, done.stderr

@@ -19,6 +19,7 @@ from echoless.errors import ConfigError, DataError, RunError
 from echoless.storage.atomic import can_write, in_the_way
 
 _OUTPUTS = ("out", "table")  # fields that name what is written, of all verbs
+_IMAGES = ("data", "train", "test", "probe_data")  # and what is read as images
 _LOOKED_AT = 1000  # names beside a path that does not exist
 _PATTERN = frozenset("*?[]{}:")  # of shards, of an address, of `shapes:100`
 
@@ -78,8 +79,8 @@ def require_encoder(run: AnyPath, others: str = ", a transformers folder, or tim
 
 
 def require_outputs(options: object) -> None:
-    """Of any verb: refuse an output whose name is no text, which safetensors and pyarrow could not open again, and one
-    that lies below a file."""
+    """Of any verb: refuse an output whose name is no text, which safetensors and pyarrow could not open again, one
+    that lies below a file, and one among the images that the verb reads."""
     for name in _OUTPUTS:
         if (given := getattr(options, name, None)) is None:
             continue
@@ -89,6 +90,20 @@ def require_outputs(options: object) -> None:
             raise ConfigError(f"{name} is {str(given)!r}, which is not UTF-8; give another name") from None
         if alone() and (other := in_the_way(Path(given))) is not None:
             raise ConfigError(f"{name} is {str(given)!r}, but {other} is not a folder; give a path inside one")
+        for images in _IMAGES:
+            _require_outside(name, given, images, getattr(options, images, None))
+
+
+def _require_outside(name: str, out: AnyPath, images: str, folder: AnyPath | None) -> None:
+    """What is written into a folder of images is read with them the next time: pictures as images, a table as the data."""
+    if folder is None or is_remote(str(folder)) or _is_named(str(folder)) or not Path(folder).is_dir():
+        return
+    around = Path(folder).resolve()
+    if Path(out).resolve().is_relative_to(around):
+        raise ConfigError(
+            f"{name} is {str(out)!r}, inside {images} {str(folder)!r}, and would be read with the images the next time; "
+            f"allowed: a path outside, such as {str(around.parent / Path(out).name)!r}"
+        )
 
 
 def require_vectors_file(out: AnyPath, *, overwrite: bool) -> None:
