@@ -95,14 +95,14 @@ def require_outputs(options: object) -> None:
 
 
 def _require_outside(name: str, out: AnyPath, images: str, folder: AnyPath | None) -> None:
-    """What is written into a folder of images is read with them the next time: pictures as images, a table as the data."""
+    """What is written into a folder of images is read with them later: pictures as images, a table as the data."""
     if folder is None or is_remote(str(folder)) or _is_named(str(folder)) or not Path(folder).is_dir():
         return
     around = Path(folder).resolve()
     if Path(out).resolve().is_relative_to(around):
         raise ConfigError(
-            f"{name} is {str(out)!r}, inside {images} {str(folder)!r}, and would be read with the images the next time; "
-            f"allowed: a path outside, such as {str(around.parent / Path(out).name)!r}"
+            f"{name} is {str(out)!r}, inside {images} {str(folder)!r}, and would be read with the images the next "
+            f"time; allowed: a path outside, such as {str(around.parent / Path(out).name)!r}"
         )
 
 
