@@ -388,6 +388,25 @@ def test_wrong_arguments_are_refused_in_one_sentence(features, tmp_path):
     assert "text.jpg cannot be used" in _typed("search", str(features), "--query", "text.jpg")[1]
 
 
+def test_no_file_of_others_is_replaced(features):
+    """A table replaced any file that was named, the features themselves too; a page replaced any .html."""
+    before, words = features.read_bytes(), ("search", str(features), "--outliers")
+    code, shown = _typed(*words, "--table", str(features))
+    assert code == 2 and "which exists; give --overwrite to replace it, or another --table" in shown
+    assert features.read_bytes() == before
+    Path("mine.html").write_text("<title>mine</title>")
+    for verb in (words, ("report", ".")):
+        code, shown = _typed(*verb, "--out", "mine.html")
+        assert code == 2 and "out is 'mine.html', which exists and is no page of echoless; give another --out" in shown
+    assert Path("mine.html").read_text() == "<title>mine</title>"
+    for _ in range(2):
+        assert _typed(*words, "--out", "page.html")[0] == 0
+    assert _typed(*words, "--out", "mine.html", "--table", "odd.csv")[0] == 2
+    assert not Path("odd.csv").exists()
+    for more in ((), ("--overwrite",)):
+        assert _typed(*words, "--out", "page.html", "--table", "odd.csv", *more)[0] == 0
+
+
 def _typed(*words: str) -> tuple[int, str]:
     import contextlib
     import io

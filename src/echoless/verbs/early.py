@@ -20,6 +20,7 @@ from echoless.storage.atomic import can_write, in_the_way
 
 _OUTPUTS = ("out", "table")  # fields that name what is written, of all verbs
 _IMAGES = ("data", "train", "test", "probe_data")  # and what is read as images
+_PAGE, _HEAD = " · echoless</title>".encode(), 4096  # what every page has in its first bytes
 _LOOKED_AT = 1000  # names beside a path that does not exist
 _PATTERN = frozenset("*?[]{}:")  # of shards, of an address, of `shapes:100`
 
@@ -115,6 +116,20 @@ def require_vectors_file(out: AnyPath, *, overwrite: bool) -> None:
         )
     if alone() and out.exists() and not overwrite and not (out.is_dir() and not any(out.iterdir())):
         raise RunError(f"{out} exists; give --overwrite to replace it, or another --out")
+
+
+def require_page_place(out: AnyPath) -> None:
+    """Refuse to replace a file that is not an earlier page: somebody wrote it by hand, or another program did."""
+    if not (alone() and Path(out).is_file()):
+        return
+    with Path(out).open("rb") as file:
+        if _PAGE not in file.read(_HEAD):
+            raise RunError(f"out is {str(out)!r}, which exists and is no page of echoless; give another --out")
+
+
+def require_new_file(name: str, given: AnyPath | None) -> None:
+    if alone() and given is not None and Path(given).exists():
+        raise RunError(f"{name} is {str(given)!r}, which exists; give --overwrite to replace it, or another --{name}")
 
 
 def require_table(features: AnyPath) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from echoless.config.options import ReportOptions
 from echoless.errors import RunError
+from echoless.verbs.early import require_page_place
 from echoless.verbs.signature import signature_of
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ def report(options: ReportOptions) -> Page:
     for run in runs:
         if not Path(run).is_dir():
             raise RunError(f"{run} does not exist or is not a folder; give a run folder")
+    require_page_place(options.out)
 
     from echoless.reports.page import report as write_page
 

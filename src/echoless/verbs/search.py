@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from echoless.config.options import SearchOptions
 from echoless.errors import ConfigError
-from echoless.verbs.early import require_table
+from echoless.verbs.early import require_new_file, require_page_place, require_table
 from echoless.verbs.signature import signature_of
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ def search(options: SearchOptions) -> SearchResult:
         raise ConfigError(f"table is {str(options.table)!r}; allowed: a name that ends in .csv or .parquet")
     if Path(options.page).is_dir():
         raise ConfigError(f"out is {str(options.page)!r}, which is a folder; give a file")
+    if not options.overwrite:
+        require_page_place(options.page)
+        require_new_file("table", options.table)
 
     from echoless.verbs.searching import run_search
 

@@ -43,10 +43,12 @@ class SearchOptions:
     outliers: bool = False
     """Find the images that are least similar to their nearest neighbours."""
     out: AnyPath | None = None
-    """HTML file to write; an existing one is replaced (default: duplicates.html or outliers.html where that alone is
+    """HTML file to write; an earlier page is replaced (default: duplicates.html or outliers.html where that alone is
     asked for, else search.html)."""
     table: AnyPath | None = None
-    """Also write the whole list: a .csv or .parquet file, which is replaced."""
+    """Also write the whole list: a .csv or .parquet file."""
+    overwrite: bool = False
+    """Replace the file of --table, and one of --out that is no page of echoless."""
 
     group("machine")
     encoder: AnyPath | None = None
