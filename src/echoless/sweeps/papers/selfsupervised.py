@@ -21,8 +21,8 @@ from echoless.sweeps.papers.scale import (
     pretraining_trials,
 )
 
-# Large patches at the smallest scale: the cost of a step is that of its tokens. The learning rate of InfoNCE there is
-# the best of three for both alphas, by the neighbours of cross-validated training images (docs/results.md).
+# Large patches at the smallest scale: the cost of a step is that of its tokens. The learning rates there are the best
+# of three for both alphas, by the neighbours of cross-validated training images (docs/results.md).
 TRAINING: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "infonce": {
         "tiny": {
@@ -33,7 +33,10 @@ TRAINING: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "paper": {"recipe": "infonce-small", **NORMALISED},
     },
     "dino": {
-        "tiny": {"recipe": "dino-tiny", "max_steps": 600, "batch_size": 128, "patch_size": 8, "base_lr": 6e-4},
+        "tiny": {
+            **{"recipe": "dino-tiny", "optimizer": "soap", "base_lr": 6e-3},
+            **{"max_steps": 600, "batch_size": 128, "patch_size": 8},
+        },
         "cpu": {"recipe": "dino-tiny", "max_steps": 8000},
         "paper": {"recipe": "dino-small", **NORMALISED},
     },
