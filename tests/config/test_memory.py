@@ -29,7 +29,7 @@ from echoless.training import build_task, make_trainee, room
 from echoless.training.batches import make_loader
 from echoless.training.step import take_step
 from echoless.training.timing import Speed
-from echoless.verbs import pretraining
+from echoless.verbs import finetuning, pretraining
 from echoless.verbs.configuring import with_alpha
 from echoless.verbs.finetune import finetune
 from echoless.verbs.pretrain import pretrain
@@ -87,8 +87,10 @@ def test_a_batch_that_cannot_fit_is_refused_with_the_largest_that_might():
         require_batch_fits(config, 20 * 10**9, "this machine", processes=1, recompute=False)
     assert str(refused.value) == (
         f"batch_size is 1000000, of which a step needs at least {each / 1e3:,.1f} GB, but this machine has 20.0 GB; "
-        f"allowed: fewer than {20 * 10**9 // each:,}, or a larger --accumulate"
+        f"allowed: at most {20 * 10**9 // each:,}, or a larger --accumulate"
     )
+    most = replace(config, batch_size=20 * 10**9 // each)
+    require_batch_fits(most, 20 * 10**9, "this machine", processes=1, recompute=False)
     require_batch_fits(config, None, "this machine", processes=1, recompute=False)
     require_batch_fits(config, each * 10**6, "this machine", processes=1, recompute=False)
     require_batch_fits(config, each * 10**4, "this machine", processes=100, recompute=False)
@@ -171,6 +173,17 @@ def test_photographs_are_not_decoded_for_a_batch_that_is_refused(length, photos,
     with pytest.raises(ConfigError, match="batch_size is 1000000000"):
         pretrain(photos, out=tmp_path / "run", batch_size=10**9, device="cpu", **length)
     assert not (tmp_path / "run").exists() and not list((tmp_path / "cache").rglob("*.bin"))
+
+
+def test_nothing_is_read_for_a_fine_tuning_whose_batch_is_refused(photos, tmp_path, monkeypatch):
+    """Both sets were decoded first, and their pixels were written."""
+    images = tiny_images()
+    tiny_run(tmp_path / "source", images, tiny_config(images, steps=1))
+    monkeypatch.setattr(finetuning, "read_images", lambda *args, **settings: pytest.fail("images were read"))
+    with pytest.raises(ConfigError, match="batch_size is 1000000000, of which a step needs at least"):
+        how = {"train": photos, "test": photos, "batch_size": 10**9, "device": "cpu"}
+        finetune(tmp_path / "source", out=tmp_path / "run", **how)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_plan_is_refused_only_where_its_smallest_encoder_does_not_fit(photos, tmp_path, monkeypatch):

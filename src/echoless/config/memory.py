@@ -56,7 +56,7 @@ def require_batch_fits(config: RunConfig, total: int | None, where: str, *, proc
         return
     most = pieces * (total // each)
     less = "" if config.accumulate * processes >= config.batch_size else ", or a larger --accumulate"
-    allowed = f"fewer than {most:,}{less}" if most else "images or models that are smaller"
+    allowed = f"at most {most:,}{less}" if most else "images or models that are smaller"
     raise NoMemory(
         f"batch_size is {config.batch_size}, of which a step needs at least {needed / 1e9:,.1f} GB, but {where} has "
         f"{total / 1e9:,.1f} GB; allowed: {allowed}"
