@@ -14,7 +14,7 @@ from torch import Tensor
 
 from echoless.config.addresses import is_remote, local_path
 from echoless.config.metrics import Metric, Metrics
-from echoless.config.options import EvaluateOptions, evaluate_command
+from echoless.config.options import EvaluateOptions, same_sets_command
 from echoless.config.options.fields import AnyPath, filled, path_text
 from echoless.data import Images, default_cache_dir
 from echoless.data.overlap import file_keys, group_notes, overlap_warning, taught_warning
@@ -165,8 +165,7 @@ def _own_test(asked: EvaluateOptions, known: EvaluateOptions) -> str:
     if asked.train is not None or asked.test is not None or not _is_here(str(remembered.get("test", ""))):
         return ""
     tested = {name: remembered[name] for name in ("test", "test_labels") if name in remembered}
-    own = {name: getattr(known, name) for name in ("train", "labels", "classes")}
-    return f"; its test set is measured by: {evaluate_command(asked.run, **own, **tested)}"
+    return f"; its test set is measured by: {same_sets_command(asked.run, replace(known, **tested))}"
 
 
 def _taught(source: Path, predicted: Images, say: Say) -> Collection[bytes]:

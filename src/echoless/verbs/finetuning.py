@@ -12,7 +12,7 @@ from echoless.config import RunConfig, RuntimeConfig, ViTConfig, with_body
 from echoless.config.facts import steps_for
 from echoless.config.memory import require_memory_settings
 from echoless.config.metrics import Metric
-from echoless.config.options import FinetuneOptions, as_command, evaluate_command
+from echoless.config.options import FinetuneOptions, as_command, same_sets_command
 from echoless.config.options.fields import AnyPath, given, path_text
 from echoless.config.options.remembered import Remembered
 from echoless.config.supervised import ClassifierConfig
@@ -37,7 +37,6 @@ OPTIM = ("base_lr", "layer_decay", "weight_decay", "warmup", "min_lr")
 OBJECTIVE = ("label_smoothing", "mixup", "cutmix", "erase", "drop_path")
 RUN = ("accumulate", "seed", "precision", "compile")
 RUNTIME = ("workers", "device", "checkpoint_every", "track", "shard", "checkpoint_activations")
-SETS = ("train", "labels", "classes", "test", "test_labels")
 
 
 def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | None:
@@ -80,7 +79,7 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
             command=as_command("finetune", options),
             show_data=lambda run: show_data(run, images, size),
             remembered=Remembered.of(options, init=options.run).to_json(),
-            measured_by=evaluate_command(options.out, **{name: getattr(options, name) for name in SETS}),
+            measured_by=same_sets_command(options.out, options),
         )
         metric = judge.metric("finetune", layer_decay=config.optim.layer_decay) if launch(job) else None
         if place.run is not None and metric is not None:

@@ -13,7 +13,7 @@ from echoless.config.addresses import without_secrets
 from echoless.config.checks import require
 from echoless.config.facts import DataFacts, StartFacts
 from echoless.config.memory import require_memory_settings
-from echoless.config.options import PretrainOptions, as_command, evaluate_command
+from echoless.config.options import PretrainOptions, as_command, same_sets_command
 from echoless.config.options.fields import given, path_text
 from echoless.config.options.remembered import Remembered
 from echoless.config.supervised import SupervisedConfig
@@ -94,18 +94,13 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
             show_data=lambda run: show_data(run, images, size),
             remembered=Remembered.of(options).to_json(),
             latents=latents,
-            measured_by="" if judge is None else _measured_by(options),
+            measured_by="" if judge is None else same_sets_command(options.out, options),
             notes=plan,
         )
         complete = launch(job)
         if complete and place.run is not None and judge is not None:
             _add_accuracy(place.run, judge)
         return complete
-
-
-def _measured_by(options: PretrainOptions) -> str:
-    sets = {name: getattr(options, name) for name in ("labels", "classes", "test", "test_labels")}
-    return evaluate_command(options.out, train=options.data, **sets)
 
 
 def _with_channels_of_autoencoder(options: PretrainOptions) -> PretrainOptions:

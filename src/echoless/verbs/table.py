@@ -19,7 +19,7 @@ from echoless.config import options as of
 from echoless.config.counts import counted
 from echoless.config.metrics import Metric
 from echoless.config.metrics import table as metric_table
-from echoless.config.options import as_command
+from echoless.config.options import same_sets_command
 from echoless.config.options.fields import summary
 from echoless.config.tables import wrapped
 from echoless.config.training import started_by
@@ -66,8 +66,7 @@ def _tuned(options: of.FinetuneOptions, metric: Any) -> str:
         return ""
     from echoless.reports.compare import paired_interval  # torch was loaded to train, and not before
 
-    sets = {name: getattr(options, name) for name in ("train", "test", "labels", "test_labels", "classes")}
-    measure = as_command("evaluate", of.EvaluateOptions(options.run, **sets))
+    measure = same_sets_command(options.run, options)
     out = shlex.quote(str(options.out))
     words = tuned_in_words(metric, _known_of(Path(options.run))[0], measure, out, paired_interval)
     command = [f"  {measure}"] if words.next.endswith(measure) else []  # in one line, to be copied
