@@ -155,6 +155,28 @@ def test_it_ends_with_a_verdict_and_the_command_that_measures_the_frozen_feature
     assert "linear probe accuracy of the frozen features" in said and "Measure the frozen" not in said
 
 
+def test_a_resumed_run_ends_with_the_same_command_though_its_labels_were_not_given_again(run, tmp_path, capsys):
+    """It was made of the typed options: the labels, which the record has, were missing."""
+    sets = []
+    for name, numbers in (("train", range(24)), ("test", range(24, 48))):
+        files = sorted(noise(tmp_path / name, numbers).rglob("*.png"))
+        rows = [
+            f"{file.relative_to(tmp_path / name)},{'odd' if number % 2 else 'even'}"
+            for number, file in enumerate(files)
+        ]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["path,label", *rows, ""]))
+        sets += [f"--{name}", str(tmp_path / name)]
+    labels = ["--labels", str(tmp_path / "train.csv"), "--test-labels", str(tmp_path / "test.csv")]
+    words = ["finetune", str(run), *sets, "--out", str(tmp_path / "ft")]
+    said = []
+    for more in ([*labels, "--max-steps", "1"], ["--resume"], ["--resume", "--max-steps", "2"]):
+        assert main([*words, *more]) == 0
+        out = capsys.readouterr().out
+        said.append(shlex.split(out[out.index("echoless evaluate ") :])[1:])
+    assert said[0] == said[1] == said[2] and set(labels) <= set(said[0])
+    assert main([*said[0], "--metrics", "knn", "--no-baselines", "--k", "3"]) == 0
+
+
 @pytest.mark.parametrize("verb", ["finetune", "pretrain"])
 def test_the_command_that_comes_next_measures_on_the_test_set(verb, run, tmp_path, capsys):
     """It was `evaluate TUNED`, which measures on the labels of training and answers that this is not a test."""

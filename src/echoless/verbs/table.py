@@ -65,8 +65,9 @@ def _tuned(options: of.FinetuneOptions, metric: Any) -> str:
     if metric is None:
         return ""
     from echoless.reports.compare import paired_interval  # torch was loaded to train, and not before
+    from echoless.verbs.finetune import completed
 
-    measure = same_sets_command(options.run, options)
+    measure = same_sets_command(options.run, completed(options))
     out = shlex.quote(str(options.out))
     words = tuned_in_words(metric, _known_of(Path(options.run))[0], measure, out, paired_interval)
     command = [f"  {measure}"] if words.next.endswith(measure) else []  # in one line, to be copied
