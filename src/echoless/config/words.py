@@ -103,7 +103,8 @@ def tuned_in_words(
 ) -> Words:
     """Of a fine-tuned classifier against chance, and against the frozen features where those were measured alike.
 
-    frozen: what the run that it started from holds. measure: the command that measures them on the same images.
+    frozen: what is known of the weights that it started from. measure: the command that measures them on the same
+    images.
     """
     if shared := tuned.protocol.get("overlap"):
         verdict = f"{number(tuned)} is not a test: {shared} of {tuned.n} images were trained on."
