@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from echoless.config.addresses import is_remote, local_path
+from echoless.config.counts import joined
 from echoless.config.metrics import Metric, Metrics
 from echoless.config.options import EvaluateOptions, same_sets_command
 from echoless.config.options.fields import AnyPath, filled, path_text
@@ -259,7 +260,7 @@ def _allowed(evaluation: Evaluation) -> tuple[str, ...]:
     """The metrics that the labels allow; says which need others, and refuses where nothing is left."""
     names = evaluation.options.metrics
     dropped = [name for name in names if MEASUREMENTS[name].needs_labels]
-    missing = _missing_classes(evaluation, " and ".join(dropped)) if dropped else ""
+    missing = _missing_classes(evaluation, joined(dropped)) if dropped else ""
     if not missing:
         return names
     if len(dropped) == len(names):
