@@ -35,7 +35,7 @@ from echoless.data.shards import fixed_part, is_local_pattern
 from echoless.data.synthetic import parse_shapes
 from echoless.errors import DataError, RunError
 from echoless.evaluation import noise_grid as grid
-from echoless.evaluation.classify import check_labels, few_for_folds
+from echoless.evaluation.classify import check_labels, describe_small_classes
 from echoless.evaluation.context import Evaluation, FeatureSource
 from echoless.evaluation.encoder import Encoder, raw_pixels
 from echoless.evaluation.extract import check_channels
@@ -293,7 +293,7 @@ def _check(evaluation: Evaluation, measured: Sequence[str]) -> None:
         check_labels(
             _usable_labels(evaluation.train), _usable_labels(evaluation.test_or_train), evaluation.train.class_names
         )
-        if evaluation.test is None and (few := _few_for_folds(evaluation.train)):
+        if evaluation.test is None and (few := _describe_small_classes(evaluation.train)):
             evaluation.say(few)
         for line in group_notes(evaluation.test_or_train, which="--test" if evaluation.test else ""):
             evaluation.say(line)
@@ -301,9 +301,9 @@ def _check(evaluation: Evaluation, measured: Sequence[str]) -> None:
         MEASUREMENTS[name].check(evaluation)
 
 
-def _few_for_folds(train: Images) -> str:
+def _describe_small_classes(train: Images) -> str:
     assert train.class_names is not None
-    return few_for_folds(_usable_labels(train), train.groups_of(train.usable_ids()), train.class_names)
+    return describe_small_classes(_usable_labels(train), train.groups_of(train.usable_ids()), train.class_names)
 
 
 def _usable_labels(images: Images) -> Tensor:
