@@ -18,6 +18,10 @@ class ConfigError(EcholessError, ValueError):
     """A setting is out of range, unknown, or contradicts another."""
 
 
+class NoMemory(ConfigError):
+    """A batch needs more memory than there is."""
+
+
 class DataError(EcholessError):
     """The data cannot be read, or too much of it is bad."""
 

@@ -137,6 +137,38 @@ def test_a_pattern_that_the_shell_expanded_is_to_be_quoted(words, named, tmp_pat
     assert f"{named}; quote the pattern that names them, so that it stays one: 'phone/*.JPG'" in said
 
 
+@pytest.mark.parametrize(
+    ("files", "pattern"),
+    [
+        ("A/00.png A/01.png B/41.png", ": '*/*.png'"),
+        ("A/a/00.png A/a/01.png A/b/00.png", ": 'A/*/*.png'"),
+        ("A/a/00.png B/b/41.png", ""),
+        ("A/00.png A/b/00.png", ""),
+        ("00.png b/00.png", ""),
+        ("A/00.png A/01.png A/remarks.txt", ": 'A/*'"),
+    ],
+)
+def test_the_pattern_that_is_named_holds_every_file_that_was_given(files, pattern, tmp_path, monkeypatch, capsys):
+    """It left out those of other folders, of which the second word said nothing."""
+    monkeypatch.chdir(tmp_path)
+    for file in map(Path, files.split()):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"")
+    assert main(["pretrain", *files.split(), "--out", "r"]) == 2
+    assert capsys.readouterr().err.strip().endswith(f"that it stays one{pattern}")
+    if pattern:
+        assert set(map(Path, files.split())) <= set(Path().glob(pattern.strip(": '")))
+
+
+def test_a_file_of_another_kind_is_an_unknown_word(tmp_path, monkeypatch, capsys):
+    """Without its --labels, a labels file was taken for part of a pattern."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("data.parquet", "L.csv"):
+        Path(name).write_bytes(b"")
+    assert main(["pretrain", "data.parquet", "L.csv", "--out", "r"]) == 2
+    assert "unknown word 'L.csv'; see echoless pretrain --help" in capsys.readouterr().err
+
+
 def test_words_that_are_no_files_are_still_unknown(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("a.jpg").write_bytes(b"")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,14 +20,16 @@ from echoless.config import OptimConfig, RunConfig, RuntimeConfig, ShortcutConfi
 from echoless.config.facts import DataFacts
 from echoless.config.memory import least_step_bytes, require_batch_fits, require_memory_settings
 from echoless.data import open_images
-from echoless.errors import ConfigError
+from echoless.errors import ConfigError, NoMemory
 from echoless.randomness import generator_for
 from echoless.recipes.supervised import resnet_tiny_supervised
 from echoless.recipes.table import RECIPES
 from echoless.runtime import Team
-from echoless.training import build_task, make_trainee
+from echoless.training import build_task, make_trainee, room
 from echoless.training.batches import make_loader
 from echoless.training.step import take_step
+from echoless.training.timing import Speed
+from echoless.verbs import finetuning, pretraining
 from echoless.verbs.configuring import with_alpha
 from echoless.verbs.finetune import finetune
 from echoless.verbs.pretrain import pretrain
@@ -83,8 +87,10 @@ def test_a_batch_that_cannot_fit_is_refused_with_the_largest_that_might():
         require_batch_fits(config, 20 * 10**9, "this machine", processes=1, recompute=False)
     assert str(refused.value) == (
         f"batch_size is 1000000, of which a step needs at least {each / 1e3:,.1f} GB, but this machine has 20.0 GB; "
-        f"allowed: fewer than {20 * 10**9 // each:,}, or a larger --accumulate"
+        f"allowed: at most {20 * 10**9 // each:,}, or a larger --accumulate"
     )
+    most = replace(config, batch_size=20 * 10**9 // each)
+    require_batch_fits(most, 20 * 10**9, "this machine", processes=1, recompute=False)
     require_batch_fits(config, None, "this machine", processes=1, recompute=False)
     require_batch_fits(config, each * 10**6, "this machine", processes=1, recompute=False)
     require_batch_fits(config, each * 10**4, "this machine", processes=100, recompute=False)
@@ -149,13 +155,65 @@ def test_the_verbs_refuse_a_batch_beyond_memory_and_leave_nothing(verb, tmp_path
     assert not out.exists()
 
 
-def test_photographs_are_not_decoded_for_a_batch_that_is_refused(tmp_path, monkeypatch):
-    """The first image of a million would be decoded an hour before the refusal."""
+@pytest.fixture
+def photos(tmp_path, monkeypatch) -> Path:
+    """Eight images; their pixels would be kept in `cache` beside them."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
     for index in range(8):
         noise = np.random.default_rng(index).integers(0, 255, (80, 80, 3), dtype=np.uint8)
-        (tmp_path / "photos").mkdir(exist_ok=True)
-        Image.fromarray(noise).save(tmp_path / "photos" / f"{index}.png")
+        Image.fromarray(noise).save(folder / f"{index}.png")
     monkeypatch.setenv("ECHOLESS_CACHE", str(tmp_path / "cache"))
+    return folder
+
+
+@pytest.mark.parametrize("length", [{"recipe": "demo", "max_steps": 2}, {"time": "1s"}], ids=["given", "planned"])
+def test_photographs_are_not_decoded_for_a_batch_that_is_refused(length, photos, tmp_path):
+    """The first image of a million would be decoded an hour before the refusal."""
     with pytest.raises(ConfigError, match="batch_size is 1000000000"):
-        pretrain(tmp_path / "photos", out=tmp_path / "run", recipe="demo", batch_size=10**9, max_steps=2, device="cpu")
+        pretrain(photos, out=tmp_path / "run", batch_size=10**9, device="cpu", **length)
     assert not (tmp_path / "run").exists() and not list((tmp_path / "cache").rglob("*.bin"))
+
+
+def test_nothing_is_read_for_a_fine_tuning_whose_batch_is_refused(photos, tmp_path, monkeypatch):
+    """Both sets were decoded first, and their pixels were written."""
+    images = tiny_images()
+    tiny_run(tmp_path / "source", images, tiny_config(images, steps=1))
+    monkeypatch.setattr(finetuning, "read_images", lambda *args, **settings: pytest.fail("images were read"))
+    with pytest.raises(ConfigError, match="batch_size is 1000000000, of which a step needs at least"):
+        how = {"train": photos, "test": photos, "batch_size": 10**9, "device": "cpu"}
+        finetune(tmp_path / "source", out=tmp_path / "run", **how)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_plan_is_refused_only_where_its_smallest_encoder_does_not_fit(photos, tmp_path, monkeypatch):
+    """The default on a CPU was asked for the memory of mae-micro, although it trains mae-femto, an eighth of it."""
+    facts = DataFacts(3, 80, 80, 8)
+    named = least_step_bytes(replace(RECIPES["auto"](facts), batch_size=8))
+    monkeypatch.setattr(room, "memory_bytes", lambda: (8 * named - 1, 8 * named - 1))
+    monkeypatch.setattr(pretraining, "measure_speed", lambda *args, **settings: Speed(8.0))
+    how = {"device": "cpu", "batch_size": 8, "workers": 0}
+    assert pretrain(photos, out=tmp_path / "run", time="1s", **how)
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    femto = RECIPES["mae-femto"](facts).model.encoder
+    assert config["model"]["encoder"]["width"] == femto.width and config["batch_size"] == 8
+    with pytest.raises(ConfigError, match="batch_size is 8, of which a step needs at least"):
+        pretrain(photos, out=tmp_path / "long", max_steps=1, **how)
+
+
+@pytest.mark.parametrize("this", [True, False], ids=["this process", "another"])
+def test_an_encoder_that_one_process_has_no_memory_for_is_measured_by_none(this, monkeypatch):
+    """Nodes may have unequal memory; where one ended the search and another went on, both would wait for ever."""
+    said = []
+
+    def configured(*args, **settings):
+        if this:
+            raise NoMemory("this one")
+        return _of("demo")
+
+    monkeypatch.setattr(pretraining, "configure", configured)
+    team = SimpleNamespace(maximum=lambda value: said.append(value) or [1.0])
+    request = pretraining.Request(None, None, None, SimpleNamespace(team=team), None, 0.0)
+    with pytest.raises(NoMemory, match="this one" if this else "another process of this run has no memory"):
+        request._configured(None, None)
+    assert said == [float(this)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from shutil import copytree
 
@@ -90,6 +91,13 @@ def test_layers_all_says_which_is_best_without_looking_at_the_test_set(run):
     assert any(line.startswith("best by kNN, 5-fold cross-validation on 200 training images: block") for line in said)
     (closing,) = metrics.closing
     assert closing.startswith("Best layer by kNN, 5-fold cross-validation on 200 training images: ")
+
+
+def test_the_usual_layer_is_what_embed_takes_whatever_pooling_was_asked_for(run):
+    """`--pooling cls` was called usual, although `embed` takes the encoder's own, which is the mean."""
+    how = {"train": "shapes:60", "baselines": False, "metrics": ("knn",), "k": (3,)}
+    (closing,) = evaluate(run, layers=("last", "block03/+mlp"), pooling="cls", **how).closing
+    assert re.search(r"the usual (one, )?block05/\+mlp(,| with) mean pooling", closing), closing
 
 
 def test_what_counts_comes_last_behind_a_scan_of_all_layers(run, capsys):

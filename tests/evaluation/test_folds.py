@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from echoless.errors import DataError
-from echoless.evaluation.classify import few_for_folds, fold_count, knn, linear
+from echoless.evaluation.classify import describe_small_classes, fold_count, knn, linear
 from echoless.evaluation.extract import FeatureSet, View
 
 
@@ -68,12 +68,12 @@ def noise32() -> FeatureSet:
 def test_too_few_images_of_a_class_for_the_folds_are_said():
     """Labels that were drawn were "predicted" far below chance, and nothing was said: a fold takes its classes away."""
     labels, names = torch.arange(40) % 4, ("ant", "bee", "cat", "dog")
-    assert few_for_folds(labels, None, names) == ""
-    assert few_for_folds(labels[:37], None, names) == (
+    assert describe_small_classes(labels, None, names) == ""
+    assert describe_small_classes(labels[:37], None, names) == (
         "folds: class 'bee' has 9 images for 5 folds, which may leave too few to learn from: accuracies may lie below "
         "chance; label 10 or more of every class, or give --test"
     )
-    assert "class 'ant' has 5 different files for 5 folds" in few_for_folds(
+    assert "class 'ant' has 5 different files for 5 folds" in describe_small_classes(
         labels, torch.arange(40) // 8 * 4 + labels, names
     )
 

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from PIL import Image
 
 import echoless
@@ -24,7 +25,7 @@ from echoless.data import open_images
 from echoless.errors import ConfigError, DataError, RunError
 from echoless.evaluation import originals
 from echoless.evaluation.approximate import approximate_neighbours
-from echoless.evaluation.duplicates import ALTERATIONS
+from echoless.evaluation.duplicates import ALTERATIONS, Duplicates
 from echoless.evaluation.feature_table import FeatureTable
 from echoless.measures import nearest_in_blocks
 
@@ -132,6 +133,12 @@ def test_frames_of_films_are_near_duplicates_of_their_neighbours(run, tmp_path, 
     assert len(found.duplicates) == 14 * 12 and len(scenes) == 14
     assert all(len(each) == 1 for each in scenes.values())
     assert "NOT found" not in str(found)
+
+
+def test_the_kinds_of_copies_that_are_missed_are_listed_as_in_a_sentence():
+    """ "those a and those b and those c", it said."""
+    found = Duplicates([], torch.zeros(0), 0.9, dict.fromkeys(ALTERATIONS, 0.1), calibrated_on=9)
+    assert "those JPEG of quality 50, those cropped by 2 % and those mirrored mostly stay below 0.9" in found.doubt
 
 
 def test_where_no_threshold_tells_copies_from_look_alikes_it_is_said_with_what_to_type(run, tmp_path):

@@ -14,7 +14,7 @@ from echoless.config import DataConfig
 from echoless.config.durations import parse_duration
 from echoless.config.facts import DataFacts
 from echoless.config.options import PretrainOptions
-from echoless.errors import ConfigError
+from echoless.errors import ConfigError, NoMemory
 from echoless.recipes.budget import (
     CANDIDATES,
     LONGEST,
@@ -82,6 +82,24 @@ def test_a_small_set_ends_after_800_epochs_and_measures_no_encoder_that_it_could
     choice = choose(10**7, facts, CANDIDATES, lambda c: measured.append(c) or SPEEDS[c])
     assert images_in(10**7, choice.images_per_second, facts) == LONGEST * 50
     assert choice.candidate == CANDIDATES[0] and measured == [CANDIDATES[0]]
+
+
+def test_an_encoder_that_does_not_fit_in_memory_ends_the_search_and_is_refused_only_if_it_is_the_smallest():
+    """A larger candidate is configured only to be measured: that was answered with its refusal."""
+
+    def measured(fitting: int):
+        def measure(candidate) -> float:
+            if candidate not in CANDIDATES[:fitting]:
+                raise NoMemory("batch_size is 1024")
+            return SPEEDS[candidate]
+
+        return measure
+
+    for fitting in (1, 3):
+        choice = choose(10**7, PHOTOS, CANDIDATES, measured(fitting))
+        assert choice.candidate == CANDIDATES[fitting - 1] and choice.larger is None
+    with pytest.raises(NoMemory):
+        choose(10**7, PHOTOS, CANDIDATES, measured(0))
 
 
 def test_a_patch_size_that_was_given_is_kept_and_small_images_have_no_coarse_patch():

@@ -19,6 +19,7 @@ from tiny import tiny_config, tiny_images, tiny_run
 
 from echoless.cli.main import main
 from echoless.config import OptimConfig, from_dict
+from echoless.config.metrics import Metric
 from echoless.config.options import FinetuneOptions
 from echoless.config.training import RunConfig
 from echoless.data import open_images
@@ -32,6 +33,7 @@ from echoless.verbs.evaluate import evaluate
 from echoless.verbs.finetune import finetune
 from echoless.verbs.finetuning import configure, read_source
 from echoless.verbs.pretrain import pretrain
+from echoless.verbs.table import VERBS
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +155,59 @@ def test_it_ends_with_a_verdict_and_the_command_that_measures_the_frozen_feature
     assert main([*words, "--out", str(tmp_path / "two")]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "linear probe accuracy of the frozen features" in said and "Measure the frozen" not in said
+
+
+def test_a_resumed_run_ends_with_the_same_command_though_its_labels_were_not_given_again(run, tmp_path, capsys):
+    """It was made of the typed options: the labels, which the record has, were missing."""
+    sets = []
+    for name, numbers in (("train", range(24)), ("test", range(24, 48))):
+        files = sorted(noise(tmp_path / name, numbers).rglob("*.png"))
+        rows = [
+            f"{file.relative_to(tmp_path / name)},{'odd' if number % 2 else 'even'}"
+            for number, file in enumerate(files)
+        ]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["path,label", *rows, ""]))
+        sets += [f"--{name}", str(tmp_path / name)]
+    labels = ["--labels", str(tmp_path / "train.csv"), "--test-labels", str(tmp_path / "test.csv")]
+    words = ["finetune", str(run), *sets, "--out", str(tmp_path / "ft")]
+    said = []
+    for more in ([*labels, "--max-steps", "1"], ["--resume"], ["--resume", "--max-steps", "2"]):
+        assert main([*words, *more]) == 0
+        out = capsys.readouterr().out
+        said.append(shlex.split(out[out.index("echoless evaluate ") :])[1:])
+    assert said[0] == said[1] == said[2] and set(labels) <= set(said[0])
+    assert main([*said[0], "--metrics", "knn", "--no-baselines", "--k", "3"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("done", "compared"), [((2,), None), ((4,), "50.00 %"), ((2, None), "50.00 %"), ((None, 2), "50.00 %")], ids=str
+)
+def test_the_number_of_an_earlier_checkpoint_is_not_that_of_the_weights_that_it_started_from(
+    done, compared, run, tmp_path
+):
+    """A run was evaluated while it trained, and its later end was fine-tuned. The run has four steps."""
+    from shutil import copytree
+
+    source = copytree(run, tmp_path / "run")
+    sets = {"train_set": "aa", "test_set": "bb"}
+    frozen = [
+        Metric(
+            metric="linear",
+            value=0.3 if step == 2 else 0.5,
+            n=500,
+            interval=(0.28, 0.52),
+            protocol={"features": "trained", **sets, **({} if step is None else {"checkpoint": step})},
+        )
+        for step in done
+    ]
+    (source / "results.json").write_text(json.dumps([metric.to_json() for metric in frozen]))
+    tuned = Metric(metric="finetune", value=0.9, n=500, interval=(0.88, 0.92), protocol=sets)
+    options = FinetuneOptions(source, train="shapes:64", test="shapes:500@test", out=tmp_path / "ft")
+    said = " ".join(VERBS["finetune"].show(options, tuned).split())
+    if compared is None:
+        assert "the frozen features were not measured on these images" in said
+    else:
+        assert f"it beats linear probe accuracy of the frozen features ({compared})" in said
 
 
 @pytest.mark.parametrize("verb", ["finetune", "pretrain"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -59,13 +60,23 @@ def _dashed(typed: str) -> str:
 
 def _expanded(walk: _Walk) -> str:
     """A sentence where a shell made several files of a pattern, and one DATA is expected."""
-    before, unknown = Path(walk.before), Path(walk.unknown or "")
     name = next((name for name in PATTERNS if walk.before in walk.given.get(name, ())), None)
-    if name is None or not (before.is_file() and unknown.is_file()):
+    before, unknown = Path(walk.before), Path(walk.unknown or "")
+    if name is None or before.suffix != unknown.suffix or not (before.is_file() and unknown.is_file()):
         return ""
-    folder = unknown.parent if unknown.parent == before.parent else unknown.parent.parent / "*"
-    pattern = folder / f"*{unknown.suffix if unknown.suffix == before.suffix else ''}"
-    return f"{walk.shown(name)} is several files; quote the pattern that names them, so that it stays one: '{pattern}'"
+    pattern = _pattern_of([before, unknown, *map(Path, walk.following)])
+    known = f": '{pattern}'" if pattern else ""
+    return f"{walk.shown(name)} is several files; quote the pattern that names them, so that it stays one{known}"
+
+
+def _pattern_of(files: Sequence[Path]) -> Path | None:
+    """For files in one folder, or in sub-folders of one; None where they lie elsewhere."""
+    suffixes, folders = {file.suffix for file in files}, {file.parent for file in files}
+    names = f"*{suffixes.pop()}" if len(suffixes) == 1 else "*"
+    if len(folders) == 1:
+        return folders.pop() / names
+    above = {folder.parent for folder in folders}
+    return above.pop() / "*" / names if len(above) == 1 and not above & folders else None
 
 
 class _Walk:
@@ -82,6 +93,7 @@ class _Walk:
         self.given: dict[str, list[str]] = {}
         self.unknown: str | None = None
         self.before = ""  # the word before it
+        self.following: list[str] = []  # the words behind it, up to the next option
 
     def shown(self, name: str) -> str:
         return word(name) if name in self.positional else flag(name)
@@ -96,6 +108,7 @@ class _Walk:
                 self._take_word(word)
             if self.unknown is None:
                 self.before = words[len(words) - len(rest) - 1]
+        self.following = list(takewhile(lambda word: not _is_flag(word), rest))
 
     def _take_flag(self, word: str, rest: list[str]) -> None:
         typed, equals, value = word.partition("=")

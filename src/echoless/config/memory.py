@@ -7,7 +7,7 @@ from typing import Any
 from echoless.config.checks import require
 from echoless.config.masked import MaskedConfig
 from echoless.config.training import RunConfig, RuntimeConfig
-from echoless.errors import ConfigError
+from echoless.errors import ConfigError, NoMemory
 
 
 def require_memory_settings(config: RunConfig, runtime: RuntimeConfig) -> None:
@@ -56,8 +56,8 @@ def require_batch_fits(config: RunConfig, total: int | None, where: str, *, proc
         return
     most = pieces * (total // each)
     less = "" if config.accumulate * processes >= config.batch_size else ", or a larger --accumulate"
-    allowed = f"fewer than {most:,}{less}" if most else "images or models that are smaller"
-    raise ConfigError(
+    allowed = f"at most {most:,}{less}" if most else "images or models that are smaller"
+    raise NoMemory(
         f"batch_size is {config.batch_size}, of which a step needs at least {needed / 1e9:,.1f} GB, but {where} has "
         f"{total / 1e9:,.1f} GB; allowed: {allowed}"
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from echoless.config.counts import counted
+from echoless.config.counts import counted, joined
 from echoless.config.headline import strongest, strongest_of_each
 from echoless.config.metrics import NAMES_OF_SETS, Metric, number, on_same_images
 
@@ -103,7 +103,8 @@ def tuned_in_words(
 ) -> Words:
     """Of a fine-tuned classifier against chance, and against the frozen features where those were measured alike.
 
-    frozen: what the run that it started from holds. measure: the command that measures them on the same images.
+    frozen: what is known of the weights that it started from. measure: the command that measures them on the same
+    images.
     """
     if shared := tuned.protocol.get("overlap"):
         verdict = f"{number(tuned)} is not a test: {shared} of {tuned.n} images were trained on."
@@ -121,7 +122,7 @@ def tuned_in_words(
         said.append("the frozen features were not measured on these images")
     else:
         said.append(_compared(tuned, f"{probe.metric.info.title.lower()} of the frozen features", probe))
-    verdict = f"{title}: {' and '.join(said)}."
+    verdict = f"{title}: {joined(said)}."
     longer = f"Train longer ({_LONGER['finetune']}) or label more images."
     compare = f"Measure the frozen features on the same images: {measure}"
     if probe is None:
@@ -213,11 +214,9 @@ def _against(
     below = _is_below_chance(main)
     if guessed := _no_better_than_chance(main):
         said.append(guessed)
-    compared = " " + " and ".join([", ".join(said[:-1])] * (len(said) > 1) + said[-1:]) if said else ""
+    compared = joined(said) or "no baseline was measured"
     at = f" at step {main.protocol['checkpoint']}" if "checkpoint" in main.protocol else ""
-    verdict = (
-        f"{main.info.title} of the trained features{at} is {number(main)}:{compared or ' no baseline was measured'}."
-    )
+    verdict = f"{main.info.title} of the trained features{at} is {number(main)}: {compared}."
     healthy = aside + (f" {_healthy(rank)}" if rank is not None else "")
     if easy := _too_easy(others, main.protocol.get("chance")):
         apart = "in both sets" if "test" in main.protocol else "in different folds"
@@ -260,7 +259,7 @@ def _too_easy(others: dict[str, Baseline], chance: float | None) -> str:
         for name, other in others.items()
         if other.metric.value >= EASY and (other.metric.interval or (other.metric.value,))[0] > (chance or 0)
     ]
-    return " and ".join(found)
+    return joined(found)
 
 
 def _independent(metric: Metric) -> tuple[str, int]:

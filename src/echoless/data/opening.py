@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from echoless.config.addresses import is_remote, local_path
+from echoless.config.counts import joined
 from echoless.data.arrays import ArrayFile
 from echoless.data.arrow_files import ArrowSource
 from echoless.data.cache import CachedPixels, default_cache_dir, in_parallel, open_cache
@@ -190,7 +191,7 @@ def _find_in_folder(folder: Path) -> ImageSource:
     if images := count_image_files(folder):
         found["image files"] = images
     if len(found) > 1:
-        counts = " and ".join(f"{count} {kind}" for kind, count in found.items())
+        counts = joined([f"{count} {kind}" for kind, count in found.items()])
         patterns = [f"'{folder}/{kind}'" for kind in found if kind.startswith("*")]
         patterns += [f"'{folder}/**/*' for the image files"] if images else []
         raise DataError(f"{folder} holds {counts}, but only one kind can be read; give {' or '.join(patterns)}")

@@ -11,18 +11,11 @@ from echoless.data.images import Images
 from echoless.data.resample import Array
 
 
-def count_shared(train: Images, test: Images) -> int:
-    """How many images of the second set are in the first, under whatever name: equal bytes are equal images.
-
-    Images that are left out, such as those without a label, are in neither: one folder may hold both sets.
-    """
-    return count_known(train, test)
-
-
 def count_known(train: Images, test: Images | None, taught: Collection[bytes] = ()) -> int:
     """How many of the predicted images are no test: they are in `train`, or `taught`, of which the labels trained.
 
-    Without `test` the images of `train` are predicted, in folds.
+    Equal bytes are equal images, under whatever name. Those that are left out, such as those without a label, are in
+    neither set: one folder may hold both. Without `test` the images of `train` are predicted, in folds.
     """
     if test is None:
         return sum(key in taught for key in file_keys(train))
@@ -49,7 +42,7 @@ def _rows(images: Images, digests_ND: Array) -> list[bytes]:
 
 def overlap_warning(train: Images, test: Images) -> str:
     """One sentence where --train and --test share images, else nothing."""
-    shared = count_shared(train, test)
+    shared = count_known(train, test)
     if not shared:
         return ""
     return (

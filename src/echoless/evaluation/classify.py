@@ -201,7 +201,7 @@ def fold_count(labels_N: Tensor, groups_N: Tensor | None = None) -> int:
     return min(FOLDS, typical)
 
 
-def few_for_folds(labels_N: Tensor, groups_N: Tensor | None, class_names: Sequence[str]) -> str:
+def describe_small_classes(labels_N: Tensor, groups_N: Tensor | None, class_names: Sequence[str]) -> str:
     """A warning where a class has fewer than two images for each fold; nothing where every class has enough."""
     folds, counts_C = fold_count(labels_N, groups_N), groups_per_class(labels_N, groups_N)
     if (fewest := int(counts_C.min())) >= 2 * folds:

@@ -20,6 +20,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from echoless.config.counts import joined
 from echoless.data.cache import gathered_on_disk, in_parallel
 from echoless.data.resizing import Fit
 from echoless.errors import DataError
@@ -88,7 +89,7 @@ class Duplicates:
     @property
     def doubt(self) -> str:
         """A sentence where the chosen threshold misses most copies of some kind; else nothing."""
-        missed = " and ".join(f"those {name}" for name, share in self.reached.items() if share < FOUND)
+        missed = joined([f"those {name}" for name, share in self.reached.items() if share < FOUND])
         if not missed:
             return ""
         return (

@@ -87,7 +87,7 @@ def _say_best(evaluation: Evaluation, chosen: dict[View, Metric]) -> None:
     folds, rows, value = chosen[best].protocol["folds"], chosen[best].protocol["train_n"], 100 * chosen[best].value
     how = f"by kNN, {folds}-fold cross-validation on {rows} training images"
     evaluation.say(f"best {how}: {best.layer}, {best.pooling} pooling ({value:.2f} %)")
-    usual = View(evaluation.encoder.default_layer, evaluation.pooling)
+    usual = View(evaluation.encoder.default_layer, evaluation.encoder.default_pooling)
     known = chosen.get(usual)
     if known is not None and known.value >= chosen[best].value:
         evaluation.closing.append(f"Best layer {how}: the usual one, {usual.layer} with {usual.pooling} pooling.")

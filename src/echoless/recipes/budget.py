@@ -12,7 +12,7 @@ from echoless.config import RunConfig
 from echoless.config.durations import parse_duration
 from echoless.config.facts import DataFacts, natural_size
 from echoless.config.options import PretrainOptions
-from echoless.errors import ConfigError
+from echoless.errors import ConfigError, NoMemory
 from echoless.recipes.continuing import CONTINUE
 
 CPU_SECONDS = 3600.0  # budget on a CPU where none is given; with a GPU there is none
@@ -112,14 +112,18 @@ def choose(
     """The last candidate, from the fastest on, for which enough images fit into the budget.
 
     `measure` returns images per second. A candidate that cannot be reached even by a run of `LONGEST` epochs is not
-    measured. The time that reading took does not count here: it is short when the run is repeated.
+    measured, and one that has no memory for the batch ends the search, as do those that are too slow. The time that
+    reading took does not count here: it is short when the run is repeated.
     """
     chosen = candidates[0]
     speed = measure(chosen)
     for candidate in candidates[1:]:
         if LONGEST * facts.count < candidate.images:
             break
-        slower = measure(candidate)
+        try:
+            slower = measure(candidate)
+        except NoMemory:
+            break
         if images_in(seconds, slower, facts) < candidate.images:
             return Choice(chosen, speed, candidate, candidate.images / (TRAINING_SHARE * slower))
         chosen, speed = candidate, slower

@@ -100,6 +100,12 @@ class RunData:
         return steps if is_whole(steps) and steps > 0 else None
 
     @property
+    def newest_results(self) -> list[Metric]:
+        """Without those of checkpoints before the newest: what starts from this run starts from other weights."""
+        last = self.saved_step
+        return [metric for metric in self.results if metric.protocol.get("checkpoint", last) == last]
+
+    @property
     def seed(self) -> Any:
         return self.config.get("seed")
 

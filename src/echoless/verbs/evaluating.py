@@ -13,8 +13,9 @@ from typing import Any
 from torch import Tensor
 
 from echoless.config.addresses import is_remote, local_path
+from echoless.config.counts import joined
 from echoless.config.metrics import Metric, Metrics
-from echoless.config.options import EvaluateOptions, evaluate_command
+from echoless.config.options import EvaluateOptions, same_sets_command
 from echoless.config.options.fields import AnyPath, filled, path_text
 from echoless.data import Images, default_cache_dir
 from echoless.data.overlap import file_keys, group_notes, overlap_warning, taught_warning
@@ -34,7 +35,7 @@ from echoless.data.shards import fixed_part, is_local_pattern
 from echoless.data.synthetic import parse_shapes
 from echoless.errors import DataError, RunError
 from echoless.evaluation import noise_grid as grid
-from echoless.evaluation.classify import check_labels, few_for_folds
+from echoless.evaluation.classify import check_labels, describe_small_classes
 from echoless.evaluation.context import Evaluation, FeatureSource
 from echoless.evaluation.encoder import Encoder, raw_pixels
 from echoless.evaluation.extract import check_channels
@@ -165,8 +166,7 @@ def _own_test(asked: EvaluateOptions, known: EvaluateOptions) -> str:
     if asked.train is not None or asked.test is not None or not _is_here(str(remembered.get("test", ""))):
         return ""
     tested = {name: remembered[name] for name in ("test", "test_labels") if name in remembered}
-    own = {name: getattr(known, name) for name in ("train", "labels", "classes")}
-    return f"; its test set is measured by: {evaluate_command(asked.run, **own, **tested)}"
+    return f"; its test set is measured by: {same_sets_command(asked.run, replace(known, **tested))}"
 
 
 def _taught(source: Path, predicted: Images, say: Say) -> Collection[bytes]:
@@ -260,7 +260,7 @@ def _allowed(evaluation: Evaluation) -> tuple[str, ...]:
     """The metrics that the labels allow; says which need others, and refuses where nothing is left."""
     names = evaluation.options.metrics
     dropped = [name for name in names if MEASUREMENTS[name].needs_labels]
-    missing = _missing_classes(evaluation, " and ".join(dropped)) if dropped else ""
+    missing = _missing_classes(evaluation, joined(dropped)) if dropped else ""
     if not missing:
         return names
     if len(dropped) == len(names):
@@ -293,7 +293,7 @@ def _check(evaluation: Evaluation, measured: Sequence[str]) -> None:
         check_labels(
             _usable_labels(evaluation.train), _usable_labels(evaluation.test_or_train), evaluation.train.class_names
         )
-        if evaluation.test is None and (few := _few_for_folds(evaluation.train)):
+        if evaluation.test is None and (few := _describe_small_classes(evaluation.train)):
             evaluation.say(few)
         for line in group_notes(evaluation.test_or_train, which="--test" if evaluation.test else ""):
             evaluation.say(line)
@@ -301,9 +301,9 @@ def _check(evaluation: Evaluation, measured: Sequence[str]) -> None:
         MEASUREMENTS[name].check(evaluation)
 
 
-def _few_for_folds(train: Images) -> str:
+def _describe_small_classes(train: Images) -> str:
     assert train.class_names is not None
-    return few_for_folds(_usable_labels(train), train.groups_of(train.usable_ids()), train.class_names)
+    return describe_small_classes(_usable_labels(train), train.groups_of(train.usable_ids()), train.class_names)
 
 
 def _usable_labels(images: Images) -> Tensor:

@@ -25,7 +25,7 @@ def finetune(options: FinetuneOptions) -> Metric | None:
     record = read_record(options)
     require_verb("finetune", options, record)
     require_same_start("run", options.run, record)
-    asked, options = options, _with_recorded_data(with_remembered(options, record), record)
+    asked, options = options, _completed(options, record)
     require_found(asked, options, record)
 
     from echoless.verbs.finetuning import run_finetuning
@@ -33,7 +33,13 @@ def finetune(options: FinetuneOptions) -> Metric | None:
     return run_finetuning(options, record)
 
 
-def _with_recorded_data(options: FinetuneOptions, record: Record | None) -> FinetuneOptions:
+def completed(options: FinetuneOptions) -> FinetuneOptions:
+    """With what is not given and was recorded by the run that is resumed or repeated."""
+    return _completed(options, read_record(options))
+
+
+def _completed(options: FinetuneOptions, record: Record | None) -> FinetuneOptions:
     if record is None:
         return options
-    return filled(options, {"labels": record.config.data.labels, "classes": record.config.data.classes})
+    data = record.config.data
+    return filled(with_remembered(options, record), {"labels": data.labels, "classes": data.classes})

@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from echoless.config import RunConfig, RuntimeConfig, ViTConfig
+from echoless.config import RunConfig, RuntimeConfig, ViTConfig, with_body
 from echoless.config.facts import steps_for
 from echoless.config.memory import require_memory_settings
 from echoless.config.metrics import Metric
-from echoless.config.options import FinetuneOptions, as_command, evaluate_command
+from echoless.config.options import FinetuneOptions, as_command, same_sets_command
 from echoless.config.options.fields import AnyPath, given, path_text
 from echoless.config.options.remembered import Remembered
 from echoless.config.supervised import ClassifierConfig
@@ -24,7 +24,7 @@ from echoless.recipes.finetuning import finetuning
 from echoless.reports.datasheet import show_data
 from echoless.runs.open import Start
 from echoless.runs.taught import read_taught
-from echoless.runtime import Share
+from echoless.runtime import Share, Team
 from echoless.training import require_trackers
 from echoless.training.launch import Launch, common_share, launch, workplace
 from echoless.training.room import require_memory
@@ -37,7 +37,6 @@ OPTIM = ("base_lr", "layer_decay", "weight_decay", "warmup", "min_lr")
 OBJECTIVE = ("label_smoothing", "mixup", "cutmix", "erase", "drop_path")
 RUN = ("accumulate", "seed", "precision", "compile")
 RUNTIME = ("workers", "device", "checkpoint_every", "track", "shard", "checkpoint_activations")
-SETS = ("train", "labels", "classes", "test", "test_labels")
 
 
 def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | None:
@@ -52,6 +51,7 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
         whole = BY_SIZE.reduction(source.encoder.image_size)
         share = common_share(place.team)
         with place.team.together():
+            _refuse_large_batch(options, source, recorded, place.team)
             read = partial(_read, options, channels=channels, share=share)
             images = read(options.train, options.labels, what="--train", reduction=crops)
             require_same_images("train", options, images, record)
@@ -79,12 +79,21 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
             command=as_command("finetune", options),
             show_data=lambda run: show_data(run, images, size),
             remembered=Remembered.of(options, init=options.run).to_json(),
-            measured_by=evaluate_command(options.out, **{name: getattr(options, name) for name in SETS}),
+            measured_by=same_sets_command(options.out, options),
         )
         metric = judge.metric("finetune", layer_decay=config.optim.layer_decay) if launch(job) else None
         if place.run is not None and metric is not None:
             place.run.add_results([metric.to_json()])
         return metric
+
+
+def _refuse_large_batch(options: FinetuneOptions, source: Source, record: RunConfig | None, team: Team) -> None:
+    """Before images are read for it. A batch that is neither given nor recorded depends on their number."""
+    if record is None and options.batch_size is None:
+        return
+    base = finetuning(source.encoder.depth, 1, rand_augment=False) if record is None else record
+    config = replace(base, model=with_body(base.model, source.encoder), **given(options, *RUN, "batch_size"))
+    require_memory(config, team, recompute=bool(options.checkpoint_activations))
 
 
 def _read(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from echoless.config import RunConfig
@@ -44,7 +45,7 @@ class Time:
 
 def make_plan(options: PretrainOptions, time: Time, facts: DataFacts, resolve: Resolve, measure: Measure) -> Plan:
     """Choose encoder and patch size where the recipe is auto on a CPU, and the number of steps in any case."""
-    if options.recipe in (None, "auto") and not facts.accelerated:
+    if _is_chosen(options, facts):
         return _choose(options, time, facts, resolve, measure)
     config = resolve(options)
     speed = measure(config)
@@ -54,14 +55,34 @@ def make_plan(options: PretrainOptions, time: Time, facts: DataFacts, resolve: R
     return Plan(options, _budget(time, speed), (f"plan: {_given(time, spent)}; {length}", *_busy(speed)))
 
 
-def _choose(options: PretrainOptions, time: Time, facts: DataFacts, resolve: Resolve, measure: Measure) -> Plan:
-    size = options.image_size or (facts.height, facts.width)
-    seen = replace(facts, height=size[0], width=size[-1])
-    speeds: dict[Candidate, Speed] = {}
+def smallest(options: PretrainOptions, facts: DataFacts) -> PretrainOptions:
+    """Of the runs that a plan may choose, the one that needs the least memory."""
+    if not _is_chosen(options, facts):
+        return options
+    seen = _seen(options, facts)
+    return _with_candidate(options, candidates_for(seen, options.patch_size)[0], seen)
 
-    def with_candidate(candidate: Candidate) -> PretrainOptions:
-        patch = options.patch_size or candidate.coarser * natural_size(seen)[1]
-        return replace(options, recipe=candidate.recipe, patch_size=patch)
+
+def _is_chosen(options: PretrainOptions, facts: DataFacts) -> bool:
+    """Whether the plan chooses the encoder too, and not the length alone."""
+    return options.recipe in (None, "auto") and not facts.accelerated
+
+
+def _seen(options: PretrainOptions, facts: DataFacts) -> DataFacts:
+    """Of images of the size that was given."""
+    size = options.image_size or (facts.height, facts.width)
+    return replace(facts, height=size[0], width=size[-1])
+
+
+def _with_candidate(options: PretrainOptions, candidate: Candidate, seen: DataFacts) -> PretrainOptions:
+    patch = options.patch_size or candidate.coarser * natural_size(seen)[1]
+    return replace(options, recipe=candidate.recipe, patch_size=patch)
+
+
+def _choose(options: PretrainOptions, time: Time, facts: DataFacts, resolve: Resolve, measure: Measure) -> Plan:
+    seen = _seen(options, facts)
+    with_candidate = partial(_with_candidate, options, seen=seen)
+    speeds: dict[Candidate, Speed] = {}
 
     def images_per_second(candidate: Candidate) -> float:
         speeds[candidate] = measure(resolve(with_candidate(candidate)))

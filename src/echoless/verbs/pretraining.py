@@ -13,7 +13,7 @@ from echoless.config.addresses import without_secrets
 from echoless.config.checks import require
 from echoless.config.facts import DataFacts, StartFacts
 from echoless.config.memory import require_memory_settings
-from echoless.config.options import PretrainOptions, as_command, evaluate_command
+from echoless.config.options import PretrainOptions, as_command, same_sets_command
 from echoless.config.options.fields import given, path_text
 from echoless.config.options.remembered import Remembered
 from echoless.config.supervised import SupervisedConfig
@@ -21,7 +21,7 @@ from echoless.data import Images, open_images
 from echoless.data.reading import read_images, require_channels, require_classes, training_reduction
 from echoless.data.resizing import BY_SIZE, Fit
 from echoless.data.survey import Survey
-from echoless.errors import INTERRUPTED, REQUEUE, ConfigError, EcholessError
+from echoless.errors import INTERRUPTED, REQUEUE, ConfigError, EcholessError, NoMemory
 from echoless.recipes.budget import budget_of, measuring_limit, unfitted
 from echoless.recipes.resolve import resolve
 from echoless.reports.datasheet import show_data
@@ -35,7 +35,7 @@ from echoless.training.room import require_memory
 from echoless.training.timing import measure_speed
 from echoless.training.validation import Judge, judge_on, require_labels
 from echoless.verbs.configuring import configure, facts_of, precision_of, settled_side
-from echoless.verbs.planning import Time, make_plan
+from echoless.verbs.planning import Time, make_plan, smallest
 from echoless.verbs.probing import open_probe
 from echoless.verbs.record import Record, require_same_images
 from echoless.verbs.starting import facts_of_start, open_start, with_channels_of
@@ -94,18 +94,13 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
             show_data=lambda run: show_data(run, images, size),
             remembered=Remembered.of(options).to_json(),
             latents=latents,
-            measured_by="" if judge is None else _measured_by(options),
+            measured_by="" if judge is None else same_sets_command(options.out, options),
             notes=plan,
         )
         complete = launch(job)
         if complete and place.run is not None and judge is not None:
             _add_accuracy(place.run, judge)
         return complete
-
-
-def _measured_by(options: PretrainOptions) -> str:
-    sets = {name: getattr(options, name) for name in ("labels", "classes", "test", "test_labels")}
-    return evaluate_command(options.out, train=options.data, **sets)
 
 
 def _with_channels_of_autoencoder(options: PretrainOptions) -> PretrainOptions:
@@ -177,13 +172,16 @@ class Request:
             data = DataConfig(crop_scale=None, cache_side=options.cache_side or max(size))
         else:
             config = resolve(options, facts, DataConfig(), record, self.start)
-            self._refuse_large_batch(config)
+            self._refuse_large_batch(facts)
             size, data = config.model.image_size, settled_side(config)
         return training_reduction(data, size)
 
-    def _refuse_large_batch(self, config: RunConfig) -> None:
+    def _refuse_large_batch(self, facts: DataFacts) -> None:
         """Before images are decoded for it; `configure` asks again, of sets that need no decoding."""
         options, team = self.options, self.place.team
+        planned = budget_of(options, accelerated=team.accelerated, record=self.record) is not None
+        wanted = smallest(options, facts) if planned else options
+        config = resolve(wanted, facts, DataConfig(), self.record, self.start)
         if self.record is None:
             compiled = team.accelerated if options.compile is None else options.compile  # it keeps less, if it pays
             config = replace(config, precision=precision_of(options, team), compile=compiled)
@@ -204,11 +202,23 @@ class Request:
             options,
             Time(seconds, spent=lambda: team.maximum(time.monotonic() - self.started)[0]),
             facts_of(images, team),
-            lambda wanted: configure(wanted, images, team, start=self.start),
+            lambda wanted: self._configured(wanted, images),
             lambda config: measure_speed(config, images, team, workers, limit=limit, check=self.stop_here),
         )
         config = configure(plan.options, images, team, start=self.start)
         return replace(config, recipe=options.recipe or "auto", budget=plan.budget), plan.sentences
+
+    def _configured(self, wanted: PretrainOptions, images: Images) -> RunConfig:
+        """In all processes or in none: where one of them has no memory for it, the others do not measure it either."""
+        team = self.place.team
+        try:
+            config = configure(wanted, images, team, start=self.start)
+        except NoMemory:
+            team.maximum(1.0)
+            raise
+        if team.maximum(0.0) == [1.0]:
+            raise NoMemory(f"another process of this run has no memory for a batch of {config.batch_size} images")
+        return config
 
     def judge(self, config: RunConfig, images: Images) -> Judge | None:
         """What measures the accuracy of a classifier after every epoch; None without labels, or without --test."""

@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from echoless.config import options as of
 from echoless.config.counts import counted
-from echoless.config.metrics import Metric
 from echoless.config.metrics import table as metric_table
-from echoless.config.options import as_command
+from echoless.config.options import same_sets_command
 from echoless.config.options.fields import summary
 from echoless.config.tables import wrapped
 from echoless.config.training import started_by
@@ -27,6 +26,9 @@ from echoless.config.words import Words, best_of, in_words, tuned_in_words
 from echoless.errors import INTERRUPTED, REQUEUE, EcholessError
 from echoless.verbs import records as to
 from echoless.verbs.records import records_of
+
+if TYPE_CHECKING:
+    from echoless.reports.collect import RunData
 
 
 def _print_nothing(options: Any, result: Any) -> str:
@@ -65,11 +67,11 @@ def _tuned(options: of.FinetuneOptions, metric: Any) -> str:
     if metric is None:
         return ""
     from echoless.reports.compare import paired_interval  # torch was loaded to train, and not before
+    from echoless.verbs.finetune import completed
 
-    sets = {name: getattr(options, name) for name in ("train", "test", "labels", "test_labels", "classes")}
-    measure = as_command("evaluate", of.EvaluateOptions(options.run, **sets))
+    measure = same_sets_command(options.run, completed(options))
     out = shlex.quote(str(options.out))
-    words = tuned_in_words(metric, _known_of(Path(options.run))[0], measure, out, paired_interval)
+    words = tuned_in_words(metric, _known_of(Path(options.run)).newest_results, measure, out, paired_interval)
     command = [f"  {measure}"] if words.next.endswith(measure) else []  # in one line, to be copied
     words = replace(words, next=words.next.removesuffix(measure))
     return "\n".join([metric_table([metric]), "", *_spoken(words), *command])
@@ -94,8 +96,9 @@ def _metrics(options: of.EvaluateOptions, metrics: Any) -> str:
         ]
     from echoless.reports.compare import paired_interval  # torch was loaded to measure them, and not before
 
-    known, verb = _known_of(Path(options.run))
-    words = in_words(metrics, str(options.run), known, verb, paired_interval)
+    known = _known_of(Path(options.run))
+    verb = started_by(known.config.get("recipe"))
+    words = in_words(metrics, str(options.run), known.results, verb, paired_interval)
     if words is not None:
         lines += ["", *_spoken(words)]
     for sentence in metrics.closing:
@@ -103,15 +106,14 @@ def _metrics(options: of.EvaluateOptions, metrics: Any) -> str:
     return "\n".join(lines)
 
 
-def _known_of(run: Path) -> tuple[list[Metric], str]:
-    """What a run holds from before, and the verb that trained it; nothing of what is no run of ours."""
-    from echoless.reports.collect import collect
+def _known_of(run: Path) -> RunData:
+    """What a run holds from before; nothing of what is no run of ours."""
+    from echoless.reports.collect import RunData, collect
 
     try:
-        found = collect(run)
+        return collect(run)
     except EcholessError:
-        return [], "pretrain"
-    return found.results, started_by(found.config.get("recipe"))
+        return RunData(path=run, name=run.name)
 
 
 def _vectors(options: of.EmbedOptions, rows: int) -> str:

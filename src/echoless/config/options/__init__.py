@@ -3,7 +3,7 @@
 Positional fields come first; the string under a field is its help text. None means not given.
 """
 
-from echoless.config.options.command import as_command, evaluate_command
+from echoless.config.options.command import as_command, same_sets_command
 from echoless.config.options.completion import CompletionOptions
 from echoless.config.options.conditioning import ConditioningOptions
 from echoless.config.options.demo import DemoOptions
@@ -45,5 +45,5 @@ __all__ = [
     "SweepOptions",
     "TrialOptions",
     "as_command",
-    "evaluate_command",
+    "same_sets_command",
 ]

@@ -9,6 +9,8 @@ from typing import Any
 from echoless.config.addresses import without_secrets
 from echoless.config.options.evaluate import EvaluateOptions
 from echoless.config.options.fields import AnyPath, flag, positional
+from echoless.config.options.finetune import FinetuneOptions
+from echoless.config.options.pretrain import PretrainOptions
 
 # These say how a run is started, not what it computes, so they are not part of the command that repeats it.
 OF_THE_MOMENT = ("resume", "new_data", "overwrite", "requeue", "wait")
@@ -25,9 +27,14 @@ def as_command(verb: str, options: Any) -> str:
     return shlex.join(words)
 
 
-def evaluate_command(run: AnyPath, **sets: AnyPath | None) -> str:
-    """The `evaluate` of a supervised run on its own test set: its training images, whose labels it saw, are no test."""
-    return as_command("evaluate", EvaluateOptions(run, **sets))  # type: ignore[arg-type]
+def same_sets_command(run: AnyPath, options: PretrainOptions | FinetuneOptions | EvaluateOptions) -> str:
+    """The `evaluate` of a run on the training and test set of these options.
+
+    A supervised run is measured so: its training images alone, whose labels it saw, are no test.
+    """
+    train = options.data if isinstance(options, PretrainOptions) else options.train
+    sets = {name: getattr(options, name) for name in ("test", "labels", "test_labels", "classes")}
+    return as_command("evaluate", EvaluateOptions(run, train=train, **sets))
 
 
 def _spell(name: str, value: Any) -> list[str]:
