@@ -278,26 +278,58 @@ def test_a_class_whose_name_holds_a_comma_stays_one_class(tmp_path: Path, pictur
         ("0.png\ttabby, grey\n1.png\tdog\n", ["tabby, grey", "dog"]),
         ("dog\ntabby, grey\n", ["dog", "tabby, grey"]),
         ("path,label,,\n0.png,cat,,,\n1.png,dog\n", ["cat", "dog"]),
-        ("path,label,by\n0.png,cat,me\n1.png,dog\n", ["cat", "dog"]),
+        ("path,label,by\n0.png,cat,me\n1.png,dog,\n", ["cat", "dog"]),
+        ("path, label, by\n0.png, cat, me\n1.png, dog, me\n", ["cat", "dog"]),
+        ('path,label,by\n0.png,"tabby, grey",me\n1.png,dog,me,,\n', ["tabby, grey", "dog"]),
         ("0.png,cat,\n1.png,dog,,\n", ["cat", "dog"]),
-        ("path,label\n0.png,tabby, grey\n1.png,dog\n", "'0.png,tabby, grey'"),
-        ("0.png,dog\n1.png,tabby, grey\n", "'1.png,tabby, grey'"),
+        (
+            "path,label\n0.png,tabby, grey\n1.png,dog\n",
+            "'0.png,tabby, grey', which has more columns than others; put a",
+        ),
+        ("0.png,dog\n1.png,tabby, grey\n", "'1.png,tabby, grey', which has more columns than others; put a label"),
+        ("path,label,by\n0.png,tabby, grey,me\n", "'0.png,tabby, grey,me', which has more columns than others; put a"),
+        ("path,label,by\n0.png,tabby, grey\n", "'0.png,tabby, grey', with a blank before the column that follows the"),
+        ("label,path,by\ntabby, grey,0.png\n", "'tabby, grey,0.png', with a blank before the column that follows the"),
+        ("path,label,by\n0.png,dog\n1.png,tabby,grey\n", "'0.png,dog' with 2 columns, and its header has 3; write the"),
     ],
 )
 def test_a_comma_in_a_label_of_a_file_is_kept_or_refused(
     text: str, found: list[str] | str, tmp_path: Path, picture: Picture, encoded: Encoded
 ) -> None:
-    """Without quotes it begins a column that nobody reads."""
+    """Without quotes it begins a column that nobody reads, or that passes for another one where rows may be shorter."""
     for i in range(2):
         (tmp_path / f"{i}.png").write_bytes(encoded(picture(i)))
     file = tmp_path.parent / f"{tmp_path.name}.csv"
     file.write_text(text)
     if isinstance(found, str):
-        with pytest.raises(DataError, match=f"has the row {found}, which has more columns than others; put a label"):
+        with pytest.raises(DataError, match=f"has the row {found}"):
             open_images(tmp_path, labels=file)
         return
     images = open_images(tmp_path, labels=file)
     assert [images.class_names[label] for label in images.labels.tolist()] == found
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a;1.png", "a;1.png,cat\n"),
+        ("a;1.png", "elsewhere;2.png,dog\na;1.png,cat\n"),
+        ("a,1.png", "a,1.png;cat\n"),
+        ("a.png", "a.png;cat\nelsewhere.png;tabby, grey\n"),
+        ("a.png", "elsewhere.png;tabby, grey, old\na.png;cat\n"),
+        ("a;1.png", "File name, if any;Class\n'a;1.png';cat\n"),
+        ("a;1.png", "path,label\na;1.png,cat\n"),
+        ("a,1.png", "a,1.png\tcat\n"),
+    ],
+)
+def test_a_path_may_hold_what_separates_the_columns_of_other_files(
+    name: str, text: str, tmp_path: Path, picture: Picture, encoded: Encoded
+) -> None:
+    """The first comma or semicolon decided: a row `a;1.png,cat` named an image `a` of the class `1.png,cat`."""
+    (tmp_path / name).write_bytes(encoded(picture(0)))
+    file = tmp_path.parent / f"{tmp_path.name}.csv"
+    file.write_text(text.replace("'", '"'))
+    assert open_images(tmp_path, labels=file).class_names == ("cat",)
 
 
 @pytest.mark.parametrize(

@@ -13,22 +13,35 @@ import pytest
 from PIL import Image
 
 import echoless
+from echoless.config.options import PretrainOptions
 from echoless.config.words import in_words
-from echoless.runs.taught import TAUGHT, add_taught, read_taught
+from echoless.data import open_images
+from echoless.runs import RunFolder
+from echoless.runs.taught import TAUGHT, Taught, add_taught, taught_by
+from echoless.verbs.starting import taught_before
 
 QUICK = {"metrics": ("linear",), "baselines": False}
 
 
+def noise(file: Path, number: int) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.random.default_rng(number).integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(file)
+
+
 @pytest.fixture(scope="module")
 def phone(tmp_path_factory) -> Path:
-    """One folder of 80 photographs with two files of labels: L for the first 40, T for the others."""
+    """One folder of 80 photographs with two files of labels: L for the first 40, T for the others.
+
+    Beside it, with sub-folders as classes: renamed copies of the first 40, and 16 other photographs.
+    """
     root = tmp_path_factory.mktemp("phone")
-    (root / "phone").mkdir()
     for number in range(80):
-        pixels = np.random.default_rng(number).integers(0, 256, (32, 32, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(root / "phone" / f"{number:02d}.png")
+        noise(root / "phone" / f"{number:02d}.png", number)
     for name, numbers in (("L", range(40)), ("T", range(40, 80))):
         (root / f"{name}.csv").write_text("path,label\n" + "".join(f"{n:02d}.png,{'ab'[n % 2]}\n" for n in numbers))
+    for name, numbers in (("first", range(40)), ("others", range(80, 96))):
+        for number in numbers:
+            noise(root / name / "ab"[number % 2] / f"copy of {number}.png", number)
     return root
 
 
@@ -37,10 +50,6 @@ def supervised(request, phone) -> Path:
     """Trained with the labels of the first 40: by supervised training on renamed copies of them, or by fine-tuning."""
     out, how = phone / f"run by {request.param}", {"max_steps": 1, "batch_size": 8}
     if request.param == "pretrain":
-        for number in range(40):
-            copy = phone / "first" / "ab"[number % 2] / f"copy of {number}.png"
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(phone / "phone" / f"{number:02d}.png", copy)
         echoless.pretrain(phone / "first", out=out, recipe="vit-tiny-supervised", depth=2, **how)
         return out
     echoless.pretrain(phone / "phone", out=phone / "plain", recipe="demo", **how)
@@ -67,16 +76,65 @@ def test_images_whose_labels_trained_the_encoder_are_told_from_others_of_their_f
 
 def test_a_run_that_no_labels_trained_records_nothing(phone, tmp_path):
     echoless.pretrain(phone / "phone", out=tmp_path / "run", recipe="demo", max_steps=1, batch_size=8)
-    assert not (tmp_path / "run" / TAUGHT).exists() and read_taught(tmp_path / "run") is None
+    assert not (tmp_path / "run" / TAUGHT).exists() and taught_by(tmp_path / "run", {}) == Taught()
 
 
 def test_hashes_are_added_and_a_damaged_file_is_not_believed(tmp_path):
     (tmp_path / "checkpoints").mkdir()
-    one, two = frozenset({b"a" * 16}), frozenset({b"b" * 16, b"a" * 16})
+    one, two = Taught(frozenset({b"a" * 16}), unknown=True), Taught(frozenset({b"b" * 16, b"a" * 16}))
     add_taught(tmp_path, one)
     add_taught(tmp_path, two)
-    assert (
-        read_taught(tmp_path) == read_taught(tmp_path / "encoder") == read_taught(tmp_path / "snapshots/x") == one | two
-    )
+    for inside in (".", "encoder", "snapshots/x"):
+        assert taught_by(tmp_path / inside, {}) == one | two == Taught(two.keys, unknown=True)
     (tmp_path / TAUGHT).write_bytes((tmp_path / TAUGHT).read_bytes()[:-1] + b"?")
-    assert read_taught(tmp_path) is None
+    assert taught_by(tmp_path, {}) == Taught(unknown=True)
+
+
+SAID = "it is not recorded of which images"
+STEPS = {"max_steps": 1, "batch_size": 8}
+
+
+def taken(supervised: Path, inside: str, place: Path) -> Path:
+    """A part of a run as `cp -r` takes it away, or the run as an earlier version left it."""
+    alone = Path(shutil.copytree(supervised / inside, place))
+    (alone / TAUGHT).unlink(missing_ok=True)
+    return alone
+
+
+@pytest.mark.parametrize("inside", ["encoder", "checkpoints/step-00000001", "."])
+@pytest.mark.parametrize("verb", ["finetune", "pretrain"])
+def test_a_run_that_starts_from_weights_of_unknown_labels_says_so_and_hands_it_on(
+    verb, inside, phone, supervised, tmp_path, capsys
+):
+    """It was silent, and its own record made it clean: `evaluate` on the images of those labels was silent too."""
+    alone = taken(supervised, inside, tmp_path / "alone" / Path(inside).name)
+    sets = {"test": "shapes:16@test", "out": tmp_path / "on"}
+    if verb == "finetune":
+        echoless.finetune(alone, train="shapes:32", **sets, **STEPS)
+    else:
+        echoless.pretrain("shapes:32", init=alone, recipe="vit-tiny-supervised", **sets, **STEPS)
+    assert SAID in capsys.readouterr().err
+    for run in (tmp_path / "on", tmp_path / "on" / "encoder"):
+        echoless.evaluate(run, train=phone / "phone", labels=phone / "T.csv", **QUICK)
+        assert SAID in capsys.readouterr().out
+
+
+def test_a_supervised_run_is_not_tested_on_images_whose_labels_trained_its_start(phone, supervised, tmp_path, capsys):
+    """Its accuracy had no overlap, and `evaluate` on the same sets then said 40 of 40."""
+    sets = {"test": phone / "first", "out": tmp_path / "on"}
+    echoless.pretrain(phone / "others", init=supervised, recipe="vit-tiny-supervised", **sets, **STEPS)
+    assert "the labels of 40 of the 40 images of --test trained this encoder" in capsys.readouterr().err
+    (record,) = RunFolder(tmp_path / "on").read_results()
+    assert (record["metric"], record["protocol"]["overlap"]) == ("accuracy", 40)
+
+
+def test_a_run_of_an_earlier_version_is_known_by_the_fingerprint_of_its_images(phone, supervised, tmp_path, capsys):
+    """As a start: it has no record but this. With `--resume --new-data`, its first images are in no record at all."""
+    data = RunFolder(supervised).read_config()["data"]
+    old, its_own = taken(supervised, ".", tmp_path / "old"), {"test": data["path"], "test_labels": data["labels"]}
+    metric = echoless.finetune(old, train=phone / "others", out=tmp_path / "on", **its_own, **STEPS)
+    assert metric.protocol["overlap"] == 40 and SAID not in capsys.readouterr().err
+    assert not taught_by(tmp_path / "on", {}).unknown
+    going_on = PretrainOptions(out=old, resume=True)
+    for images, unknown in ((open_images(data["path"]), False), (open_images("shapes:32"), True)):
+        assert taught_before(None, going_on, images).unknown == unknown

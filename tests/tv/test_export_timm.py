@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
+from cards import KINDS, cosine_with_ours, make_run
 
 from echoless.config import ShortcutConfig, ViTConfig, to_dict
 from echoless.exchange import export_encoder, inspect_model
@@ -100,6 +102,14 @@ def test_timm_gives_our_features_without_our_code(tmp_path: Path) -> None:
         )
         assert report.verified and report.error < 1e-4 and max(errors.values()) < 1e-4
         assert (scale == 1.0) == (name == "plain")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_snippet_of_a_card_runs_and_gives_our_feature(kind: str, tmp_path: Path) -> None:
+    """Of an encoder with a final norm it called `torch.cat` without an import; of 16-bit images it kept 255 levels."""
+    run = make_run(tmp_path / "run", kind)
+    export_encoder(run, "timm", tmp_path / "timm")
+    assert cosine_with_ours(run, tmp_path / "timm", kind) > 0.998
 
 
 def test_timm_and_torchvision_models_are_inspected_by_name() -> None:

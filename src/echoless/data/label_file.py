@@ -6,7 +6,7 @@ import csv
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
+from itertools import chain, dropwhile, islice
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
@@ -15,6 +15,7 @@ from echoless.data.labels import are_numbers, is_blank
 from echoless.errors import DataError
 
 _SEPARATORS = ",\t;"  # between path and label: spreadsheets of some countries write semicolons
+_HEAD = 100  # lines that decide which separator is meant
 _LONGEST_LINE = 2**20  # characters; a file without line ends would fill the memory before it is refused
 
 
@@ -34,7 +35,7 @@ def read_label_file(file: Path, paths: Sequence[str], folder: Path | None = None
         return FoundLabels(_in_order(file, lines, paths))
     names = _Names(paths, folder)
     known: dict[str, str] = {}
-    for row, label in _rows(file):
+    for row, label in _rows(file, names):
         if is_blank(label):  # with its row, the image has no label
             continue
         path = names.image_of(row)
@@ -64,11 +65,17 @@ class _Names:
     def image_of(self, row: str) -> str:
         """The image that a row names: with the folder before it, `\\` for `/`, or accents as macOS writes them. The row
         itself where there is none."""
+        return self._found(row) or row
+
+    def has(self, row: str) -> bool:
+        return self._found(row) is not None
+
+    def _found(self, row: str) -> str | None:
         if row in self.paths:
             return row
         path = _canonical(row)
         inside = next((path[len(before) :] for before in self._before if path.startswith(before)), path)
-        return self._by_canonical.get(path) or self._by_canonical.get(inside) or row
+        return self._by_canonical.get(path) or self._by_canonical.get(inside) or None
 
     @cached_property
     def _by_canonical(self) -> Mapping[str, str]:
@@ -116,19 +123,29 @@ def _one_per_line(file: Path) -> list[str] | None:
         with file.open(encoding="utf-8-sig") as text:
             lines = (line.strip() for line in _lines(text, file))
             first = next((line for line in lines if line), ",")
-            return None if _separator(first) else [first, *(line for line in lines if line)]
+            return None if _separators_of(first) else [first, *(line for line in lines if line)]
     except (OSError, UnicodeDecodeError):
         return None
 
 
-def _separator(line: str) -> str | None:
-    """What separates the columns of a CSV file, by its first line; None where nothing does.
+def _separators_of(line: str) -> list[str]:
+    return [each for each in _SEPARATORS if each in line]
 
-    A tab is in no name. Of the others it is the first: a label may hold them, and comes after the path.
+
+def _separator(lines: Sequence[str], names: _Names | None) -> str:
+    """Which of the separators in the first line is between the columns: a path and a label may hold the others.
+
+    The one that makes a header of that line, or under which most of the lines begin with the path of an image; else one
+    that makes two columns of it, a tab, or the first.
     """
-    if "\t" in line:
-        return "\t"
-    return min((each for each in _SEPARATORS if each in line), key=line.index, default=None)
+
+    def fit(each: str) -> tuple[int, ...]:
+        rows = [row for row in csv.reader(lines, delimiter=each) if row]
+        images = 0 if names is None else sum(names.has(row[0].strip()) for row in rows)
+        return _is_header(rows[0]), images, _width(rows[0]) == 2, each == "\t", -lines[0].index(each)
+
+    found = _separators_of(lines[0])
+    return max(found, key=fit) if len(found) > 1 else "".join(found) or ","
 
 
 def _in_order(file: Path, lines: list[str], paths: Sequence[str]) -> list[int | str | None]:
@@ -167,11 +184,11 @@ def _lines(text: TextIO, file: Path) -> Iterator[str]:
 def require_columns(file: Path | None) -> None:
     """Refuses a table whose header or first row is not of paths and labels, before any image is read."""
     if file is not None and _one_per_line(file) is None:
-        next(_rows(file), None)
+        next(_rows(file, None), None)
 
 
-def _rows(file: Path) -> Iterator[tuple[str, str]]:
-    """(path, label) of every row."""
+def _rows(file: Path, names: _Names | None) -> Iterator[tuple[str, str]]:
+    """(path, label) of every row. names: of the images, where they are known."""
     if not file.is_file():  # opening a pipe would wait for ever
         found = "is not a regular file" if file.exists() else "does not exist"
         raise DataError(f"labels file {file} {found}; it must be a CSV file with rows path,label")
@@ -181,14 +198,14 @@ def _rows(file: Path) -> Iterator[tuple[str, str]]:
     try:
         with file.open(newline="", encoding="utf-8-sig") as text:
             lines = _lines(text, file)
-            first = next((line for line in lines if line.strip()), "")
-            rows = filter(None, csv.reader(chain([first], lines), delimiter=_separator(first) or ","))
+            head = list(islice(dropwhile(is_blank, lines), _HEAD)) or [""]
+            rows = filter(None, csv.reader(chain(head, lines), delimiter=_separator(head, names)))
             above = next(rows, [])  # the header, else the first row
             path, label, headed = _places(file, above)
             for row in rows if headed else chain([above] if above else [], rows):
                 if len(row) <= max(path, label):
                     raise DataError(f"labels file {file} has the row {','.join(row)[:200]!r}; allowed: path,label")
-                _require_one_width(file, row, above)
+                _require_columns_of(above, row, file, after=label + 1)
                 yield row[path].strip(), row[label].strip()
     except UnicodeDecodeError as error:
         odd = error.object[error.start]
@@ -199,8 +216,8 @@ def _rows(file: Path) -> Iterator[tuple[str, str]]:
 
 def _places(file: Path, row: Sequence[str]) -> tuple[int, int, bool]:
     """Which columns are path and label, by the first row; and whether it is a header."""
-    names = [name.strip().lower() for name in row]
-    if {"path", "label"} <= set(names):
+    names = _lowered(row)
+    if _is_header(row):
         return names.index("path"), names.index("label"), True
     shown = f"labels file {file} has the columns {', '.join(row)[:200]}"
     if {"path", "label"} & set(names):
@@ -213,18 +230,40 @@ def _places(file: Path, row: Sequence[str]) -> tuple[int, int, bool]:
     return 0, 1, False
 
 
+def _lowered(row: Sequence[str]) -> list[str]:
+    return [name.strip().lower() for name in row]
+
+
+def _is_header(row: Sequence[str]) -> bool:
+    return {"path", "label"} <= set(_lowered(row))
+
+
 def _width(row: Sequence[str]) -> int:
     """Columns up to the last with a text: spreadsheets write empty ones behind it."""
     return max((place for place, cell in enumerate(row, 1) if cell.strip()), default=0)
 
 
-def _require_one_width(file: Path, row: Sequence[str], above: Sequence[str]) -> None:
-    """A label with a comma that is not in quotes is two columns, and one is lost. above: header or first row."""
-    if _width(row) > max(2, _width(above)):
+def _require_columns_of(above: Sequence[str], row: Sequence[str], file: Path, after: int) -> None:
+    """A label with a comma that is not in quotes is two columns, and one is lost. above: header or first row.
+
+    Where a row may leave out its last cells, that second column would pass for one of them. after: place of the cell
+    behind the label; where it is the rest of a label, it mostly begins with a blank.
+    """
+    columns, shown = max(2, _width(above)), f"labels file {file} has the row {','.join(row)[:200]!r}"
+    quotes = "put a label that holds a comma in quotes"
+    if _width(row) > columns:
+        raise DataError(f"{shown}, which has more columns than others; {quotes}")
+    if len(row) < columns:
         raise DataError(
-            f"labels file {file} has the row {','.join(row)[:200]!r}, which has more columns than others; put a "
-            "label that holds a comma in quotes"
+            f"{shown} with {len(row)} columns, and its header has {columns}; write the empty ones too, or keep only "
+            "the columns path and label"
         )
+    if columns > 2 and _begins_blank(row[after : after + 1]) and not _begins_blank(above):
+        raise DataError(f"{shown}, with a blank before the column that follows the label; {quotes}, or remove it")
+
+
+def _begins_blank(cells: Sequence[str]) -> bool:
+    return any(cell.strip() and cell[0].isspace() for cell in cells)
 
 
 def _table_rows(file: Path) -> Iterator[tuple[str, str]]:

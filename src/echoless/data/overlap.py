@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
+
+import numpy as np
 
 from echoless.config.counts import counted
 from echoless.data.content import DIGEST_BYTES
@@ -23,21 +26,27 @@ def count_known(train: Images, test: Images | None, taught: Collection[bytes] = 
     return sum(key in known or file in taught for key, file in zip(_keys(test), file_keys(test)))
 
 
-def file_keys(images: Images) -> list[bytes]:
-    """A hash of the file of each usable image: all of its tiles have the label of their file, whatever their size."""
-    return _keys(images) if images.file_digests_ND is None else _rows(images, images.file_digests_ND)
+def file_keys(images: Images, ids: Array | None = None) -> list[bytes]:
+    """A hash of the file of each usable image, or of these: all of its tiles have the label of their file, whatever
+    their size."""
+    return _keys(images, ids) if images.file_digests_ND is None else _rows(images, images.file_digests_ND, ids)
 
 
-def _keys(images: Images) -> list[bytes]:
+def keys_by_set(*sets: Images | None) -> dict[str, Callable[[], list[bytes]]]:
+    """The hashes of the files of each set, those without a label included, by its fingerprint."""
+    return {each.fingerprint: partial(file_keys, each, np.arange(len(each))) for each in sets if each is not None}
+
+
+def _keys(images: Images, ids: Array | None = None) -> list[bytes]:
     """A hash of each usable image. Drawn ones have no bytes; their paths say which number of which stream they are."""
     if images.digests_ND is not None:
-        return _rows(images, images.digests_ND)
-    paths = (images.paths[index] for index in images.usable_ids())
+        return _rows(images, images.digests_ND, ids)
+    paths = (images.paths[index] for index in (images.usable_ids() if ids is None else ids))
     return [hashlib.sha256(path.encode(errors="surrogateescape")).digest()[:DIGEST_BYTES] for path in paths]
 
 
-def _rows(images: Images, digests_ND: Array) -> list[bytes]:
-    return [row.tobytes() for row in digests_ND[images.usable_ids()]]
+def _rows(images: Images, digests_ND: Array, ids: Array | None) -> list[bytes]:
+    return [row.tobytes() for row in digests_ND[images.usable_ids() if ids is None else ids]]
 
 
 def overlap_warning(train: Images, test: Images) -> str:

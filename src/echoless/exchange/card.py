@@ -10,11 +10,12 @@ from echoless.config.headline import RULE, comparable, evaluations, sets_of, sin
 from echoless.config.metrics import Metric, describe, interval_text, number, on_same_images
 from echoless.data.resizing import LARGE, SHARE
 from echoless.exchange.exported import ExportedEncoder
+from echoless.exchange.snippet import as_array, as_picture, comma_separated, has_pictures, upright
 from echoless.exchange.target import Written
 
 _KIND = ("probe", "k", "noise")  # entries of a protocol that tell measurements of one metric apart
 _HUB_NAMES = {"onnxruntime": "onnx"}
-_MODES = {1: "L", 3: "RGB"}  # of Pillow, by the channels of the images
+_WHITE = {8: "divided by 255", 16: "divided by 65535", None: "divided by 255, or by 65535 where they have 16 bit"}
 
 
 def model_card(source: ExportedEncoder, library: str, written: Written, error: str) -> str:
@@ -32,7 +33,7 @@ def model_card(source: ExportedEncoder, library: str, written: Written, error: s
         "## Feature",
         written.feature,
         "## Usage",
-        f"```python\n{_opening(source)}{written.usage}\n```",
+        f"```python\n{as_picture(source) if written.prepares else as_array(source)}{written.usage}\n```",
         _input(source),
         other_images(source, written),
         "## Error of the export",
@@ -46,27 +47,13 @@ def model_card(source: ExportedEncoder, library: str, written: Written, error: s
     return "\n\n".join(parts) + "\n"
 
 
-def _opening(source: ExportedEncoder) -> str:
-    """How an image file is opened; nothing for images with channels that Pillow does not have."""
-    if source.encoder.config.channels not in _MODES:
-        return ""
-    return f"from PIL import Image, ImageOps\n\nimage = {_upright(source)}   # as echoless opens it\n\n"
-
-
-def _upright(source: ExportedEncoder) -> str:
-    """Phones keep photographs lying on their side, and say so in EXIF: nobody but us reads that unasked."""
-    mode = _MODES[source.encoder.config.channels]
-    return f'ImageOps.exif_transpose(Image.open("photo.jpg")).convert("{mode}")'
-
-
 def _input(source: ExportedEncoder) -> str:
-    mean, std = (", ".join(f"{value:.6g}" for value in values) for values in (source.mean, source.std))
     height, width = source.encoder.config.image_size
     share = f"{SHARE:g} of them, bicubic" if source.large else "them, bilinear"
     return (
         f"Images are resized (antialiased) until the input covers {share}, and cropped at the centre to "
-        f"{height} x {width}, scaled to 0..1 (divided by 255, or by 65535 where they have 16 bit), and normalised per "
-        f"channel with mean ({mean}) and standard deviation ({std})."
+        f"{height} x {width}, scaled to 0..1 ({_WHITE[source.bits]}), and normalised per channel with mean "
+        f"({comma_separated(source.mean)}) and standard deviation ({comma_separated(source.std)})."
     )
 
 
@@ -79,11 +66,11 @@ def other_images(source: ExportedEncoder, written: Written) -> str:
         f"echoless itself shows images with a short side {which} pixels {how}: their features differ from those of "
         f"images that are prepared as the model card says. {written.difference}"
     )
-    if source.encoder.config.channels not in _MODES:
+    if not has_pictures(source):
         return text.rstrip()
     return (
         f"{text.rstrip()} Photographs of phones are turned upright by their EXIF data, which other libraries leave to "
-        f"you: {_upright(source)}."
+        f"you: {upright(source)}."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ class ExportedEncoder:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     large: bool  # whether it is for large images: its input is large, or the images that it was trained on
+    bits: int | None  # of each channel of the images that it was trained on; None: not recorded
     facts: dict[str, str]  # what the run was: data, length, recipe
     results: list[dict[str, Any]]  # what was measured: RUN/results.json
 
@@ -49,7 +51,7 @@ def open_encoder(path: str | Path) -> ExportedEncoder:
     path = Path(path)
     body = load_body(path, kinds=("vit",), use="for export")
     run = (path / "encoder").is_dir() or (path / "checkpoints").is_dir()
-    facts = _facts(path) if run else {}
+    facts, data = _facts(path) if run else {}, _data(path)
     if body.is_checkpoint:
         facts["weights"] = f"{body.origin}; the run has not ended"
     return ExportedEncoder(
@@ -57,24 +59,28 @@ def open_encoder(path: str | Path) -> ExportedEncoder:
         origin=body.origin,
         mean=body.mean,
         std=body.std,
-        large=_is_for_large(path, body.config.image_size),
+        large=_is_for_large(data, body.config.image_size),
+        bits=data["bits"] if data.get("bits") in (8, 16) else None,
         facts=facts,
         results=_results(path) if run and not body.is_checkpoint else [],
     )
 
 
-def _is_for_large(path: Path, image_size: tuple[int, int]) -> bool:
-    """By the typical file, or tile, of its run: the run of a checkpoint is around it. Without one, by the input."""
+def _data(path: Path) -> Mapping[str, Any]:
+    """What is recorded of the images of its run: the run of a checkpoint is around it."""
     for run in (path, path.parent, path.parent.parent):
-        try:
-            data = _object(RunFolder(run).read_about().get("data"))
-        except EcholessError:
-            continue
-        of_files = "file_height" in data and "files" not in data  # `files`: it was cut into tiles
-        size = [data.get(f"file_{name}" if of_files else name) for name in ("height", "width")]
-        if sides := [side for side in size if isinstance(side, int)]:
-            return min(sides) > LARGE
-    return min(image_size) > LARGE
+        with suppress(EcholessError):
+            if data := _object(RunFolder(run).read_about().get("data")):
+                return data
+    return {}
+
+
+def _is_for_large(data: Mapping[str, Any], image_size: tuple[int, int]) -> bool:
+    """By the typical file, or tile, of its run; by the input where that is not recorded."""
+    of_files = "file_height" in data and "files" not in data  # `files`: it was cut into tiles
+    size = [data.get(f"file_{name}" if of_files else name) for name in ("height", "width")]
+    sides = [side for side in size if isinstance(side, int)]
+    return min(sides or image_size) > LARGE
 
 
 def _facts(run: Path) -> dict[str, str]:

@@ -15,6 +15,7 @@ from echoless.data.resizing import BY_SIZE
 from echoless.exchange.exported import ExportedEncoder
 from echoless.exchange.hf_models import HFModel, hf_config, hf_model
 from echoless.exchange.plain import ReferenceTokens, with_one_eps
+from echoless.exchange.snippet import has_pictures
 from echoless.exchange.target import NotInstalled, Target, Written, write_json_file
 from echoless.storage.tensorfile import write_tensors
 
@@ -28,11 +29,13 @@ tokens = model(**inputs, output_hidden_states=True).hidden_states[-1]   # (batch
 feature = tokens.mean(dim=1)                                            # (batch, width)"""
 
 USAGE_WITHOUT_PROCESSOR = """\
+import torch
 from transformers import CLASS
 
 model = CLASS.from_pretrained("DIR").eval()
-tokens = model(pixel_values, output_hidden_states=True).hidden_states[-1]   # (batch, TOKENS + patches, width)
-feature = tokens.mean(dim=1)                                                # (batch, width)"""
+images = torch.from_numpy(images)
+tokens = model(images, output_hidden_states=True).hidden_states[-1]   # (batch, TOKENS + patches, width)
+feature = tokens.mean(dim=1)                                          # (batch, width)"""
 
 
 def write(folder: Path, source: ExportedEncoder, reference: ReferenceTokens) -> Written:
@@ -41,14 +44,15 @@ def write(folder: Path, source: ExportedEncoder, reference: ReferenceTokens) -> 
     write_tensors(folder / "model.safetensors", model.tensors(plain.encoder))
     write_json_file(folder / "config.json", hf_config(plain))
     processor = processor_config(source)
-    if processor:
+    if processor is not None:
         write_json_file(folder / "preprocessor_config.json", processor)
-    usage = USAGE if processor else USAGE_WITHOUT_PROCESSOR
+    usage = USAGE_WITHOUT_PROCESSOR if processor is None else USAGE
     return Written(
         error=plain.error,
         settings={"class": model.name, "layer_norm_eps": f"{plain.eps:.6g}"},
         feature=_feature(source.encoder.config, model),
         usage=usage.replace("CLASS", model.name).replace("TOKENS", str(source.encoder.config.extra_tokens)),
+        prepares=processor is not None,
         difference=_difference(source),
     )
 
@@ -73,9 +77,9 @@ def _feature(config: ViTConfig, model: HFModel) -> str:
 
 def processor_config(source: ExportedEncoder) -> dict[str, Any] | None:
     """Our transform of evaluation, where an image processor can express it: one or three channels of 8 bit."""
-    config = source.encoder.config
-    if config.channels not in (1, 3):
+    if not has_pictures(source):
         return None
+    config = source.encoder.config
     height, width = config.image_size
     settings: dict[str, Any] = {
         "do_rescale": True,
@@ -101,10 +105,11 @@ def _difference(source: ExportedEncoder) -> str:
     """What no image processor can be told."""
     config = source.encoder.config
     height, width = config.image_size
-    if config.channels not in (1, 3):
+    if not has_pictures(source):
+        what = f"{config.channels} channels" if source.bits != 16 else "16-bit images"
         return (
-            f"transformers has no image processor for {config.channels} channels, so none is written: the card has the "
-            "mean and the standard deviation by which images are normalised."
+            f"transformers has no image processor for {what}, so none is written: the card has the mean and the "
+            "standard deviation by which images are normalised."
         )
     if height != width:
         return (

@@ -27,7 +27,7 @@ USAGE = """\
 import onnxruntime
 
 session = onnxruntime.InferenceSession("DIR/model.onnx")
-feature, tokens = session.run(["features", "tokens"], {"images": images})   # images: float32 (batch, C, H, W)"""
+feature, tokens = session.run(["features", "tokens"], {"images": images})   # (batch, width), (batch, tokens, width)"""
 
 
 class FeatureNetwork(nn.Module):
@@ -56,6 +56,7 @@ def write(folder: Path, source: ExportedEncoder, reference: ReferenceTokens) -> 
             "block's output before any norm. The output `tokens` holds those tokens."
         ),
         usage=USAGE,
+        prepares=False,
     )
 
 

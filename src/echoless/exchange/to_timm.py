@@ -18,6 +18,7 @@ from echoless.errors import ConfigError
 from echoless.exchange.exported import ExportedEncoder
 from echoless.exchange.names import linear_to_conv
 from echoless.exchange.plain import Plain, ReferenceTokens, with_given_eps
+from echoless.exchange.snippet import has_pictures
 from echoless.exchange.target import NotInstalled, Target, Written, write_json_file
 from echoless.storage.jsonfile import read_json_object
 from echoless.storage.tensorfile import write_tensors
@@ -25,20 +26,22 @@ from echoless.storage.tensorfile import write_tensors
 TIMM_EPS = 1e-6
 ARCHITECTURE = "vit_base_patch16_224"  # any of timm's plain ViTs; the settings below replace all of its own
 
-USAGE = """\
-import timm
-
-model = timm.create_model("local-dir:DIR", pretrained=True).eval()
+BY_TRANSFORM = """\
 transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))
-feature = model(transform(image)[None])   # (batch, width); without pretrained=True timm draws random weights"""
+images = transform(image)[None]"""
+
+FROM_ARRAY = "images = torch.from_numpy(images)"
+
+USAGE = """\
+model = timm.create_model("local-dir:DIR", pretrained=True).eval()   # without pretrained=True its weights are random
+IMAGES
+feature = model(images)   # (batch, width)"""
 
 USAGE_WITH_NORM = """\
-import timm
-
-model = timm.create_model("local-dir:DIR", pretrained=True).eval()
-transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))
+model = timm.create_model("local-dir:DIR", pretrained=True).eval()   # without pretrained=True its weights are random
+IMAGES
 _, [(patches, prefix)] = model.forward_intermediates(
-    transform(image)[None], indices=1, return_prefix_tokens=True, norm=False, output_fmt="NLC")
+    images, indices=1, return_prefix_tokens=True, norm=False, output_fmt="NLC")
 tokens = torch.cat([prefix, patches], dim=1)DIVIDED   # (batch, 1 + patches, width)
 feature = tokens.mean(dim=1)                          # (batch, width)"""
 
@@ -64,12 +67,20 @@ def write(folder: Path, source: ExportedEncoder, reference: ReferenceTokens) -> 
             + (f" times {plain.scale:.8g}{head}." if scaled else ".")
         )
         usage = USAGE
+    prepares = has_pictures(source)
     return Written(
         error=plain.error,
         settings={"eps of every norm": f"{plain.eps:.6g}", "scale of the tokens": f"{plain.scale:.8g}"},
         feature=feature,
-        usage=usage,
+        usage=_usage(usage, prepares),
+        prepares=prepares,
     )
+
+
+def _usage(code: str, prepares: bool) -> str:
+    code = code.replace("IMAGES", BY_TRANSFORM if prepares else FROM_ARRAY)
+    imports = "import timm\nimport torch\n" if "torch." in code else "import timm\n"
+    return f"{imports}\n{code}"
 
 
 def _refuse_options(config: ViTConfig) -> None:

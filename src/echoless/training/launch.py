@@ -24,7 +24,7 @@ from echoless.randomness import generator_for
 from echoless.runs import RunFolder, check_run, open_run
 from echoless.runs.checkpoint import checkpoint_folders
 from echoless.runs.open import Start, load_body
-from echoless.runs.taught import add_taught, read_taught
+from echoless.runs.taught import Taught, add_taught
 from echoless.runtime import Progress, Share, StopRequest, Team, join_team, leave_team
 from echoless.training.about import opening_lines, recorded, run_facts
 from echoless.training.loop import Session, begin, train
@@ -140,6 +140,7 @@ class Launch:
     resume: bool = False
     init: str | Path | None = None  # weights to start from, where there is no checkpoint yet
     start: Start | None = None  # the same, opened, where they are not of ours
+    taught: Taught = field(default_factory=Taught)  # whose labels have trained them
     judge: Callable[[nn.Module], dict[str, float]] | None = None
     probe: Callable[..., dict[str, float]] | None = None  # measures the features while the run trains
     command: str = ""  # what to type to repeat the run
@@ -191,17 +192,11 @@ def launch(job: Launch) -> bool:
 def _train_recorded(job: Launch, session: Session, done: int, facts: Mapping[str, Any]) -> bool:
     if session.run is not None:
         job.show_data(session.run)
-        add_taught(session.run.path, _taught(job))
+        own = file_keys(job.images) if isinstance(job.config.objective, SupervisedConfig) else ()
+        add_taught(session.run.path, job.taught | Taught(frozenset(own)))
     with recorded(session.run, job.command, facts, job.place.team) as record:
         session.note_speed = None if record is None else record.note_speed
         return train(session, done)
-
-
-def _taught(job: Launch) -> frozenset[bytes]:
-    """Images whose labels have trained the weights when this run ends: its own, and those of what it starts from."""
-    inherited = read_taught(Path(job.init)) if job.init else None
-    own = file_keys(job.images) if isinstance(job.config.objective, SupervisedConfig) else ()
-    return (inherited or frozenset()) | frozenset(own)
 
 
 def _warm_start(job: Launch, model: nn.Module) -> tuple[str, dict[str, str]]:

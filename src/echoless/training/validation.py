@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ from echoless.errors import DataError
 from echoless.measures import accuracy_interval
 from echoless.measures.outcomes import kept
 from echoless.randomness import generator_for
+from echoless.runs.taught import Taught
 from echoless.runtime import Team
 
 
@@ -68,14 +68,15 @@ def judge_on(
     names: tuple[str, str],
     config: RunConfig,
     team: Team,
-    taught: Collection[bytes] = (),
+    taught: Taught,
 ) -> Judge:
     """A judge whose numbers name their sets; warns where the two overlap, or labels of --test trained the start."""
-    for warning in (overlap_warning(train, test), taught_warning(train, test, taught)):
+    for warning in (overlap_warning(train, test), taught_warning(train, test, taught.keys), taught.note):
         if team.leads and warning:
             print(warning, file=sys.stderr, flush=True)
     view = {"view": BY_SIZE.describe(config.model.image_size)} if min(test.typical_size) > LARGE else {}
-    return Judge(test, config, team, describe_sets(train, test, names, taught) | describe_labels(train, test) | view)
+    sets = describe_sets(train, test, names, taught.keys) | describe_labels(train, test) | view
+    return Judge(test, config, team, sets)
 
 
 def require_labels(train: Images, test: Images | None, names: tuple[str, str] = ("--train", "--test")) -> None:

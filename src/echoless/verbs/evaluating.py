@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, redirect_stderr
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,7 @@ from echoless.config.metrics import Metric, Metrics
 from echoless.config.options import EvaluateOptions, same_sets_command
 from echoless.config.options.fields import AnyPath, filled, path_text
 from echoless.data import Images, default_cache_dir
-from echoless.data.overlap import file_keys, group_notes, overlap_warning, taught_warning
+from echoless.data.overlap import group_notes, keys_by_set, overlap_warning, taught_warning
 from echoless.data.provenance import describe_labels, describe_sets
 from echoless.data.reading import (
     align_classes,
@@ -48,7 +48,7 @@ from echoless.evaluation.snapshots import check_snapshots, measure_snapshots
 from echoless.evaluation.stored_patches import open_stored
 from echoless.reports.datasheet import show_data
 from echoless.runs import RunFolder
-from echoless.runs.taught import read_taught, supervised_on
+from echoless.runs.taught import taught_by
 from echoless.runtime import Team, choose_device, join_team, leave_team
 from echoless.storage.atomic import can_write
 
@@ -141,9 +141,11 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
         images.leave_out(train.excluded)
         return images
 
-    taught = _taught(source, test or train, say)
-    if warning := taught_warning(train, test, taught):
+    taught = taught_by(source, keys_by_set(train, test))
+    if warning := taught_warning(train, test, taught.keys):
         say(warning + _own_test(options, known))
+    if taught.note:
+        say(taught.note)
     evaluation = Evaluation(
         encoder=encoder,
         train=train,
@@ -152,7 +154,7 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
         run=source if (source / "checkpoints").is_dir() else None,
         cache=None,
         say=say,
-        sets=describe_sets(train, test, (data, str(options.test)), taught),
+        sets=describe_sets(train, test, (data, str(options.test)), taught.keys),
         label_protocol=describe_labels(train, test),
         originals=originals,
         stored=open_stored(options.patches, encoder, [train] if test is None else [train, test]),
@@ -167,20 +169,6 @@ def _own_test(asked: EvaluateOptions, known: EvaluateOptions) -> str:
         return ""
     tested = {name: remembered[name] for name in ("test", "test_labels") if name in remembered}
     return f"; its test set is measured by: {same_sets_command(asked.run, replace(known, **tested))}"
-
-
-def _taught(source: Path, predicted: Images, say: Say) -> Collection[bytes]:
-    """The images whose labels trained the encoder.
-
-    Runs of earlier versions recorded their fingerprint alone, and an encoder that left its run has nothing.
-    """
-    recorded, fingerprint = read_taught(source), supervised_on(source)
-    if recorded is not None or fingerprint is None:
-        return recorded or ()
-    if fingerprint == predicted.fingerprint:
-        return set(file_keys(predicted))
-    say("labels trained this encoder, and it is not recorded of which images: accuracies on those say little")
-    return ()
 
 
 def _open_encoder(options: EvaluateOptions, say: Say) -> Encoder:

@@ -23,7 +23,6 @@ from echoless.data.resizing import BY_SIZE, Fit
 from echoless.recipes.finetuning import finetuning
 from echoless.reports.datasheet import show_data
 from echoless.runs.open import Start
-from echoless.runs.taught import read_taught
 from echoless.runtime import Share, Team
 from echoless.training import require_trackers
 from echoless.training.launch import Launch, common_share, launch, workplace
@@ -31,7 +30,7 @@ from echoless.training.room import require_memory
 from echoless.training.validation import judge_on, require_labels
 from echoless.verbs.configuring import described_data
 from echoless.verbs.record import Record, require_same_images
-from echoless.verbs.starting import open_encoder
+from echoless.verbs.starting import open_encoder, taught_before
 
 OPTIM = ("base_lr", "layer_decay", "weight_decay", "warmup", "min_lr")
 OBJECTIVE = ("label_smoothing", "mixup", "cutmix", "erase", "drop_path")
@@ -65,7 +64,7 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
         require_memory_settings(config, runtime)
         require_memory(config, place.team, recompute=runtime.checkpoint_activations)
         size = config.model.image_size
-        names, taught = (str(options.train), str(options.test)), read_taught(Path(options.run)) or ()
+        names, taught = (str(options.train), str(options.test)), taught_before(options.run, options, images, test)
         judge = judge_on(images, test, names, config, place.team, taught)
         job = Launch(
             config=config,
@@ -75,6 +74,7 @@ def run_finetuning(options: FinetuneOptions, record: Record | None) -> Metric | 
             resume=options.resume,
             init=options.run,
             start=source.start if source.start and source.start.foreign else None,
+            taught=taught,
             judge=judge,
             command=as_command("finetune", options),
             show_data=lambda run: show_data(run, images, size),

@@ -38,7 +38,7 @@ from echoless.verbs.configuring import configure, facts_of, precision_of, settle
 from echoless.verbs.planning import Time, make_plan, smallest
 from echoless.verbs.probing import open_probe
 from echoless.verbs.record import Record, require_same_images
-from echoless.verbs.starting import facts_of_start, open_start, with_channels_of
+from echoless.verbs.starting import facts_of_start, open_start, taught_before, with_channels_of
 
 RUNTIME = (
     *("workers", "device", "checkpoint_every", "snapshot_every", "snapshots", "log_every", "strict"),
@@ -76,7 +76,10 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
             space = open_space(options, images, team)
         config, plan = request.plan(images, space)
         require_memory_settings(config, runtime)
-        judge = request.judge(config, images)
+        test = request.test_images(config, images)
+        taught = taught_before(options.init, options, images, test)
+        names = str(options.data), str(options.test)
+        judge = None if test is None else judge_on(images, test, names, config, team, taught)
         probe = open_probe(options, config, str(team.device), images) if team.leads else None
         latents = encode_all(space, images, team, request.share, request.stop_here) if space else None
         size = space.config.image_size if space else config.model.image_size
@@ -88,6 +91,7 @@ def run_pretraining(options: PretrainOptions, record: Record | None) -> bool:
             resume=options.resume,
             init=options.init,
             start=opened if opened and opened.foreign else None,
+            taught=taught,
             judge=judge,
             probe=probe,
             command=as_command("pretrain", options),
@@ -220,20 +224,18 @@ class Request:
             raise NoMemory(f"another process of this run has no memory for a batch of {config.batch_size} images")
         return config
 
-    def judge(self, config: RunConfig, images: Images) -> Judge | None:
-        """What measures the accuracy of a classifier after every epoch; None without labels, or without --test."""
+    def test_images(self, config: RunConfig, images: Images) -> Images | None:
+        """Those on which a classifier is tested after every epoch; None without labels, or without --test."""
         if not isinstance(config.objective, SupervisedConfig):
             return None
         with self.place.team.together():
-            test = self._test_images(config, images) if self.options.test else None
+            test = self._read_test(config, images) if self.options.test else None
         require_labels(images, test, names=("DATA", "--test"))
-        if test is None:
-            return None
-        require_channels(test, images.shape.channels, "--test")
-        names = str(self.options.data), str(self.options.test)
-        return judge_on(images, test, names, config, self.place.team)
+        if test is not None:
+            require_channels(test, images.shape.channels, "--test")
+        return test
 
-    def _test_images(self, config: RunConfig, images: Images) -> Images:
+    def _read_test(self, config: RunConfig, images: Images) -> Images:
         return read_images(
             str(self.options.test),
             path_text(self.options.test_labels),

@@ -7,10 +7,14 @@ from pathlib import Path
 
 from echoless.config import MAEConfig, MaskedConfig, RunConfig
 from echoless.config.facts import StartFacts
-from echoless.config.options import PretrainOptions
+from echoless.config.options import FinetuneOptions, PretrainOptions
+from echoless.config.options.fields import AnyPath
+from echoless.data import Images
+from echoless.data.overlap import keys_by_set
 from echoless.exchange.starting import is_foreign, open_foreign
 from echoless.runs.checkpoint import checkpoint_folders
 from echoless.runs.open import Start, load_body, load_model
+from echoless.runs.taught import Taught, taught_by
 from echoless.training import require_source
 
 
@@ -48,6 +52,16 @@ def facts_of_start(start: Start | None, record: RunConfig | None) -> StartFacts 
         objective=objective if isinstance(objective, MaskedConfig) else None,
         head=_head_sizes(start),
     )
+
+
+def taught_before(start: AnyPath | None, options: PretrainOptions | FinetuneOptions, *sets: Images | None) -> Taught:
+    """Whose labels have trained the weights so far: those that a run starts from, and those of a run that is resumed.
+
+    sets: the images at hand, by which runs of earlier versions are known.
+    """
+    known = keys_by_set(*sets)
+    before = Taught() if start is None else taught_by(Path(start), known)
+    return before | taught_by(Path(options.out), known) if options.resume else before
 
 
 def _head_sizes(start: Start) -> tuple[int, int, int] | None:
