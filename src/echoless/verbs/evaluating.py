@@ -13,7 +13,8 @@ from typing import Any
 from torch import Tensor
 
 from echoless.config.addresses import is_remote, local_path
-from echoless.config.metrics import Metric, Metrics
+from echoless.config.evaluated import Metrics
+from echoless.config.metrics import Metric
 from echoless.config.options import EvaluateOptions, evaluate_command
 from echoless.config.options.fields import AnyPath, filled, path_text
 from echoless.data import Images, default_cache_dir
@@ -50,6 +51,7 @@ from echoless.runs import RunFolder
 from echoless.runs.taught import read_taught, supervised_on
 from echoless.runtime import Team, choose_device, join_team, leave_team
 from echoless.storage.atomic import can_write
+from echoless.verbs.closing import verdict_of
 
 Say = Callable[[str], None]
 
@@ -85,7 +87,7 @@ def _evaluate(options: EvaluateOptions, say: Say, team: Team) -> Metrics:
     for images in (evaluation.train, evaluation.test):
         for line in describe_bad(images, late=True) if images is not None else ():
             say(line)
-    metrics.closing = tuple(evaluation.closing)
+    metrics.closing = (*(verdict_of(metrics, Path(options.run)) if team.leads else ()), *evaluation.closing)
     return metrics
 
 
