@@ -208,6 +208,24 @@ def test_it_is_refused_before_any_path_is_looked_at(verb, given, sentence):
     assert str(refused.value) == sentence
 
 
+@pytest.mark.parametrize("verb", ["pretrain", "evaluate", "embed"])
+def test_labels_that_are_false_are_answered_with_how_they_are_ignored(verb):
+    """None stands for the default, so that nobody found out how labels are left out in Python."""
+    with pytest.raises(
+        ConfigError, match=r'^labels is False; it must be a text or a path: labels.*; labels="none" igno'
+    ):
+        getattr(echoless, verb)(**NEEDED[verb], labels=False)
+    with pytest.raises(ConfigError, match='; test_labels="none" ignores them$'):
+        echoless.evaluate("RUN", test_labels=False)
+
+
+def test_several_runs_by_position_are_answered_with_one_list():
+    with pytest.raises(TypeError, match="too many positional arguments; give several runs as one list; see help"):
+        echoless.report("a", "b", out="page.html")
+    with pytest.raises(TypeError, match="too many positional arguments; see help"):
+        echoless.embed("RUN", "DATA", "f.parquet")
+
+
 def test_a_misspelt_or_missing_argument_is_a_type_error_that_names_it():
     with pytest.raises(TypeError, match=r"^unknown option 'outt' of echo; did you mean 'out'"):
         echo(("a",), outt="b")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from echoless.config.checks import meant, nearest
-from echoless.config.options.fields import allowed, choices, explanations, members, one_value, values_of
+from echoless.config.options.fields import allowed, choices, explanations, members, one_value, positional, values_of
 from echoless.errors import ConfigError
 
 Options = TypeVar("Options")
@@ -26,12 +26,20 @@ def options_from(options: Callable[..., Options], verb: str, args: Sequence[Any]
     for name in kwargs:
         if name not in signature.parameters:
             raise TypeError(f"unknown option {name!r} of {verb}{meant(name, signature.parameters)}")
+    hints = get_type_hints(options)
     try:
         given = signature.bind(*args, **kwargs).arguments
     except TypeError as error:
-        raise TypeError(f"{verb} cannot be called so: {error}; see help(echoless.{verb})") from None
-    hints = get_type_hints(options)
+        advice = _as_one_list(options, hints, args)
+        raise TypeError(f"{verb} cannot be called so: {error}{advice}; see help(echoless.{verb})") from None
     return options(**{name: _fitted(options, name, hints[name], _plain(value)) for name, value in given.items()})
+
+
+def _as_one_list(options: Any, hints: Mapping[str, Any], args: Sequence[Any]) -> str:
+    """How several values are given by position, as each of them was by itself."""
+    names = positional(options)
+    takes_several = bool(names) and values_of(hints[names[-1]]) is not None
+    return f"; give several {names[-1]} as one list" if takes_several and len(args) > len(names) else ""
 
 
 def _plain(value: Any) -> Any:
@@ -51,8 +59,12 @@ def _fitted(options: Any, name: str, hint: Any, value: Any) -> Any:
         items = value if values_of(hint) and isinstance(value, tuple) else (value,)
         wrong = next(item for item in items if not _fits(one_value(hint), item))
         raise ConfigError(f"{name} is {_shown(wrong)}; allowed: {allowed(hint)}{nearest(wrong, words)}")
-    purpose = explanations(options)[name].split(". ")[0].split(": ")[0].split(" (default")[0].rstrip(".")
-    raise ConfigError(f"{name} is {_shown(value)}; it must be {_described(hint)}: {purpose[0].lower()}{purpose[1:]}")
+    text = explanations(options)[name]
+    purpose = text.split(". ")[0].split(": ")[0].split(" (default")[0].rstrip(".")
+    without = f'; {name}="none" ignores them' if "`none`" in text else ""  # None stands for the default
+    raise ConfigError(
+        f"{name} is {_shown(value)}; it must be {_described(hint)}: {purpose[0].lower()}{purpose[1:]}{without}"
+    )
 
 
 def _shown(value: Any) -> str:
