@@ -215,7 +215,7 @@ def test_labels_that_are_false_are_answered_with_how_they_are_ignored(verb):
         ConfigError, match=r'^labels is False; it must be a text or a path: labels.*; labels="none" igno'
     ):
         getattr(echoless, verb)(**NEEDED[verb], labels=False)
-    with pytest.raises(ConfigError, match='; test_labels="none" ignores them$'):
+    with pytest.raises(ConfigError, match=r'; test_labels="none" ignores them$'):
         echoless.evaluate("RUN", test_labels=False)
 
 
