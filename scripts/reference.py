@@ -39,8 +39,8 @@ def verbs() -> str:
     """The real `--help` of every verb."""
     from echoless.verbs.table import VERBS
 
-    lead = "What `echoless VERB --help` prints. In Python, `echoless.VERB(...)` takes the same arguments."
-    parts = ["# Every verb", "", lead, ""]
+    lead = "What `echoless VERB --help` prints. In Python, `echoless.VERB(...)` takes the same arguments, except for"
+    parts = ["# Every verb", "", lead, "`runs`, `recipes` and `completion`; `import` is `import_` there.", ""]
     for name, verb in VERBS.items():
         parts += [f"## {name}", "", f"{verb.summary}.", "", "```text", help_of(name).strip(), "```", ""]
     return "\n".join(parts)

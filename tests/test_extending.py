@@ -27,7 +27,7 @@ from echoless.data.content import stamp
 from echoless.data.opening import SOURCES
 from echoless.data.sources import read_in_order
 from echoless.evaluation.registry import MEASUREMENTS, FeatureSource, Measurement
-from echoless.exchange.export import TARGETS
+from echoless.exchange.export import TARGETS, export_encoder
 from echoless.exchange.target import Target, Written
 from echoless.models import ViT
 from echoless.models.body import EncoderModel
@@ -134,7 +134,7 @@ def read_npz(folder: Path, source, images: Tensor) -> tuple[Tensor, str]:
 
 def test_an_export_target(trained, tmp_path, monkeypatch):
     monkeypatch.setitem(TARGETS, "npz", Target("numpy", "none", write_npz, read_npz))
-    report = echoless.export(trained, to="npz", out=tmp_path / "exported")
+    report = export_encoder(trained, "npz", tmp_path / "exported")
     assert report.verified and report.error == 0
     assert (tmp_path / "exported" / "weights.npz").is_file()
 

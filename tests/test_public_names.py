@@ -9,6 +9,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import echoless
+from echoless import shortcuts
 from echoless.verbs.table import VERBS, function_name
 
 SOURCE = Path(echoless.__file__).parent
@@ -27,16 +29,42 @@ def test_every_name_of_the_stub_is_there(name):
     assert name in dir(echoless) and name in echoless.__all__
 
 
+COMMANDS_ALONE = ("runs", "recipes", "completion")
+
+
 def test_every_verb_is_public_in_python():
     """`echoless.recipes` and `echoless.runs` are packages: in Python there are `list_recipes` and `list_runs`. Nobody
     completes words in Python by a script for a shell."""
-    assert {function_name(verb) for verb in VERBS} - {"recipes", "runs", "completion"} <= set(echoless.__all__)
-    assert "list_recipes" in echoless.__all__
+    assert {function_name(verb) for verb in VERBS} - set(echoless.__all__) == set(COMMANDS_ALONE)
+    assert {"list_recipes", "list_runs"} <= set(echoless.__all__)
 
 
-def test_a_name_that_is_not_public_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="module 'echoless' has no attribute 'pretrian'"):
-        _ = echoless.pretrian
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "scripts/reference.py"])
+def test_the_docs_say_which_commands_are_no_functions(page):
+    """They said that every command is one."""
+    first, second, third = (f"`{name}`" for name in COMMANDS_ALONE)
+    text = (SOURCE.parents[1] / page).read_text()
+    assert f"{first}, {second} and {third}" in text and "`import_`" in text
+
+
+@pytest.mark.parametrize(("name", "answer"), [
+    ("runs", "did you mean 'list_runs'"),
+    ("recipes", "did you mean 'list_recipes'"),
+    ("choose_alpha_min", "did you mean 'alpha_min_for'"),
+    ("pretrian", "did you mean 'pretrain'"),
+    ("completion", "dir(echoless) lists the public names"),
+])  # fmt: skip
+def test_a_name_that_is_not_public_is_answered_with_the_one_that_is_meant(name, answer):
+    with pytest.raises(AttributeError) as refused:
+        echoless.__getattr__(name)
+    assert str(refused.value).startswith(f"module 'echoless' has no attribute {name!r}; {answer}")
+
+
+@pytest.mark.parametrize("name", sorted(echoless._HOMES))
+def test_a_docstring_names_no_function_that_is_not_public(name):
+    """Those of `fade` and `alphas` named `choose_alpha_min`, which the package keeps for itself."""
+    named = set(re.findall(r"`(\w+)`", getattr(echoless, name).__doc__ or ""))
+    assert not named & (set(shortcuts.__all__) - set(echoless.__all__))
 
 
 TYPED = """

@@ -7,6 +7,7 @@ instant.
 from __future__ import annotations
 
 import ast
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,14 @@ __all__ = ["__version__", *_HOMES]
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module 'echoless' has no attribute {name!r}")
+        raise AttributeError(f"module 'echoless' has no attribute {name!r}{_meant(name)}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def _meant(name: str) -> str:
+    """The public name that has the typed word in it, `list_runs` for `runs`, or the nearest in spelling."""
+    named = [public for public in _HOMES if name in public.split("_")] or get_close_matches(name, _HOMES, n=1)
+    return f"; did you mean {named[0]!r}?" if named else "; dir(echoless) lists the public names"
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from echoless.config import options
-from echoless.config.metrics import METRICS, WIDTH, YIELDS, Metric, Metrics, info_of, table
+from echoless.config.evaluated import Metrics
+from echoless.config.metrics import METRICS, WIDTH, YIELDS, Metric, info_of, table
 from echoless.config.options import EvaluateOptions, SweepOptions
 from echoless.errors import ConfigError
 

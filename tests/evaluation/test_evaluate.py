@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from html import escape
 from shutil import copytree
 
 import pytest
@@ -82,6 +83,18 @@ def test_a_second_run_gives_the_same_digits(run):
     print("R20 evaluate: from the cache and without it, identical digits")
 
 
+def test_print_and_a_notebook_end_with_what_the_command_line_ends_with(run, capsys):
+    """In Python there was no verdict and no next step: `closing` was empty."""
+    metrics = evaluate(run, train="shapes:200")
+    verdict, advice = metrics.closing
+    assert verdict.startswith("Linear probe accuracy of the trained features is ") and advice.startswith("Next: ")
+    assert " ".join(f"{verdict} {advice}".split()) in " ".join(str(metrics).split())
+    assert f"<p>{escape(verdict)}</p><p>{escape(advice)}</p>" in metrics._repr_html_()
+    capsys.readouterr()
+    assert main(["evaluate", str(run), "--train", "shapes:200"]) == 0
+    assert capsys.readouterr().out.endswith(f"{metrics}\n")
+
+
 def test_layers_all_says_which_is_best_without_looking_at_the_test_set(run):
     said = []
     wanted = EvaluateOptions(run, train="shapes:200", test="shapes:100@test", layers=("all",), baselines=False)
@@ -89,8 +102,7 @@ def test_layers_all_says_which_is_best_without_looking_at_the_test_set(run):
     scanned = [m for m in metrics if m.metric == "knn" and m.protocol.get("scan") == "layers"]
     assert len(scanned) == 6 * 3
     assert any(line.startswith("best by kNN, 5-fold cross-validation on 200 training images: block") for line in said)
-    (closing,) = metrics.closing
-    assert closing.startswith("Best layer by kNN, 5-fold cross-validation on 200 training images: ")
+    assert metrics.closing[-1].startswith("Best layer by kNN, 5-fold cross-validation on 200 training images: ")
 
 
 def test_the_usual_layer_is_what_embed_takes_whatever_pooling_was_asked_for(run):

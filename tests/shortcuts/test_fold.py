@@ -11,7 +11,9 @@ import torch
 import torch.nn.functional as F
 
 from echoless.config import ShortcutConfig, ViTConfig, mae_preset
+from echoless.config.resnet import ResNetConfig
 from echoless.models import MAE, ViT, patchify
+from echoless.models.resnet import ResNet
 from echoless.shortcuts import alphas, contributions, fold, reschedule, stream_factors, unfold
 
 
@@ -137,3 +139,20 @@ def test_the_config_of_a_folded_encoder_names_the_shortcuts_that_are_there():
 def test_a_model_that_holds_an_encoder_is_refused_with_the_way_to_it():
     with pytest.raises(ValueError, match=r"MAE cannot be folded as a whole; allowed: \.encoder of it"):
         fold(MAE(mae_preset("tiny-16")))
+
+
+def test_a_model_that_was_restored_without_its_alphas_is_refused_with_what_restores_them():
+    """The slip after `from_pretrained`: the weights are there, and the model is plain. It was told of branches()."""
+    layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True)
+    plain = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    sentence = (
+        "^TransformerEncoder has no faded shortcuts, so it is plain already; if it was saved faded, restore it with "
+        "fade_saved first$"
+    )
+    with pytest.raises(ValueError, match=sentence):
+        fold(plain, example=torch.ones(1, 3, 8))
+
+
+def test_a_network_of_other_faded_blocks_is_not_called_plain():
+    with pytest.raises(ValueError, match=r"^ResNet cannot be folded; allowed: a pre-norm encoder with branches\(\)$"):
+        fold(ResNet(ResNetConfig(shortcuts=ShortcutConfig(alpha_min=0.6))))

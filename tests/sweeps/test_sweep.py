@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from html import escape
 from pathlib import Path
 from unittest import mock
 
@@ -25,7 +26,7 @@ from echoless.sweeps.executors.on_local import LocalExecutor
 from echoless.sweeps.experiment import Experiment, Quantity, Trial
 from echoless.sweeps.grid import grid
 from echoless.sweeps.ledger import Ledger, is_done, require_same_training
-from echoless.sweeps.run import carry_out, prepare_folder, run_sweep
+from echoless.sweeps.run import SweepResult, carry_out, prepare_folder, run_sweep
 from echoless.sweeps.trials import run_trial
 
 TINY = ["--recipe", "demo", "--batch-size", "8", "--over", "patch_size=16", "--metrics", "rank"]
@@ -236,10 +237,25 @@ def test_a_ledger_that_somebody_else_wrote_is_refused_by_name(tmp_path, content)
         Ledger(tmp_path, plan.trials[0])
 
 
+def test_a_sweep_prints_as_what_it_found_or_planned():
+    """It was one line of 8,401 characters."""
+    planned = experiment(("--version",), names=("a", "b"))
+    assert str(SweepResult(planned, commands=("echoless trial s a", "echoless trial s b"))) == (
+        "echoless trial s a\necholess trial s b"
+    )
+    assert str(SweepResult(planned, failed=("a", "b"), stopped=True)).splitlines() == [
+        "nothing was measured",
+        "stopped by a signal; the same call continues",
+        "failed: a, b; the same call tries them again",
+    ]
+
+
 def test_a_real_run_is_measured_for_its_speed_stopped_continued_and_compared(tmp_path):
     said: list[str] = []
     swept = run_sweep(options(data="shapes:32", out=tmp_path / "s", alpha_min=(0.6,), max_steps=40), said.append)
     assert not swept.failed and not swept.stopped
+    assert any(str(swept) in line for line in said) and "alpha_min  seeds  rank" in str(swept), "print shows the table again"
+    assert swept._repr_html_() == f"<pre>{escape(str(swept))}</pre>"
     assert any("1 to go: about " in line and "training alone" in line for line in said)
     log = (tmp_path / "s" / "logs" / "alpha_min-0.6_seed-0.txt").read_text()
     assert "resuming after step" in log or "nothing left to do" in log

@@ -8,6 +8,7 @@ import pydoc
 import re
 from importlib import import_module
 from pathlib import Path
+from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -19,8 +20,17 @@ import echoless
 from echoless.cli.main import main
 from echoless.cli.parsing import parse
 from echoless.config.options import EmbedOptions, EvaluateOptions, PretrainOptions, ReportOptions
-from echoless.config.options.fields import AnyPath, explanations, positional, with_home
+from echoless.config.options.fields import (
+    AnyPath,
+    choices,
+    explanations,
+    is_required,
+    positional,
+    values_of,
+    with_home,
+)
 from echoless.errors import ConfigError
+from echoless.verbs.arguments import options_from
 from echoless.verbs.signature import signature_of
 from echoless.verbs.table import VERBS, function_name
 
@@ -147,6 +157,73 @@ def test_a_value_of_another_type_is_refused_in_one_sentence_that_says_what_the_o
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}") as refused:
         pretrain(**{"data": "PHOTOS", "out": "RUN"} | given)
     assert "\n" not in str(refused.value)
+
+
+LISTED = [
+    (verb, name, values_of(hint) is not None, choices(hint))
+    for verb, row in VERBS.items()
+    for name, hint in get_type_hints(row.options).items()
+    if choices(hint)
+]
+
+
+@pytest.mark.parametrize(("verb", "name", "several", "words"), LISTED, ids=[f"{row[0]}-{row[1]}" for row in LISTED])
+def test_a_word_that_is_not_listed_is_refused_as_on_the_command_line(verb, name, several, words):
+    """Of every option of every verb: `dtype="float16"` wrote float32, and said float16 in the file."""
+    options = VERBS[verb].options
+    needed = {field.name: "x" for field in dataclasses.fields(options) if is_required(field)}
+    wrong = f"{words[0]}x"
+    for value in (wrong, [words[-1], wrong]) if several else (wrong,):
+        with pytest.raises(ConfigError, match=f"^{name} is '{re.escape(wrong)}'; allowed: ") as refused:
+            options_from(options, verb, (), needed | {name: value})
+        assert ", ".join(words) in str(refused.value) and "did you mean" in str(refused.value)
+    with pytest.raises(ConfigError, match=f"^{name} is 7.5j; allowed: "):
+        options_from(options, verb, (), needed | {name: 7.5j})
+
+
+NEEDED = {
+    "embed": {"run": "RUN", "data": "DATA", "out": "f.parquet"},
+    "search": {"features": "f.parquet", "duplicates": True, "threshold": 0.98},
+    "evaluate": {"run": "RUN"},
+    "pretrain": {"data": "DATA", "out": "RUN"},
+    "export": {"run": "RUN", "out": "DIR"},
+}
+
+
+@pytest.mark.parametrize(("verb", "given", "sentence"), [
+    ("embed", {"dtype": "float16"}, "dtype is 'float16'; allowed: fp32, fp16"),
+    ("embed", {"map": "umap"}, "map is 'umap'; allowed: pca, tsne"),
+    ("embed", {"paths": "rel"}, "paths is 'rel'; allowed: relative, absolute"),
+    ("search", {"by": "feature"}, "by is 'feature'; allowed: pixels, features; did you mean 'features'?"),
+    ("search", {"engine": "fast"}, "engine is 'fast'; allowed: auto, exact, faiss; did you mean 'faiss'?"),
+    ("evaluate", {"tokencut": "value"}, "tokencut is 'value'; allowed: keys, outputs"),
+    ("evaluate", {"probe": ("quick", "mea")}, "probe is 'mea'; allowed: quick, imagenet100, mae; did you mean 'mae'?"),
+    ("pretrain", {"precision": "fp16"}, "precision is 'fp16'; allowed: auto, fp32, bf16; did you mean 'bf16'?"),
+    ("pretrain", {"alpha_min": "0.6"}, "alpha_min is '0.6'; allowed: a number, auto"),
+    ("export", {"to": None}, "to is None; allowed: hf, timm, onnx"),
+])  # fmt: skip
+def test_it_is_refused_before_any_path_is_looked_at(verb, given, sentence):
+    with pytest.raises(ConfigError) as refused:
+        getattr(echoless, verb)(**NEEDED[verb] | given)
+    assert str(refused.value) == sentence
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "evaluate", "embed"])
+def test_labels_that_are_false_are_answered_with_how_they_are_ignored(verb):
+    """None stands for the default, so that nobody found out how labels are left out in Python."""
+    with pytest.raises(
+        ConfigError, match=r'^labels is False; it must be a text or a path: labels.*; labels="none" igno'
+    ):
+        getattr(echoless, verb)(**NEEDED[verb], labels=False)
+    with pytest.raises(ConfigError, match=r'; test_labels="none" ignores them$'):
+        echoless.evaluate("RUN", test_labels=False)
+
+
+def test_several_runs_by_position_are_answered_with_one_list():
+    with pytest.raises(TypeError, match="too many positional arguments; give several runs as one list; see help"):
+        echoless.report("a", "b", out="page.html")
+    with pytest.raises(TypeError, match="too many positional arguments; see help"):
+        echoless.embed("RUN", "DATA", "f.parquet")
 
 
 def test_a_misspelt_or_missing_argument_is_a_type_error_that_names_it():

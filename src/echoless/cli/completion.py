@@ -15,11 +15,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import tyro
 
-from echoless.cli.mistakes import values_of
 from echoless.cli.output import OutputOptions
 from echoless.cli.parsing import as_typed
 from echoless.config.options import CompletionOptions
-from echoless.config.options.fields import explanations, members, positional
+from echoless.config.options.fields import choices, explanations, members, positional, values_of
 from echoless.verbs.names import names_for
 from echoless.verbs.signature import signature_of
 from echoless.verbs.table import VERBS
@@ -65,10 +64,7 @@ def _first_words() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name, verb in VERBS.items():
         if words := positional(verb.options):
-            kinds = members(_hints(name, verb.options)[words[0]])
-            found[name] = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)] or [
-                FILES
-            ]
+            found[name] = choices(_hints(name, verb.options)[words[0]]) or [FILES]
     return found
 
 

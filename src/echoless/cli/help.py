@@ -13,10 +13,20 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import fill, wrap
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
-from echoless.cli.mistakes import values_of
-from echoless.config.options.fields import GROUPS, explanations, flag, groups, is_required, members, word
+from echoless.config.options.fields import (
+    GROUPS,
+    choices,
+    explanations,
+    flag,
+    groups,
+    is_required,
+    members,
+    one_value,
+    values_of,
+    word,
+)
 
 NARROWEST, WIDEST = 60, 110
 COLUMN = 26  # where the explanations begin
@@ -70,14 +80,10 @@ def _repeated(value: str, hint: Any) -> str:
 
 def _value(hint: Any) -> str:
     """`NUMBER`, `PATH`, or the words that are allowed: `linear|cosine`."""
-    several = values_of(hint)
-    parts = members(several[0] if several else hint)
-    words = {int: "N", float: "NUMBER", str: "TEXT"}
+    parts, words = members(one_value(hint)), {int: "N", float: "NUMBER", str: "TEXT"}
     if Path in parts:
         return "PATH"
-    kinds = [words[part] for part in parts if part in words]
-    choices = [str(each) for part in parts if get_origin(part) is Literal for each in get_args(part)]
-    return "|".join([*kinds, *choices])
+    return "|".join([*(words[part] for part in parts if part in words), *choices(hint)])
 
 
 def _with_default(text: str, field: dataclasses.Field[Any]) -> str:

@@ -13,7 +13,17 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from echoless.config.checks import meant, nearest
 from echoless.config.counts import joined
-from echoless.config.options.fields import explanations, flag, is_required, members, positional, word
+from echoless.config.options.fields import (
+    allowed,
+    choices,
+    explanations,
+    flag,
+    is_required,
+    members,
+    positional,
+    values_of,
+    word,
+)
 
 PATTERNS = ("data", "train", "test", "probe_data")  # fields that take a pattern of files
 
@@ -46,7 +56,7 @@ def explain(options: type[Any], words: Sequence[str], prog: str, other_flags: It
 
 def _meaning(walk: _Walk, name: str) -> str:
     """What the words of a first argument mean, where it is one of a few words."""
-    if name not in walk.positional or not _choices(walk.hints[name]):
+    if name not in walk.positional or not choices(walk.hints[name]):
         return ""
     return f": {explanations(walk.options)[name].rstrip('.')}"
 
@@ -135,15 +145,6 @@ def _is_flag(word: str) -> bool:
     return word.startswith("-") and len(word) > 1 and not _reads(float, word)
 
 
-def values_of(hint: Any) -> tuple[Any, int | None] | None:
-    """(type of one value, how many; None for any number) of a field that takes several."""
-    for part in members(hint):
-        if get_origin(part) is tuple:
-            inner = get_args(part)
-            return inner[0], None if inner[-1] is Ellipsis else len(inner)
-    return None
-
-
 def _most_values(hint: Any) -> int | None:
     several = values_of(hint)
     return several[1] if several else 1
@@ -157,10 +158,10 @@ def _mistake(hint: Any, shown: str, values: list[str]) -> str | None:
     if not values:
         return f"{shown} has no value"
     if count is not None and len(values) != count:
-        return f"{shown} is {' '.join(values)!r}; allowed: {count} values, each {_allowed(one)}"
+        return f"{shown} is {' '.join(values)!r}; allowed: {count} values, each {allowed(one)}"
     wrong = [value for value in values if not _reads(one, value)]
     if wrong:
-        return f"{shown} is {wrong[0]!r}; allowed: {_allowed(one)}{nearest(wrong[0], _choices(one))}"
+        return f"{shown} is {wrong[0]!r}; allowed: {allowed(one)}{nearest(wrong[0], choices(one))}"
     return None
 
 
@@ -178,12 +179,3 @@ def _reads(hint: Any, word: str) -> bool:
         elif part in (str, Path):
             return True
     return False
-
-
-def _choices(hint: Any) -> list[str]:
-    return [str(choice) for part in members(hint) if get_origin(part) is Literal for choice in get_args(part)]
-
-
-def _allowed(hint: Any) -> str:
-    numbers = {int: "a whole number", float: "a number"}
-    return ", ".join([*(numbers[part] for part in members(hint) if part in numbers), *_choices(hint)])

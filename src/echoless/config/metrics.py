@@ -271,21 +271,6 @@ def without_fingerprints(protocol: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in protocol.items() if name not in FINGERPRINTS}
 
 
-class Metrics(list[Metric]):
-    """The results of `evaluate`: a list that prints as a table, in a terminal and in a notebook.
-
-    closing: what the command line prints behind everything else.
-    """
-
-    closing: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return table(self)
-
-    def _repr_html_(self) -> str:
-        return html_table(self)
-
-
 def describe(protocol: Mapping[str, Any]) -> str:
     """For people: labels by the name of their file, where it is known."""
     shown = {**protocol}

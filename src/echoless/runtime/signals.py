@@ -1,6 +1,7 @@
 """How is a run asked to stop? SIGTERM and Ctrl-C set a flag; the loop reads it after every step.
 
 The handler only acknowledges: saving there could interrupt a save, and talking to other processes could hang.
+`interrupting_callers`: in Python, Ctrl-C then ends the script or the notebook too.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 
 _STOPPING = b"\nstopping after this step and saving; Ctrl-C again stops at once, back to the last checkpoint\n"
@@ -16,6 +19,8 @@ _STOPPING = b"\nstopping after this step and saving; Ctrl-C again stops at once,
 
 class StopRequest:
     """`with StopRequest() as stop: ... if stop.requested: ...`"""
+
+    interrupts = 0  # of this process: how often Ctrl-C asked any of them to stop
 
     def __init__(self) -> None:
         self.requested = ""  # the name of the signal that came
@@ -37,8 +42,26 @@ class StopRequest:
         if self.requested and number == signal.SIGINT:
             raise KeyboardInterrupt  # the user insists; the last checkpoint stands
         first, self.requested = not self.requested, signal.Signals(number).name
+        StopRequest.interrupts += number == signal.SIGINT
         if first:  # a scheduler may repeat itself
             _acknowledge()
+
+
+@contextmanager
+def interrupting_callers() -> Iterator[None]:
+    """Raise KeyboardInterrupt at the end where Ctrl-C asked for a stop: once the work is saved, callers stop as well.
+
+    A script would go on with a run that is half trained. The command line has its exit code instead.
+    """
+    before = StopRequest.interrupts
+    try:
+        yield
+    except Exception as error:
+        if StopRequest.interrupts > before:
+            raise KeyboardInterrupt from error
+        raise
+    if StopRequest.interrupts > before:
+        raise KeyboardInterrupt
 
 
 def _acknowledge() -> None:

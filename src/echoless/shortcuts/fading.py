@@ -50,7 +50,7 @@ def fade(
 ) -> FadeReport:
     """Fades the residual shortcuts of a model in place: x + f(x) becomes alpha * x + f(x).
 
-    alpha_min: coefficient of the last shortcut; "auto" derives it from the number of shortcuts (`choose_alpha_min`).
+    alpha_min: coefficient of the last shortcut; "auto" derives it from the number of shortcuts (`alpha_min_for`).
     example: input of one forward: a tensor, a tuple of positional arguments, or a dict of keyword arguments.
     schedule: how alpha falls from 1 at the first shortcut to alpha_min at the last.
     around: fade shortcuts around "attention", around "mlp", or "both"; the others keep alpha 1 and their position.

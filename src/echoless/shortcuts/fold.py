@@ -62,12 +62,21 @@ def fold(network: Network, *, example: object = None) -> Network:
             raise ValueError("example is missing: give the input that fade was given")
         return fold_faded(network, example)
     if not hasattr(network, "branches"):
-        inside = " .encoder of it" if hasattr(network, "encoder") else " a pre-norm encoder with branches()"
-        raise ValueError(f"{type(network).__name__} cannot be folded as a whole; allowed:{inside}")
+        raise ValueError(_refusal(network))
     folded = reschedule(network, [1.0] * len(network.branches()))
     if hasattr(folded, "name_plain_shortcuts"):  # where a config names the schedule, it must not name the old one
         folded.name_plain_shortcuts()
     return folded
+
+
+def _refusal(network: object) -> str:
+    kind = type(network).__name__
+    if hasattr(getattr(network, "encoder", None), "branches"):
+        return f"{kind} cannot be folded as a whole; allowed: .encoder of it"
+    if isinstance(network, nn.Module) and not any(isinstance(each, Shortcut) for each in network.modules()):
+        again = "if it was saved faded, restore it with fade_saved first"
+        return f"{kind} has no faded shortcuts, so it is plain already; {again}"
+    return f"{kind} cannot be folded; allowed: a pre-norm encoder with branches()"
 
 
 def unfold(network: Network, alphas: Sequence[float]) -> Network:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from echoless.shortcuts.check import close, in_double
-from echoless.shortcuts.fading import ShortcutSearch, is_faded, unfade
+from echoless.shortcuts.fading import ShortcutSearch, unfade
 from echoless.shortcuts.find import FoundShortcut, origin_of_scale
 from echoless.shortcuts.report import Saved
 from echoless.shortcuts.trace import Node
@@ -42,8 +42,6 @@ class _Outcome(NamedTuple):
 
 def fold_faded(model: Model, example: object) -> Model:
     """A copy with plain shortcuts, of the class that the model had before `fade`, that computes the same function."""
-    if not is_faded(model):
-        raise ValueError(f"{type(model).__name__} has no faded shortcuts, so there is nothing to fold")
     saved = record_in(model)
     if min(shortcut.alpha for shortcut in saved.shortcuts) <= 0:
         raise ValueError("an alpha is 0; allowed: above 0, because a shortcut of weight 0 cannot be folded")

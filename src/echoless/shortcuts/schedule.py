@@ -44,7 +44,7 @@ def alphas(
     per="sublayer": the authors' code. Evenly spaced over all shortcuts; the first is exactly 1, the last alpha_min.
     per="block": the equation as printed. Block l = 1..L has 1 - (1 - alpha_min) l / L, used for both its shortcuts.
     fade: which shortcuts fade (Table 3b); the others stay 1 and the positions do not move.
-    alpha_min="auto": see `choose_alpha_min`.
+    alpha_min="auto": that of `alpha_min_for(depth)`, but never below the lowest value found stable.
 
     >>> alphas(shortcuts=3, alpha_min=0.5)
     (1.0, 0.75, 0.5)

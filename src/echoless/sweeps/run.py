@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +45,28 @@ Sets = Mapping[str, str]  # "data", "train" and "test": a hash of the images and
 
 @dataclass(frozen=True)
 class SweepResult:
-    """Which trials failed, whether the sweep was stopped, and what was measured of each run, or what to type."""
+    """Which trials failed, whether the sweep was stopped, and what was measured of each run, or what to type.
+
+    Prints as the table, in a terminal and in a notebook.
+    """
 
     experiment: Experiment
     failed: tuple[str, ...] = ()
     stopped: bool = False
     metrics: Mapping[str, Sequence[Metric]] = field(default_factory=dict)
     commands: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        measured = table(self.experiment, self.metrics) if self.metrics else "nothing was measured"
+        lines = list(self.commands) or [measured]
+        if self.stopped:
+            lines.append("stopped by a signal; the same call continues")
+        if self.failed:
+            lines.append(f"failed: {', '.join(self.failed)}; the same call tries them again")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
 
 def run_sweep(options: SweepOptions, say: Say) -> SweepResult:

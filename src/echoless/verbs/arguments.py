@@ -1,7 +1,8 @@
 """How do the arguments of a call in Python become options? As they would be typed, or refused in one sentence.
 
 Natural types are taken: a path object, a list, a number of numpy, one value where several may be given. What no reading
-fits is refused here, with what the option is for; ranges and names are checked where the options are used.
+fits is refused here: a word that is not listed as on the command line, another type with what the option is for. Ranges
+and names of tables are checked where the options are used.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from echoless.config.checks import meant
-from echoless.config.options.fields import explanations, members
+from echoless.config.checks import meant, nearest
+from echoless.config.options.fields import allowed, choices, explanations, members, one_value, positional, values_of
 from echoless.errors import ConfigError
 
 Options = TypeVar("Options")
@@ -25,12 +26,20 @@ def options_from(options: Callable[..., Options], verb: str, args: Sequence[Any]
     for name in kwargs:
         if name not in signature.parameters:
             raise TypeError(f"unknown option {name!r} of {verb}{meant(name, signature.parameters)}")
+    hints = get_type_hints(options)
     try:
         given = signature.bind(*args, **kwargs).arguments
     except TypeError as error:
-        raise TypeError(f"{verb} cannot be called so: {error}; see help(echoless.{verb})") from None
-    hints = get_type_hints(options)
+        advice = _as_one_list(options, hints, args)
+        raise TypeError(f"{verb} cannot be called so: {error}{advice}; see help(echoless.{verb})") from None
     return options(**{name: _fitted(options, name, hints[name], _plain(value)) for name, value in given.items()})
+
+
+def _as_one_list(options: Any, hints: Mapping[str, Any], args: Sequence[Any]) -> str:
+    """How several values are given by position, as each of them was by itself."""
+    names = positional(options)
+    takes_several = bool(names) and values_of(hints[names[-1]]) is not None
+    return f"; give several {names[-1]} as one list" if takes_several and len(args) > len(names) else ""
 
 
 def _plain(value: Any) -> Any:
@@ -46,10 +55,21 @@ def _fitted(options: Any, name: str, hint: Any, value: Any) -> Any:
     for candidate in (value, (value,)):
         if _fits(hint, candidate):
             return candidate
+    if words := choices(hint):
+        items = value if values_of(hint) and isinstance(value, tuple) else (value,)
+        wrong = next(item for item in items if not _fits(one_value(hint), item))
+        raise ConfigError(f"{name} is {_shown(wrong)}; allowed: {allowed(hint)}{nearest(wrong, words)}")
+    text = explanations(options)[name]
+    purpose = text.split(". ")[0].split(": ")[0].split(" (default")[0].rstrip(".")
+    without = f'; {name}="none" ignores them' if "`none`" in text else ""  # None stands for the default
+    raise ConfigError(
+        f"{name} is {_shown(value)}; it must be {_described(hint)}: {purpose[0].lower()}{purpose[1:]}{without}"
+    )
+
+
+def _shown(value: Any) -> str:
     text = repr(value)
-    shown = text if len(text) <= 60 and "\n" not in text else f"of the type {type(value).__name__}"
-    purpose = explanations(options)[name].split(". ")[0].split(": ")[0].split(" (default")[0].rstrip(".")
-    raise ConfigError(f"{name} is {shown}; it must be {_described(hint)}: {purpose[0].lower()}{purpose[1:]}")
+    return text if len(text) <= 60 and "\n" not in text else f"of the type {type(value).__name__}"
 
 
 def _fits(hint: Any, value: Any) -> bool:
@@ -63,7 +83,7 @@ def _is(part: Any, value: Any) -> bool:
         length = isinstance(value, tuple) and (inner[-1] is Ellipsis or len(value) == len(inner))
         return length and all(_fits(inner[0], item) for item in value)
     if get_origin(part) is Literal:
-        return type(value) in {type(word) for word in get_args(part)}
+        return isinstance(value, str) and value in get_args(part)
     kinds: dict[Any, Any] = {Path: str, float: int | float}
     return isinstance(value, kinds.get(part, part)) and (part is bool or not isinstance(value, bool))
 
@@ -75,8 +95,6 @@ def _described(hint: Any) -> str:
             inner = get_args(part)
             one, more = _described(inner[0]), inner[-1] is Ellipsis
             found.append(f"{one}, or a list of such" if more else f"a list of {len(inner)} values, each {one}")
-        elif get_origin(part) is Literal:
-            found.append(f"one of {', '.join(map(repr, get_args(part)))}")
         else:
             found.append(_NAMES[part])
     return " or ".join(found)

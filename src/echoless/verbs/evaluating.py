@@ -14,7 +14,8 @@ from torch import Tensor
 
 from echoless.config.addresses import is_remote, local_path
 from echoless.config.counts import joined
-from echoless.config.metrics import Metric, Metrics
+from echoless.config.evaluated import Metrics
+from echoless.config.metrics import Metric
 from echoless.config.options import EvaluateOptions, same_sets_command
 from echoless.config.options.fields import AnyPath, filled, path_text
 from echoless.data import Images, default_cache_dir
@@ -51,6 +52,7 @@ from echoless.runs import RunFolder
 from echoless.runs.taught import taught_by
 from echoless.runtime import Team, choose_device, join_team, leave_team
 from echoless.storage.atomic import can_write
+from echoless.verbs.closing import verdict_of
 
 Say = Callable[[str], None]
 
@@ -86,7 +88,7 @@ def _evaluate(options: EvaluateOptions, say: Say, team: Team) -> Metrics:
     for images in (evaluation.train, evaluation.test):
         for line in describe_bad(images, late=True) if images is not None else ():
             say(line)
-    metrics.closing = tuple(evaluation.closing)
+    metrics.closing = (*(verdict_of(metrics, Path(options.run)) if team.leads else ()), *evaluation.closing)
     return metrics
 
 

@@ -16,7 +16,10 @@ from echoless.verbs.signature import signature_of
 
 @signature_of(FinetuneOptions)
 def finetune(options: FinetuneOptions) -> Metric | None:
-    """Returns the accuracy on --test with its interval; None where a signal stopped the run."""
+    """Returns the accuracy on --test with its interval; None where SIGTERM stopped the run, with all of its work saved.
+
+    Ctrl-C saves it too, and then raises KeyboardInterrupt.
+    """
     require_startable(options.out, resume=options.resume, overwrite=options.overwrite)
     require_data(options.train, options.test)
     require_labels(options.labels, options.test_labels)

@@ -27,7 +27,10 @@ from echoless.verbs.signature import signature_of
 
 @signature_of(PretrainOptions)
 def pretrain(options: PretrainOptions) -> bool:
-    """Returns whether the run is complete: False where a signal stopped it, with all of its work saved."""
+    """Returns whether the run is complete: False where SIGTERM stopped it, with all of its work saved.
+
+    Ctrl-C saves it too, and then raises KeyboardInterrupt.
+    """
     require_startable(options.out, resume=options.resume, overwrite=options.overwrite)
     record = read_record(options)
     require_verb("pretrain", options, record)

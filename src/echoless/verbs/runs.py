@@ -28,7 +28,6 @@ Ask = Callable[[str], str]
 @signature_of(RunsOptions)
 def runs(options: RunsOptions, ask: Ask = input) -> Listing | Evaluations:
     """Returns a list that prints as a table; for rm and rm-results, what was removed."""
-    require_one_of("action", options.action, ("ls", "best", "rm", "results", "rm-results"))
     if options.action == "best":
         require_one_of("metric", options.metric, tuple(METRICS))
     folders = [Path(folder) for folder in options.folders]

@@ -2,6 +2,7 @@
 
 The verb is written as a function of one options object. Callers, type checkers and `help()` see a function with every
 field of the options as an argument; `verb.run(options)` takes the options. Both refuse an impossible output first.
+Ctrl-C ends the caller of the first, after the work is saved; the command line calls the second, and exits with a code.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_type_hints
 
 from echoless.config.options.fields import explanations, with_home
+from echoless.runtime.signals import interrupting_callers
 from echoless.verbs.arguments import options_from
 from echoless.verbs.early import require_outputs
 
@@ -37,7 +39,8 @@ def signature_of(options: Callable[P, Asked]) -> Callable[[Callable[[Asked], R]]
             return function(asked, *more, **named)
 
         def verb(*args: P.args, **kwargs: P.kwargs) -> R:
-            return run(with_home(options_from(options, function.__name__, args, kwargs)))
+            with interrupting_callers():
+                return run(with_home(options_from(options, function.__name__, args, kwargs)))
 
         for name in ("__name__", "__qualname__", "__module__"):
             setattr(verb, name, getattr(function, name))

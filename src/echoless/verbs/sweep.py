@@ -26,7 +26,10 @@ OF_A_PAPER = ("scale", "extractor", "reference")
 
 @signature_of(SweepOptions)
 def sweep(options: SweepOptions, say: Callable[[str], None] = _print) -> SweepResult:
-    """Returns which runs failed, and whether a signal stopped the sweep."""
+    """Returns what was measured, which runs failed, and whether SIGTERM stopped the sweep; it prints as the table.
+
+    Ctrl-C lets the runs save, and then raises KeyboardInterrupt.
+    """
     _refuse_ignored(options)
     _refuse_secrets(options)
     require_test_of(options.test_labels, options.test)

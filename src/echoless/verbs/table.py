@@ -13,22 +13,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from echoless.config import options as of
 from echoless.config.counts import counted
+from echoless.config.evaluated import NEXT
 from echoless.config.metrics import table as metric_table
 from echoless.config.options import same_sets_command
 from echoless.config.options.fields import summary
 from echoless.config.tables import wrapped
-from echoless.config.training import started_by
-from echoless.config.words import Words, best_of, in_words, tuned_in_words
-from echoless.errors import INTERRUPTED, REQUEUE, EcholessError
+from echoless.config.words import tuned_in_words
+from echoless.errors import INTERRUPTED, REQUEUE
 from echoless.verbs import records as to
 from echoless.verbs.records import records_of
-
-if TYPE_CHECKING:
-    from echoless.reports.collect import RunData
 
 
 def _print_nothing(options: Any, result: Any) -> str:
@@ -67,53 +64,21 @@ def _tuned(options: of.FinetuneOptions, metric: Any) -> str:
     if metric is None:
         return ""
     from echoless.reports.compare import paired_interval  # torch was loaded to train, and not before
+    from echoless.verbs.closing import known_of
     from echoless.verbs.finetune import completed
 
     measure = same_sets_command(options.run, completed(options))
     out = shlex.quote(str(options.out))
-    words = tuned_in_words(metric, _known_of(Path(options.run)).newest_results, measure, out, paired_interval)
+    words = tuned_in_words(metric, known_of(Path(options.run)).newest_results, measure, out, paired_interval)
     command = [f"  {measure}"] if words.next.endswith(measure) else []  # in one line, to be copied
     words = replace(words, next=words.next.removesuffix(measure))
-    return "\n".join([metric_table([metric]), "", *_spoken(words), *command])
-
-
-def _spoken(words: Words) -> list[str]:
-    return [*wrapped(words.verdict), *wrapped(f"Next: {words.next}")]
+    spoken = [*wrapped(words.verdict), *wrapped(f"{NEXT}{words.next}")]
+    return "\n".join([metric_table([metric]), "", *spoken, *command])
 
 
 def _metrics(options: of.EvaluateOptions, metrics: Any) -> str:
-    """The table, what its marks and ranks mean, and what it says in plain words; nothing for a helping process."""
-    if not metrics:
-        return ""
-    best = best_of(metrics)
-    lines = [metric_table(metrics, best)]
-    if any(best):
-        lines.append("* the best of its rows, beyond the 95 % intervals of the others")
-    if any(metric.metric.startswith("rank") for metric in metrics):
-        lines += [
-            "rankme: about how many directions the features use; rank_paper, rank_centered: entropies in nats, 0",
-            "  for a single direction. Low is collapsed, higher is not always better",
-        ]
-    from echoless.reports.compare import paired_interval  # torch was loaded to measure them, and not before
-
-    known = _known_of(Path(options.run))
-    verb = started_by(known.config.get("recipe"))
-    words = in_words(metrics, str(options.run), known.results, verb, paired_interval)
-    if words is not None:
-        lines += ["", *_spoken(words)]
-    for sentence in metrics.closing:
-        lines += ["", *wrapped(sentence)]
-    return "\n".join(lines)
-
-
-def _known_of(run: Path) -> RunData:
-    """What a run holds from before; nothing of what is no run of ours."""
-    from echoless.reports.collect import RunData, collect
-
-    try:
-        return collect(run)
-    except EcholessError:
-        return RunData(path=run, name=run.name)
+    """Nothing for a helping process, which returns none."""
+    return str(metrics) if metrics else ""
 
 
 def _vectors(options: of.EmbedOptions, rows: int) -> str:

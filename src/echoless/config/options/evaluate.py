@@ -48,7 +48,7 @@ class EvaluateOptions:
     """Labels for --train: a CSV or parquet file (path,label), a text file with one label per line in the order of the
     names, or `none`. Images without a row are left out."""
     test_labels: AnyPath | None = None
-    """The same for --test."""
+    """The same for --test, also `none`."""
     classes: AnyPath | None = None
     """Use only these classes of --train and, if it has labels, --test: a file with one class name per line, or
     imagenet100 (default: as the run was trained, if --train is not given)."""

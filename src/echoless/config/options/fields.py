@@ -14,7 +14,7 @@ import types
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 AnyPath = str | Path
 Options = TypeVar("Options")
@@ -44,6 +44,33 @@ def members(hint: Any) -> tuple[Any, ...]:
     if get_origin(hint) in (Union, types.UnionType):
         return tuple(inner for part in get_args(hint) for inner in members(part) if inner is not type(None))
     return (hint,)
+
+
+def values_of(hint: Any) -> tuple[Any, int | None] | None:
+    """(type of one value, how many; None for any number) of a field that takes several."""
+    for part in members(hint):
+        if get_origin(part) is tuple:
+            inner = get_args(part)
+            return inner[0], None if inner[-1] is Ellipsis else len(inner)
+    return None
+
+
+def one_value(hint: Any) -> Any:
+    """The type of one value of a field, whether or not it takes several."""
+    several = values_of(hint)
+    return several[0] if several else hint
+
+
+def choices(hint: Any) -> list[str]:
+    """The words that a field takes, where they are listed."""
+    parts = members(one_value(hint))
+    return [str(choice) for part in parts if get_origin(part) is Literal for choice in get_args(part)]
+
+
+def allowed(hint: Any) -> str:
+    """What one value of a field may be, for a refusal: numbers, and the words that are listed."""
+    numbers = {int: "a whole number", float: "a number"}
+    return ", ".join([*(numbers[part] for part in members(one_value(hint)) if part in numbers), *choices(hint)])
 
 
 def given(options: Any, *names: str) -> dict[str, Any]:

@@ -27,7 +27,6 @@ PAPERS: dict[str, Build] = (
 def paper(name: str, data: str, options: SweepOptions) -> Experiment:
     """The experiment of that name, at the given scale, changed where the user gave a value."""
     require_one_of("paper", name, tuple(PAPERS))
-    require_one_of("scale", options.scale, tuple(SCALES))
     scale = SCALES[options.scale]
     experiment = PAPERS[name](Inputs.of(data, options), scale)
     if name in MASKED | STABILITY:

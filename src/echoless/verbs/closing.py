@@ -1,0 +1,30 @@
+"""What does an evaluation end with? What its numbers say in plain words, beside what the run holds from before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from echoless.config.evaluated import NEXT
+from echoless.config.metrics import Metric
+from echoless.config.training import started_by
+from echoless.config.words import in_words
+from echoless.errors import EcholessError
+from echoless.reports.collect import RunData, collect
+from echoless.reports.compare import paired_interval
+
+
+def verdict_of(metrics: Sequence[Metric], run: Path) -> tuple[str, ...]:
+    """The verdict and the next step; nothing where neither trained features nor their ranks were measured."""
+    known = known_of(run)
+    verb = started_by(known.config.get("recipe"))
+    words = in_words(metrics, str(run), known.results, verb, paired_interval)
+    return () if words is None else (words.verdict, f"{NEXT}{words.next}")
+
+
+def known_of(run: Path) -> RunData:
+    """What a run holds from before; nothing of what is no run of ours."""
+    try:
+        return collect(run)
+    except EcholessError:
+        return RunData(path=run, name=run.name)
