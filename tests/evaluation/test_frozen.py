@@ -203,6 +203,24 @@ def test_an_intermediate_that_is_not_there_is_refused_with_the_names(run, name):
     assert list(encoder.features(images, layers="block03/attn")) == ["block03/attn"], "one name is no list of letters"
 
 
+def test_an_intermediate_that_is_looked_up_in_vain_is_answered_with_the_nearest(run):
+    """It was a bare KeyError: 'block99'."""
+    found = echoless.load(run).features(torch.randn(1, 3, 32, 32))
+    first = r"embed, block00/attn, block00/\+attn, block00/mlp, block00/\+mlp, \.\.\."
+    for name, answer in (("block99", first), ("block03", rf"{first}; did you mean 'block03/mlp'\?")):
+        with pytest.raises(KeyError, match=f"feature is '{name}'; allowed: {answer}"):
+            found[name]
+    assert found.get("block99") is None and "block99" not in found
+
+
+def test_an_empty_batch_is_refused(run):
+    """It was torch's own error, of a reshape."""
+    encoder = echoless.load(run)
+    for call in (encoder, encoder.features, encoder.patches):
+        with pytest.raises(ConfigError, match=r"^images have the shape \(0, 3, 32, 32\), an empty batch; give one ima"):
+            call(torch.zeros(0, 3, 32, 32))
+
+
 def test_its_repr_can_be_read(run, stopped):
     shown = "3 x 32 x 32, 6 layers, default block05/+mlp)"
     assert repr(echoless.load(run)) == f"Encoder({run}: {shown}"

@@ -28,6 +28,7 @@ from echoless.evaluation.approximate import approximate_neighbours
 from echoless.evaluation.duplicates import ALTERATIONS, Duplicates
 from echoless.evaluation.feature_table import FeatureTable
 from echoless.measures import nearest_in_blocks
+from echoless.verbs.searching import SearchResult
 
 CLASSES = ("disc", "ring")
 
@@ -191,6 +192,20 @@ def test_similarities_have_the_decimals_that_tell_them_apart(cosines, shown):
     text = str(echoless.search("cosines.parquet", query="q", k=3))
     assert [line.split()[1] for line in text.splitlines()[1:4]] == shown.split()
     assert ("on average: read the similarities against that" in text) == (min(cosines) > 0.95)
+
+
+def test_all_queries_of_a_table_have_the_same_decimals():
+    """Two in one list stood beside four in the next."""
+    columns = {"query": ["q", "q", "r", "r"], "rank": [1, 2, 1, 2], "path": ["a", "b", "c", "d"]}
+    found = SearchResult("search.html", pa.table(columns | {"similarity": [0.91, 0.72, 0.99991, 0.99978]}))
+    assert str(found).splitlines()[:-1] == [
+        "query q",
+        "   1  0.9100  a",
+        "   2  0.7200  b",
+        "query r",
+        "   1  0.9999  c",
+        "   2  0.9998  d",
+    ]
 
 
 def test_images_at_an_address_are_compared_and_shown(run, photos, capsys):

@@ -270,6 +270,7 @@ def test_embeddings_polynomials_merges_modulation_and_straight_through_are_left_
     assert "no layer" in reasons["x + 0.044715 * x**3"]
     assert "merge" in reasons["self.left(x) + self.right(x)"]
     table = str(report)
+    assert table.startswith("Distractions: 1 shortcut faded, 5 additions left alone.\n"), "no space at its end"
     assert all(other.add[:40] in table for other in report.left_alone)
 
 

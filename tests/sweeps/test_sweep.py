@@ -254,7 +254,9 @@ def test_a_real_run_is_measured_for_its_speed_stopped_continued_and_compared(tmp
     said: list[str] = []
     swept = run_sweep(options(data="shapes:32", out=tmp_path / "s", alpha_min=(0.6,), max_steps=40), said.append)
     assert not swept.failed and not swept.stopped
-    assert any(str(swept) in line for line in said) and "alpha_min  seeds  rank" in str(swept), "print shows the table again"
+    assert any(str(swept) in line for line in said) and "alpha_min  seeds  rank" in str(swept), (
+        "print shows the table again"
+    )
     assert swept._repr_html_() == f"<pre>{escape(str(swept))}</pre>"
     assert any("1 to go: about " in line and "training alone" in line for line in said)
     log = (tmp_path / "s" / "logs" / "alpha_min-0.6_seed-0.txt").read_text()

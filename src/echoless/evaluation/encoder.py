@@ -23,6 +23,7 @@ from echoless.data.resizing import BY_SIZE, Fit, Framing
 from echoless.errors import ConfigError
 from echoless.measures.threads import one_thread_each
 from echoless.models import ViT, fresh, pool, without_silent_branches
+from echoless.models.features import NamedTokens
 from echoless.randomness import generator_for
 from echoless.runs.open import TrainedBody, fingerprint_of
 
@@ -118,7 +119,7 @@ class Encoder:
         for name in asked or ():
             if name not in tokens:
                 self._refuse_layer(name, ", and every other name that features(images) gives")
-        return tokens
+        return NamedTokens(tokens)
 
     def patches(self, images_BCHW: Tensor, layer: str | None = None) -> Tensor:
         """The patch features of one layer on their grid (B, rows, columns, D), without class token and registers."""
@@ -204,9 +205,11 @@ class Encoder:
                 f"images are of the type {given}; they must be a tensor of floats (batch, {self.channels}, height, "
                 "width): torch.stack of what preprocess gives for each image"
             )
-        if images_BCHW.ndim != 4 or images_BCHW.shape[1] != self.channels:
-            shape = tuple(images_BCHW.shape)
+        shape = tuple(images_BCHW.shape)
+        if len(shape) != 4 or shape[1] != self.channels:
             raise ConfigError(f"images have the shape {shape}; allowed: (batch, {self.channels}, height, width)")
+        if shape[0] == 0:
+            raise ConfigError(f"images have the shape {shape}, an empty batch; give one image or more")
 
     def __repr__(self) -> str:
         height, width = self.image_size

@@ -28,6 +28,12 @@ MOST_PARAMETERS = 2_000_000_000  # 8 GB in float32
 MODEL_KINDS = "a transformers or diffusers folder, timm:NAME, torchvision:NAME, or a run"
 
 
+class InspectedReport(FadeReport):
+    """A `FadeReport` of a model that was built to be looked at; nobody's model was faded."""
+
+    DONE = "can be faded"
+
+
 def inspect_model(model: str | Path, **options: Any) -> FadeReport:
     """The shortcuts that `fade` finds in a model. The keywords are the fields of `InspectOptions`."""
     return inspect_with(with_home(InspectOptions(model, **options)))
@@ -40,7 +46,7 @@ def inspect_with(options: InspectOptions) -> FadeReport:
         return inspect_trained(Path(name))
     model, example = _open(name)
     try:
-        return fade(
+        report = fade(
             model,
             options.alpha_min,
             example=example,
@@ -50,6 +56,7 @@ def inspect_with(options: InspectOptions) -> FadeReport:
         )
     except ValueError as error:
         raise ConfigError(f"{name}: {error}") from None
+    return InspectedReport(**vars(report))
 
 
 def _refuse_fading(options: InspectOptions) -> None:

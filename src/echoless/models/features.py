@@ -8,15 +8,17 @@ all heads, is recorded only where it is asked for by name.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Literal, get_args
 
 from torch import Tensor
 
+from echoless.config.checks import nearest
 from echoless.errors import ConfigError
 
 Pooling = Literal["mean", "cls", "patch_mean"]
 POOLINGS: tuple[str, ...] = get_args(Pooling)
+_SHOWN = 5  # names, where one of them is wrong
 
 
 def pool(tokens_BTD: Tensor, how: str = "mean", *, extra_tokens: int = 1, class_token: bool = True) -> Tensor:
@@ -35,6 +37,20 @@ def pool(tokens_BTD: Tensor, how: str = "mean", *, extra_tokens: int = 1, class_
     raise ConfigError(f"pooling is {how!r}; allowed: {', '.join(POOLINGS)}")
 
 
+def not_a_feature(name: str, names: Iterable[str]) -> KeyError:
+    """With the first names, which show their form, and the nearest."""
+    known = list(names)
+    shown = [*known[:_SHOWN], "..."] if len(known) > _SHOWN else known
+    return KeyError(f"feature is {name!r}; allowed: {', '.join(shown)}{nearest(name, known)}")
+
+
+class NamedTokens(dict[str, Tensor]):
+    """Intermediates by name; one that is not there is answered with those that are."""
+
+    def __missing__(self, name: str) -> Tensor:
+        raise not_a_feature(name, self)
+
+
 class Features(Mapping[str, Tensor]):
     """An ordered mapping from the name of an intermediate to its tokens (B, T, D)."""
 
@@ -51,7 +67,7 @@ class Features(Mapping[str, Tensor]):
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._values:
-            raise KeyError(f"feature is {name!r}; allowed: {', '.join(self._values)}")
+            raise not_a_feature(name, self._values)
         return self._values[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -11,7 +11,7 @@ from html import escape
 from itertools import accumulate
 from operator import mul
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 FORMAT = "echoless shortcuts 1"
 
@@ -40,6 +40,8 @@ class LeftAlone:
 @dataclass(frozen=True)
 class FadeReport:
     """Result of `fade`: printed, a table; `save` writes the alphas to a JSON file, to be kept with the weights."""
+
+    DONE: ClassVar = "faded"
 
     model: str
     shortcuts: tuple[FadedShortcut, ...]
@@ -96,9 +98,10 @@ class FadeReport:
             )
             for s, product in zip(self.shortcuts, products)
         ]
+        left_alone = _counted(sum(o.count for o in self.left_alone), "addition")
+        head = f"{self.model}: {_counted(len(self.shortcuts), 'shortcut')} {self.DONE}, {left_alone} left alone. "
         parts = [
-            f"{self.model}: {len(self.shortcuts)} shortcuts faded, {sum(o.count for o in self.left_alone)} additions "
-            f"left alone. {self.rule}",
+            f"{head}{self.rule}".rstrip(),
             table(("where", "addition", "identity", "branch", "alpha", "product"), rows),
         ]
         if self.left_alone:
@@ -159,6 +162,10 @@ def _checked(item: Any) -> FadedShortcut:
     if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not 0.0 <= alpha <= 1.0:
         raise ValueError(f"alpha is {alpha!r}; allowed: a number in [0, 1]")
     return FadedShortcut(**{**item, "alpha": float(alpha)})
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _short(text: str, width: int = 52) -> str:

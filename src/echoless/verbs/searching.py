@@ -6,7 +6,7 @@ import io
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, chain, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +64,10 @@ def _printed(table: pa.Table | None, by: str, figure: str) -> Iterator[str]:
     if table is None:
         return
     names = list(dict.fromkeys(table[by].to_pylist()))
-    for name in names[:PRINTED]:
+    lists = [table.filter(pa.compute.equal(table[by], name)).to_pylist() for name in names[:PRINTED]]
+    for name, lines in zip(names, _lines(lists, figure)):
         yield f"{by} {name}"
-        rows = table.filter(pa.compute.equal(table[by], name)).to_pylist()
-        yield from _lines(rows, figure)
+        yield from lines
     if len(names) > PRINTED:
         yield f"... and {len(names) - PRINTED} more; --table FILE.csv writes all of them"
 
@@ -76,29 +76,34 @@ def _printed_outliers(table: pa.Table | None) -> Iterator[str]:
     if table is None:
         return
     yield "outliers, the least similar first"
-    yield from _lines(table.slice(0, PRINTED_OUTLIERS).to_pylist(), "distance")
+    (lines,) = _lines([table.slice(0, PRINTED_OUTLIERS).to_pylist()], "distance")
+    yield from lines
     if len(table) > PRINTED_OUTLIERS:
         yield f"... and {len(table) - PRINTED_OUTLIERS} more images, in this order; --table FILE.csv writes all of them"
 
 
-def _lines(rows: Sequence[dict[str, Any]], figure: str) -> Iterator[str]:
-    shown = _figures([row[figure] for row in rows], figure)
-    return (_line(row, value) for row, value in zip(rows, shown))
+def _lines(lists: Sequence[Sequence[dict[str, Any]]], figure: str) -> list[list[str]]:
+    shown = _figures([[row[figure] for row in rows] for rows in lists], figure)
+    return [[_line(row, value) for row, value in zip(rows, values)] for rows, values in zip(lists, shown)]
 
 
-def _figures(values: Sequence[float], figure: str) -> list[str]:
-    """With the fewest decimals that tell most of the neighbouring values of a list apart, from two to six.
+def _figures(lists: Sequence[Sequence[float]], figure: str) -> list[list[str]]:
+    """All with the same decimals: as many as the closest of the lists needs.
 
     Agreements have four: an exact copy is told from one that was saved again.
     """
+    digits = 4 if figure == "agreement" else max(map(_decimals, lists), default=2)
+    return [[f"{value:.{digits}f}" for value in values] for values in lists]
+
+
+def _decimals(values: Sequence[float]) -> int:
+    """The fewest that tell most of the neighbouring values of a list apart, from two to six."""
     pairs = [(one, other) for one, other in pairwise(values) if one != other]
 
     def told(digits: int) -> int:
         return sum(f"{one:.{digits}f}" != f"{other:.{digits}f}" for one, other in pairs)
 
-    enough = (digits for digits in range(2, 6) if 2 * told(digits) >= len(pairs))
-    digits = 4 if figure == "agreement" else next(enough, 6)
-    return [f"{value:.{digits}f}" for value in values]
+    return next((digits for digits in range(2, 6) if 2 * told(digits) >= len(pairs)), 6)
 
 
 def _line(row: dict[str, Any], value: str) -> str:
@@ -238,7 +243,7 @@ class _Tiles:
         rows = [row for each in lists for row in each.to_pylist()]
         corners = [(row["x"], row["y"]) for row in rows] if rows and "x" in rows[0] else None
         pixels = self._originals.pixels([row["path"] for row in rows], corners, _SHOWN)
-        figures = (value for each in lists for value in _figures(each[self._figure].to_pylist(), self._figure))
+        figures = chain.from_iterable(_figures([each[self._figure].to_pylist() for each in lists], self._figure))
         tiles = (
             Tile(_named(row), value, row.get("label") or "", image) for row, value, image in zip(rows, figures, pixels)
         )
