@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from echoless.data import Images, Loader, evaluation_batches, open_images
-from echoless.data.overlap import count_shared
+from echoless.data.overlap import count_known
 from echoless.data.sources import FolderSource
 from echoless.data.tiling import Tiling, starts
 from echoless.errors import ConfigError, DataError
@@ -68,7 +68,7 @@ def test_the_second_opening_reads_the_cache(scans: Path, own_cache: Path) -> Non
 def test_tiles_of_another_size_are_other_images(scans: Path) -> None:
     tiles, others, whole = open_images(scans, tiles=32), open_images(scans, tiles=31), open_images(scans)
     assert len({tiles.fingerprint, others.fingerprint, whole.fingerprint}) == 3
-    assert count_shared(tiles, tiles) == len(tiles) and count_shared(tiles, others) == 0
+    assert count_known(tiles, tiles) == len(tiles) and count_known(tiles, others) == 0
 
 
 def test_order_and_crops_are_those_of_any_set(scans: Path) -> None:

@@ -27,6 +27,12 @@ def comparable(metric: Metric) -> bool:
     return metric.protocol.get("features", "trained") == "trained" and single(metric)
 
 
+def no_test(metric: Metric) -> str:
+    """A clause on images that training has seen, where its protocol counts any; else nothing."""
+    seen = metric.protocol.get("overlap")
+    return f"{seen} of {metric.n} images trained the probe or, by label, the encoder" if seen else ""
+
+
 def strength(metric: Metric) -> tuple[float, bool, int]:
     """Of several numbers that of the last weights is the strongest, then one on a test set, then that of most images.
 

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from echoless.config.counts import counted
 from echoless.data.content import DIGEST_BYTES
 from echoless.data.images import Images
 from echoless.data.resample import Array
 
-
-def count_shared(train: Images, test: Images) -> int:
-    """How many images of the second set are in the first, under whatever name: equal bytes are equal images.
-
-    Images that are left out, such as those without a label, are in neither: one folder may hold both sets.
-    """
-    return count_known(train, test)
+_NAMED = 3  # shared images, in a warning
 
 
 def count_known(train: Images, test: Images | None, taught: Collection[bytes] = ()) -> int:
     """How many of the predicted images are no test: they are in `train`, or `taught`, of which the labels trained.
 
-    Without `test` the images of `train` are predicted, in folds.
+    Equal bytes are equal images, under whatever name; images that are left out, such as those without a label, are in
+    neither set: one folder may hold both. Without `test` the images of `train` are predicted, in folds.
     """
     if test is None:
         return sum(key in taught for key in file_keys(train))
@@ -47,15 +42,33 @@ def _rows(images: Images, digests_ND: Array) -> list[bytes]:
     return [row.tobytes() for row in digests_ND[images.usable_ids()]]
 
 
-def overlap_warning(train: Images, test: Images) -> str:
-    """One sentence where --train and --test share images, else nothing."""
-    shared = count_shared(train, test)
+def overlap_warning(train: Images, test: Images, learned: str = "--train") -> str:
+    """One sentence where --test shares images with the other set, called `learned`, else nothing; it names a few."""
+    train_keys, test_keys = _keys(train), _keys(test)
+    known = set(train_keys)
+    shared = [place for place, key in enumerate(test_keys) if key in known]
     if not shared:
         return ""
+    pairs = [(place, train_keys.index(test_keys[place])) for place in shared[:_NAMED]]
+    named = [_named(_path(test, own), _path(train, its)) for own, its in pairs]
+    verb = "is" if len(shared) == 1 else "are"
     return (
-        f"{shared} of {test.usable} images of --test are in --train too: overlapping images inflate test accuracy, so "
-        "these numbers say little about new images"
+        f"{len(shared)} of {test.usable} images of --test {verb} in {learned} too ({_and_more(named, len(shared))}): "
+        "overlapping images inflate test accuracy, so these numbers say little about new images"
     )
+
+
+def _path(images: Images, place: int) -> str:
+    """Of the usable image at this place."""
+    return images.paths[int(images.usable_ids(place, place + 1)[0])]
+
+
+def _named(path: str, copy: str) -> str:
+    return path if path == copy else f"{path} is {copy}"
+
+
+def _and_more(named: Sequence[str], count: int) -> str:
+    return ", ".join([*named, *([f"and {count - len(named)} more"] if count > len(named) else [])])
 
 
 def taught_warning(train: Images, test: Images | None, taught: Collection[bytes]) -> str:
