@@ -33,6 +33,12 @@ def no_test(metric: Metric) -> str:
     return f"{seen} of {metric.n} images trained the probe or, by label, the encoder" if seen else ""
 
 
+def unseen(runs: Sequence[Sequence[Metric]]) -> list[list[Metric]]:
+    """The numbers of each run on images that training has not seen; where no run has one, all numbers."""
+    tests = [[metric for metric in found if not no_test(metric)] for found in runs]
+    return tests if any(tests) else [list(found) for found in runs]
+
+
 def strength(metric: Metric) -> tuple[float, bool, int]:
     """Of several numbers that of the last weights is the strongest, then one on a test set, then that of most images.
 

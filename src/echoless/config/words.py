@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from echoless.config.counts import counted
-from echoless.config.headline import no_test, strongest, strongest_of_each
+from echoless.config.headline import no_test, strongest, strongest_of_each, unseen
 from echoless.config.metrics import NAMES_OF_SETS, Metric, number, on_same_images
 
 BASELINES = ("raw pixels", "untrained")
@@ -154,8 +154,7 @@ def is_spoken_of(metric: Metric) -> bool:
 
 def spoken_of(metrics: Sequence[Metric]) -> Metric | None:
     """An accuracy of the trained features: of the strongest evaluation, where possible not of overlapping sets."""
-    accuracies = [metric for metric in _plain(metrics) if is_spoken_of(metric)]
-    honest = [metric for metric in accuracies if not metric.protocol.get("overlap")] or accuracies
+    (honest,) = unseen([[metric for metric in _plain(metrics) if is_spoken_of(metric)]])
     main = strongest(honest)
     if main is None:
         return None
