@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
-from echoless.config.counts import counted
+from echoless.config.counts import counted, first_of
 from echoless.data.content import DIGEST_BYTES
 from echoless.data.images import Images
 from echoless.data.resample import Array
@@ -51,9 +51,10 @@ def overlap_warning(train: Images, test: Images, learned: str = "--train") -> st
         return ""
     pairs = [(place, train_keys.index(test_keys[place])) for place in shared[:_NAMED]]
     named = [_named(_path(test, own), _path(train, its)) for own, its in pairs]
+    listing = first_of(named, _NAMED, of=len(shared))
     verb = "is" if len(shared) == 1 else "are"
     return (
-        f"{len(shared)} of {test.usable} images of --test {verb} in {learned} too ({_and_more(named, len(shared))}): "
+        f"{len(shared)} of {test.usable} images of --test {verb} in {learned} too ({listing}): "
         "overlapping images inflate test accuracy, so these numbers say little about new images"
     )
 
@@ -65,10 +66,6 @@ def _path(images: Images, place: int) -> str:
 
 def _named(path: str, copy: str) -> str:
     return path if path == copy else f"{path} is {copy}"
-
-
-def _and_more(named: Sequence[str], count: int) -> str:
-    return ", ".join([*named, *([f"and {count - len(named)} more"] if count > len(named) else [])])
 
 
 def taught_warning(train: Images, test: Images | None, taught: Collection[bytes]) -> str:
