@@ -87,9 +87,11 @@ def test_layers_all_says_which_is_best_without_looking_at_the_test_set(run):
     metrics = evaluate.run(wanted, said.append)
     scanned = [m for m in metrics if m.metric == "knn" and m.protocol.get("scan") == "layers"]
     assert len(scanned) == 6 * 3
-    assert any(line.startswith("best by kNN, 5-fold cross-validation on 200 training images: block") for line in said)
+    assert any(
+        line.startswith("best by kNN (k 20), 5-fold cross-validation on 200 training images: block") for line in said
+    )
     (closing,) = metrics.closing
-    assert closing.startswith("Best layer by kNN, 5-fold cross-validation on 200 training images: ")
+    assert closing.startswith("Best layer by kNN (k 20), 5-fold cross-validation on 200 training images: ")
 
 
 def test_what_counts_comes_last_behind_a_scan_of_all_layers(run, capsys):
@@ -97,8 +99,8 @@ def test_what_counts_comes_last_behind_a_scan_of_all_layers(run, capsys):
     assert main(["evaluate", str(run), "--train", "shapes:200", "--layers", "all", "--no-baselines"]) == 0
     lines = capsys.readouterr().out.splitlines()
     last = lines[-next(place for place, line in enumerate(reversed(lines)) if not line) :]
-    assert last[0].startswith("Best layer by kNN, 5-fold cross-validation on 200 training images: ")
-    assert " pooling" in " ".join(last) and len(last) <= 3
+    assert last[0].startswith("Best layer by kNN (k 20), 5-fold cross-validation on 200 training images: ")
+    assert " pooling" in " ".join(last) and len(last) <= 4
     assert any(line.startswith("Next: ") for line in lines[-8:]) and sum("scan layers" in line for line in lines) > 18
 
 
