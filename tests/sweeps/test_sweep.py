@@ -184,7 +184,9 @@ def test_test_images_that_are_learned_from_are_said_before_the_first_training(tm
     said: list[str] = []
 
     def tables(plan: Experiment, out: Path, *rest: object) -> None:
-        assert said[0] in table(plan, {}) and findings(plan, {}).warnings == (said[0],), "under the table, on the page"
+        assert said[0] in table(plan, {}) and findings(plan, {}).warnings == (f"{said[0]}.",), (
+            "under the table, on the page"
+        )
         raise Planned
 
     for given, learned in (({"data": "shapes:40"}, "DATA"), ({"data": "shapes:50", "train": "shapes:40"}, "--train")):

@@ -66,7 +66,7 @@ def run_sweep(options: SweepOptions, say: Say) -> SweepResult:
         sets, overlap = _read_data_once(options)
         if overlap:
             say(overlap)
-            experiment = replace(experiment, warnings=(overlap,))
+            experiment = replace(experiment, warnings=(f"{overlap}.",))
         with prepare_folder(experiment, out, sets), StopRequest() as stop:
             return carry_out(experiment, out, stop, say, executor, starting)
     finally:

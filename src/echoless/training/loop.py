@@ -160,9 +160,7 @@ def _continue(session: Session) -> int:
         if not complete:  # the record of a complete run stays as it is
             session.run.drop_encoder()
             if (aside := session.run.set_results_aside(checkpoint.step)) is not None:
-                session.say(
-                    f"the numbers measured so far are those of other weights from now on: they are kept in {aside.name}"
-                )
+                session.say(f"training goes on: the numbers measured so far are kept in {aside.name}")
             session.run.write_config(to_dict(session.config))
     if complete and session.judge is not None:  # the verdict may not have been written before the process ended
         session.trainee.observe(session.judge)
