@@ -16,7 +16,9 @@ from made_runs import make_run
 
 import echoless
 from echoless.errors import ConfigError, RunError
+from echoless.reports.collect import collect
 from echoless.reports.evaluations import evaluations_of, remove_evaluations
+from echoless.reports.gallery import card
 from echoless.runs import RunFolder
 from echoless.runs.folder import open_run
 from echoless.verbs.runs import runs
@@ -132,6 +134,52 @@ def test_a_list_shows_numbers_of_shared_sets_and_marks_those_of_others(folder, t
     assert "60.00 % (1)" in marked and "30.00 % (2)" in marked
     assert marked.splitlines()[-2:] == ["(1) train many", "(2) train few, labels few.csv"]
     assert max(map(len, marked.splitlines())) <= 100 and "(2) train few" in echoless.list_runs(folder)._repr_html_()
+
+
+def test_a_run_measured_only_on_images_that_it_learned_from_is_marked_and_said(folder, typed):
+    """Its cell was blank, as of a run that nobody measured, and a ranking left it out without a word."""
+    for run in ("plain", "deep/faded"):
+        (folder / run / "results.json").write_text("[]")
+    seen = knn(0.9, "a", test="b", test_set="b", overlap=4)
+    RunFolder(folder / "plain").add_results([seen, knn(0.2, "a", features="untrained"), knn(0.3, "a", scan="layers")])
+    said = "measured only on images that are also in train, of the probe or, by label, of the encoder"
+    alone = typed("runs", "best", folder, "--metric", "knn").printed
+    assert f"has a measured knn that is a test; left out, {said}: plain" in alone and "measured there" not in alone
+    RunFolder(folder / "deep" / "faded").add_results([knn(0.6, "a")])
+    listed = typed("runs", "ls", folder).printed
+    faded, plain = (next(line for line in listed.splitlines() if line.startswith(name)) for name in ("deep", "plain"))
+    assert "60.00 %" in faded and "no test" not in faded and "no test" in plain and "90.00 %" not in listed
+    assert f"no test: {said}; echoless runs results RUN" in " ".join(listed.split()) and said in one_line(listed)
+    ranked = typed("runs", "best", folder, "--metric", "knn").printed
+    assert "60.00 %" in ranked and f"left out, {said}: plain" in one_line(ranked)
+    results = typed("runs", "results", folder / "plain").printed
+    assert "knn 90.00 %" in results and "(no test: 4 seen)" in one_line(results) and "no test: so many" in results
+    assert "no test" not in typed("runs", "results", folder / "deep" / "faded").printed
+    RunFolder(folder / "plain").add_results([knn(0.5, "a")])
+    assert "no test" not in typed("runs", "ls", folder).printed, "it has a test now"
+    assert "left out" not in typed("runs", "best", folder, "--metric", "knn").printed
+
+
+def test_the_gallery_says_it_too(folder):
+    (folder / "plain" / "results.json").write_text("[]")
+    RunFolder(folder / "plain").add_results([knn(0.9, "a", overlap=4)])
+    shown = card("plain", collect(folder / "plain"))
+    assert shown["numbers"] == [] and shown["measured"].startswith("measured only on images that are also in train")
+
+
+def test_numbers_that_a_resume_set_aside_are_named(folder, typed):
+    """The list of a run that was continued was empty, as if nobody had measured it."""
+    run = folder / "plain"
+    (run / "results.json").rename(run / "results-step-00000089.json")
+    printed = one_line(typed("runs", "results", run).printed)
+    assert (
+        printed.startswith("nothing has been measured")
+        and "set aside when the run was continued: results-step-0" in printed
+    )
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def test_rankings_begin_with_the_one_that_was_measured_last(folder):

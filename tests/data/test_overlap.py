@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from echoless.data import open_images
+from echoless.data import Images, open_images
 from echoless.data.overlap import overlap_warning
 
 
@@ -47,6 +48,30 @@ def test_renamed_copies_are_found(tmp_path):
     train, test = folder(tmp_path / "train", 0), folder(tmp_path / "test", 1)
     shutil.copy(train / "dog" / "0.png", test / "cat" / "another-name.png")
     assert told(train, test).startswith("1 of 7 images")
+
+
+def test_the_first_shared_images_are_named_and_the_rest_counted(tmp_path):
+    """An image that has another name in the training set is named with that one too."""
+    train, test = folder(tmp_path / "train", 0), folder(tmp_path / "test", 1)
+    shutil.copy(train / "dog" / "0.png", test / "cat" / "another-name.png")
+    assert "(cat/another-name.png is dog/0.png):" in told(train, test)
+    for number in (2, 4):
+        shutil.copy(train / "dog" / f"{number}.png", test / "dog" / f"{number}.png")
+    assert "(cat/another-name.png is dog/0.png, dog/2.png, dog/4.png):" in told(train, test)
+    assert "(cat/1.png, cat/3.png, cat/5.png, and 3 more):" in told(train, train)
+
+
+def test_a_set_without_its_unlabelled_images_names_those_that_are_left(tmp_path):
+    train = open_images(folder(tmp_path / "train", 0))
+    train.leave_out([0, 1])
+    assert "1 of 1 images of --test is in DATA too (cat/5.png):" in overlap_warning(train, only(train, 2), "DATA")
+
+
+def only(images: Images, number: int) -> Images:
+    """A set of one of them."""
+    one = replace(images)
+    one.leave_out(set(range(len(images))) - {number})
+    return one
 
 
 def test_equal_names_of_different_images_are_not(tmp_path):

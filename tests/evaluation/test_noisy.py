@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 from echoless.config import DiffusionConfig, FlowConfig, ShortcutConfig, SiTConfig, UViTConfig, to_dict
+from echoless.config.metrics import interval_text, number
 from echoless.config.options import EvaluateOptions
 from echoless.data import evaluation_batches, open_images
 from echoless.errors import ConfigError
@@ -115,7 +116,8 @@ def test_the_best_cell_is_chosen_by_folds_and_judged_once_on_the_test_set(uvit, 
         f"block{i:02d}/+mlp" for i in range(5)
     }
     best_line = "best by linear, five-fold cross-validation on the training set: block"
-    assert any(line.startswith(best_line) for line in said)
+    (told,) = [line for line in said if line.startswith(best_line)]
+    assert f"({number(best)}{interval_text(best)}, the highest of 10 on the same images)" in told
     with Image.open(tmp_path / "echoless-figures" / "grid.png") as picture:
         assert picture.width > 600 and picture.height > 300
 

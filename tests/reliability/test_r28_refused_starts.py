@@ -161,12 +161,16 @@ def test_an_overwrite_whose_start_is_refused_replaces_nothing(run, tmp_path):
     assert content(run) == before
 
 
-def test_numbers_of_weights_that_are_trained_on_are_set_aside(run, tmp_path):
+def test_numbers_of_weights_that_are_trained_on_are_set_aside_which_is_said(run, tmp_path, capsys):
     out = tmp_path / "run"
     echoless.pretrain("shapes:64", out=out, max_steps=2, **TINY)
     echoless.evaluate(out, train="shapes:40", metrics="knn", baselines=False)
     (metric,) = RunFolder(out).read_results()
     echoless.pretrain("shapes:64", out=out, max_steps=3, resume=True)
+    assert "measured so far are kept in results-step-00000002.json" in capsys.readouterr().err
+    assert "measured so far are kept in results-step-00000002.json" in (out / "log.txt").read_text()
+    echoless.pretrain("shapes:64", out=out, max_steps=4, resume=True)
+    assert "results-step" not in capsys.readouterr().err, "nothing was measured after step 3"
     assert RunFolder(out).read_results() == []
     assert (out / "results-step-00000002.json").is_file() and metric["metric"] == "knn"
 

@@ -255,6 +255,24 @@ def test_no_word_of_a_table_is_cut_and_a_table_that_scrolls_shows_it(browser, tw
         page.screenshot(path=SHOTS / f"tables-{scheme}-{width}.png", full_page=True)
 
 
+def test_a_phone_shows_all_of_the_legend_of_four_runs_with_long_names(browser, tmp_path):
+    """Its last runs were cut off at the bottom, and what a link leads to stood below it."""
+    name = "photographs-of-the-microscope-alpha_min-{}-seed-{}"
+    runs = [
+        make_run(tmp_path / name.format(alpha, seed), alpha_min=alpha, seed=seed)
+        for alpha in (1, 0.6)
+        for seed in (0, 1)
+    ]
+    with Window(browser, "light", 400) as window:
+        page = visit(window, report(runs, tmp_path / "page.html"))
+        assert page.evaluate("(e => e.scrollHeight - e.clientHeight)(document.querySelector('.legend ul'))") <= 0
+        assert page.evaluate("document.querySelector('.legend').clientHeight / innerHeight") < 0.4
+        page.evaluate("location.hash = '#training'")
+        page.wait_for_timeout(300)
+        below = "document.querySelector('#training h2').getBoundingClientRect().top"
+        assert page.evaluate(f"{below} - document.querySelector('.legend').getBoundingClientRect().bottom") >= 0
+
+
 def test_a_live_page_follows_its_run_without_being_loaded_again(browser, tmp_path):
     run = make_run(tmp_path / "runs" / "live", steps=60, points=20)
     server = make_server(tmp_path / "runs", 0)

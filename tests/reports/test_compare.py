@@ -14,7 +14,7 @@ from echoless.config.metrics import Metric
 from echoless.measures.outcomes import kept, pack, unpack, unpack_groups
 from echoless.reports.collect import RunData
 from echoless.reports.compare import Estimate as E
-from echoless.reports.compare import best_of, compare, differing_settings, groups_of, short_names
+from echoless.reports.compare import best_of, compare, differing_settings, groups_of, readable_settings, short_names
 from echoless.reports.gallery import card
 from echoless.reports.learned import learned_figures
 from echoless.reports.summary import summarise
@@ -34,6 +34,24 @@ def test_runs_that_differ_in_their_seed_alone_are_a_group():
     assert [[member.name for member in group.runs] for group in groups] == [["a0", "a1"], ["b0", "b1"]]
     assert groups[1].name == "alpha_min 0.6 (2 seeds)"
     assert [name for name, _ in differing_settings(runs)] == ["model.shortcuts.alpha_min", "seed"]
+
+
+def test_equal_images_are_no_difference_however_their_folder_is_written():
+    """`photos` and `/data/photos` stood there as a setting in which the runs differ, and were two settings."""
+
+    def of(path: str, seed: int, fingerprint: str = "f", **data: str) -> RunData:
+        made = run("r", 1.0, seed, 0.3)
+        return replace(made, config=made.config | {"data": {"path": path, "fingerprint": fingerprint, **data}})
+
+    one, other = of("photos", 0), of("/data/photos", 1)
+    assert [name for name, _ in readable_settings([one, other])] == ["seed"]
+    assert [group.seeds for group in groups_of([one, other])] == [2]
+    labelled = [of("p", 0, labels=file, label_fingerprint="l") for file in ("a.csv", "/data/a.csv")]
+    assert readable_settings(labelled) == []
+    moved = [one, of("/data/photos", 1, "g")]
+    assert [name for name, _ in readable_settings(moved)] == ["images", "data.path", "seed"]
+    unknown = [of(path, 0, "", labels=path) for path in ("a", "b")]
+    assert [name for name, _ in readable_settings(unknown)] == ["data.labels", "data.path"], "no hash was recorded"
 
 
 def test_differences_over_seeds_are_paired_and_agree_with_scipy():

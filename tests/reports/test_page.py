@@ -16,7 +16,7 @@ from echoless.reports.collect import Picture, collect_all
 from echoless.reports.facts import facts
 from echoless.reports.figures import training_figures
 from echoless.reports.learned import heat_maps
-from echoless.reports.page import render, report
+from echoless.reports.page import Findings, render, report
 from echoless.reports.payload import shrink, shrink_to_budget
 
 HOSTILE = ["<script>alert(1)</script>", "a \"b\" 'c' & d", "Ünïcödé 漢字 \u202e"]
@@ -54,6 +54,15 @@ def test_nothing_is_loaded_from_anywhere(page):
             assert value is None or value.startswith(("data:image/", "#")), (tag, name, value)
     assert "url(" not in page and "@import" not in page
     assert re.search(r"Content-Security-Policy\" content=\"default-src &#39;none&#39;", page)
+
+
+def test_links_at_the_top_are_in_the_order_of_the_sections(two_runs):
+    """ "Compared" stood behind "What was learned", two sections too late."""
+    page = render(collect_all(two_runs), findings=Findings(title="t", tables=[("", [["a"], ["1"]])]))
+    found = Elements(page).elements
+    links = [(each["href"] or "")[1:] for tag, each in found if tag == "a" and (each.get("href") or "").startswith("#")]
+    sections = [each["id"] for tag, each in found if tag == "section" and each.get("id") in links]
+    assert links == sections and "compared" in links and "findings" in links
 
 
 def test_options_are_not_cut_after_their_dashes_and_commands_stay_as_typed(tmp_path):

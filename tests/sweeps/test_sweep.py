@@ -27,6 +27,7 @@ from echoless.sweeps.experiment import Experiment, Quantity, Trial
 from echoless.sweeps.grid import grid
 from echoless.sweeps.ledger import Ledger, is_done, require_same_training
 from echoless.sweeps.run import SweepResult, carry_out, prepare_folder, run_sweep
+from echoless.sweeps.tabulate import findings, table
 from echoless.sweeps.trials import run_trial
 
 TINY = ["--recipe", "demo", "--batch-size", "8", "--over", "patch_size=16", "--metrics", "rank"]
@@ -177,6 +178,36 @@ def test_classes_that_the_sets_share_are_listed_once(tmp_path, capsys):
     assert [line.partition(" (")[0] for line in capsys.readouterr().err.splitlines() if "classes" in line] == [
         "labels of DATA: 10 classes from the data set"
     ]
+
+
+def test_test_images_that_are_learned_from_are_said_before_the_first_training(tmp_path):
+    """They were found by every evaluation, whose words are in the logs of the runs; the table said nothing."""
+    said: list[str] = []
+
+    def tables(plan: Experiment, out: Path, *rest: object) -> None:
+        assert said[0] in table(plan, {}) and findings(plan, {}).warnings == (f"{said[0]}.",), (
+            "under the table, on the page"
+        )
+        raise Planned
+
+    for given, learned in (({"data": "shapes:40"}, "DATA"), ({"data": "shapes:50", "train": "shapes:40"}, "--train")):
+        said.clear()
+        with pytest.raises(Planned), mock.patch("echoless.sweeps.run.carry_out", side_effect=tables):
+            run_sweep(options(**given, test="shapes:30", out=tmp_path / learned), said.append)
+        assert said[0].startswith(f"30 of 30 images of --test are in {learned} too (")
+
+
+def test_one_folder_with_two_lists_of_labels_is_two_sets_in_a_sweep(tmp_path):
+    """As in `evaluate`: an image counts as shared only if it has a label in both."""
+    for number in range(6):
+        Image.new("RGB", (32, 32), (0, 0, number)).save(tmp_path / f"{number}.bmp")
+    lists = {"labels": tmp_path / "a.csv", "test_labels": tmp_path / "b.csv"}
+    for first, file in zip((0, 3), lists.values()):
+        file.write_text("".join(f"{first + number}.bmp,{number % 2}\n" for number in range(3)))
+    said: list[str] = []
+    with pytest.raises(Planned), mock.patch("echoless.sweeps.run.carry_out", side_effect=Planned):
+        run_sweep(options(data=tmp_path, test=tmp_path, **lists, out=tmp_path / "s"), said.append)
+    assert said == []
 
 
 def test_classes_that_do_not_agree_are_found_before_the_first_training(tmp_path):

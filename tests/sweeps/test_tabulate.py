@@ -29,6 +29,14 @@ def trials(alphas=(1.0, 0.6), seeds=3):
     )
 
 
+def page_of(plan, found):
+    """The page of a sweep, without its runs."""
+    values = {"runs": [], "groups": [], "training": [], "learned": [], "alphas": [], "pictures": [], "by_block": None}
+    first = findings(plan, found)
+    values |= {"one_by_one": False, "title": first.title, "maps": {"maps": []}, "live": ""}
+    return template("report.html").render(**values, findings=first, **frame_values())
+
+
 def metric(name, value, **protocol):
     return Metric(metric=name, value=value, n=100, protocol={"features": "trained", **protocol})
 
@@ -83,12 +91,27 @@ def test_a_page_begins_with_the_table_of_the_terminal_and_the_published_values()
     printed = table(plan, found)
     for text in (first.title, caption, *header, *lines[1], *first.notes):
         assert text in printed
-    values = {"runs": [], "groups": [], "training": [], "learned": [], "alphas": [], "pictures": [], "by_block": None}
-    values["one_by_one"] = False
-    page = template("report.html").render(
-        **values | {"title": first.title, "maps": {"maps": []}, "live": ""}, findings=first, **frame_values()
-    )
+    page = page_of(plan, found)
     assert "<h1>Table 9 &lt;of&gt; a paper</h1>" in page and "<td>63.9</td>" in page and "A note &amp; its end." in page
+
+
+def test_a_table_of_images_that_training_has_seen_says_so_on_the_terminal_and_on_the_page():
+    """Whatever made them no test: here their labels trained the encoders. Ranks are no test in any case."""
+    plan = Experiment(name="e", title="T", trials=trials(seeds=1), quantities=(KNN, RANK))
+    found = {
+        trial.name: [metric("knn", 0.5, overlap=40), metric("rank_paper", 2.0, overlap=40)] for trial in plan.trials
+    }
+    sentence = "No test: 40 of 100 images trained the probe or, by label, the encoder."
+    assert sentence in table(plan, found) and sentence in page_of(plan, found)
+    for honest in ([metric("knn", 0.5), metric("rank_paper", 2.0, overlap=40)], [metric("linear", 0.5, overlap=40)]):
+        assert "No test" not in table(plan, {trial.name: honest for trial in plan.trials}), "numbers of the table alone"
+
+
+def test_a_difference_of_nearly_nothing_is_not_a_negative_zero():
+    """It was -0.0, behind which a reader looks for a loss."""
+    values = [-0.0001, -0.0002]
+    assert summary(KNN, values, "+").startswith("+0.0 ±") and summary(KNN, values).startswith("0.0 ±")
+    assert summary(RANK, [-0.0, -0.0], "+") == "+0 ± 0" and summary(KNN, [-0.02], "+") == "-2.0"
 
 
 @pytest.mark.parametrize("values", [[0.1, 0.2], [0.41, 0.42, 0.40], list(np.linspace(0, 1, 20) ** 2)])

@@ -297,6 +297,24 @@ def test_the_card_of_an_export_has_one_number_of_each_kind_and_no_inflated_one()
     )
 
 
+def test_the_card_of_a_run_without_a_test_says_why_it_shows_no_number():
+    """It said that one evaluation is shown, below an empty heading, and that the run has "1 more numbers"."""
+
+    def record(value: float, **protocol: object) -> dict:
+        return {"metric": "knn", "value": value, "n": 160, "protocol": {"train_set": "a"} | protocol}
+
+    seen, scan = record(0.9, test="val", test_set="b", overlap=10), record(0.3, scan="layers")
+    because = "10 of 160 images trained the probe or, by label, the encoder"
+    only = f"No number is shown: the only evaluation has images of --train in --test ({because})."
+    assert _results([seen]) == only and _results([seen, scan]) == only
+    assert "every evaluation has images of --train in --test" in _results(
+        [seen, seen | record(1, test_set="c", overlap=10)]
+    )
+    assert "the only evaluation has images whose labels trained the encoder" in _results([record(0.9, overlap=160)])
+    assert _results([scan]).startswith("No number is shown: the run has none of its last layer")
+    assert _results([seen, record(0.2)]).endswith("has 1 more number: of other evaluations, layers or snapshots.")
+
+
 def test_the_card_of_an_export_never_puts_baselines_of_one_evaluation_beside_the_features_of_another():
     """Raw pixels of 600 images stood beside the trained features of 80, and those of the 600 were missing."""
 

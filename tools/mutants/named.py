@@ -534,8 +534,8 @@ _TRAINING = (
     ),
     Named(
         "training/loop.py",
-        "            session.run.set_results_aside(checkpoint.step)\n",
-        "",
+        "(aside := session.run.set_results_aside(checkpoint.step))",
+        "(aside := None)",
         "results of abandoned weights are set aside on resume",
         "training/test_loop.py::test_what_came_after_the_checkpoint_is_gone_before_training_goes_on",
     ),
@@ -584,6 +584,13 @@ _TRAINING = (
 )
 
 _SWEEPS = (
+    Named(
+        "sweeps/run.py",
+        'experiment = replace(experiment, warnings=(f"{overlap}.",))',
+        "pass",
+        "the table of a sweep says that its test images are learned from",
+        "sweeps/test_sweep.py::test_test_images_that_are_learned_from_are_said_before_the_first_training",
+    ),
     Named(
         "sweeps/ledger.py",
         "record.finished[: equal.index(False)] if False in equal else record.finished[: len(equal)]",

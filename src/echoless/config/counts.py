@@ -32,6 +32,17 @@ def joined(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1])] * (len(words) > 1) + list(words[-1:]))
 
 
+def first_of(names: Sequence[str], most: int, of: int | None = None) -> str:
+    """The first few names. of: how many there are, where not all are given.
+
+    >>> first_of(["a", "b"], 2), first_of(["a", "b", "c"], 1), first_of(["a", "b"], 2, of=9)
+    ('a, b', 'a, and 2 more', 'a, b, and 7 more')
+    """
+    shown = list(names[:most])
+    left = (len(names) if of is None else of) - len(shown)
+    return ", ".join([*shown, f"and {left} more"] if left else shown)
+
+
 def speed_in_words(images_per_second: float) -> str:
     """With three digits below a thousand.
 

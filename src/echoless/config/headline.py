@@ -24,7 +24,34 @@ def single(metric: Metric) -> bool:
 
 def comparable(metric: Metric) -> bool:
     """Numbers of the trained run: no baselines either."""
-    return metric.protocol.get("features", "trained") == "trained" and single(metric)
+    return _trained(metric) and single(metric)
+
+
+def _trained(metric: Metric) -> bool:
+    return metric.protocol.get("features", "trained") == "trained"
+
+
+def no_test(metric: Metric) -> str:
+    """A clause on images that training has seen, where its protocol counts any; else nothing."""
+    seen = metric.protocol.get("overlap")
+    return f"{seen} of {metric.n} images trained the probe or, by label, the encoder" if seen else ""
+
+
+# Of a run without any number on other images.
+ONLY_SEEN = "measured only on images that are also in train, of the probe or, by label, of the encoder"
+
+
+def only_seen(metrics: Sequence[Metric]) -> tuple[str, ...]:
+    """The metrics of which there are numbers of the trained run, and none on images that training has not seen."""
+    numbers = [metric for metric in metrics if _trained(metric) and not {"scan", "step"} & set(metric.protocol)]
+    tested = {metric.metric for metric in numbers if single(metric)}
+    return tuple(dict.fromkeys(metric.metric for metric in numbers if metric.metric not in tested))
+
+
+def unseen(runs: Sequence[Sequence[Metric]]) -> list[list[Metric]]:
+    """The numbers of each run on images that training has not seen; where no run has one, all numbers."""
+    tests = [[metric for metric in found if not no_test(metric)] for found in runs]
+    return tests if any(tests) else [list(found) for found in runs]
 
 
 def strength(metric: Metric) -> tuple[float, bool, int]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from echoless.config.counts import counted, joined
-from echoless.config.headline import strongest, strongest_of_each
+from echoless.config.headline import no_test, strongest, strongest_of_each, unseen
 from echoless.config.metrics import NAMES_OF_SETS, Metric, number, on_same_images
 
 BASELINES = ("raw pixels", "untrained")
@@ -81,10 +81,8 @@ def in_words(
         return words
     if main is None:
         return None if rank is None else Words(_healthy(rank, "The trained features"), _label_advice(rank), "neutral")
-    if shared := main.protocol.get("overlap"):
-        verdict = (
-            f"{number(main)} is not a test: {shared} of {main.n} images trained the probe or, by label, the encoder."
-        )
+    if seen := no_test(main):
+        verdict = f"{number(main)} is not a test: {seen}."
         return Words(verdict, "Give --test images that are in neither training set.", "warning")
     held = [*known, *plain]
     others = {name: _of(held, main, name) for name in BASELINES}
@@ -157,8 +155,7 @@ def is_spoken_of(metric: Metric) -> bool:
 
 def spoken_of(metrics: Sequence[Metric]) -> Metric | None:
     """An accuracy of the trained features: of the strongest evaluation, where possible not of overlapping sets."""
-    accuracies = [metric for metric in _plain(metrics) if is_spoken_of(metric)]
-    honest = [metric for metric in accuracies if not metric.protocol.get("overlap")] or accuracies
+    (honest,) = unseen([[metric for metric in _plain(metrics) if is_spoken_of(metric)]])
     main = strongest(honest)
     if main is None:
         return None

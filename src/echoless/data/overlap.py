@@ -8,10 +8,12 @@ from functools import partial
 
 import numpy as np
 
-from echoless.config.counts import counted
+from echoless.config.counts import counted, first_of
 from echoless.data.content import DIGEST_BYTES
 from echoless.data.images import Images
 from echoless.data.resample import Array
+
+_NAMED = 3  # shared images, in a warning
 
 
 def count_known(train: Images, test: Images | None, taught: Collection[bytes] = ()) -> int:
@@ -49,15 +51,30 @@ def _rows(images: Images, digests_ND: Array, ids: Array | None) -> list[bytes]:
     return [row.tobytes() for row in digests_ND[images.usable_ids() if ids is None else ids]]
 
 
-def overlap_warning(train: Images, test: Images) -> str:
-    """One sentence where --train and --test share images, else nothing."""
-    shared = count_known(train, test)
+def overlap_warning(train: Images, test: Images, learned: str = "--train") -> str:
+    """One sentence where --test shares images with the other set, called `learned`, else nothing; it names a few."""
+    train_keys, test_keys = _keys(train), _keys(test)
+    known = set(train_keys)
+    shared = [place for place, key in enumerate(test_keys) if key in known]
     if not shared:
         return ""
+    pairs = [(place, train_keys.index(test_keys[place])) for place in shared[:_NAMED]]
+    named = [_named(_path(test, own), _path(train, its)) for own, its in pairs]
+    listing = first_of(named, _NAMED, of=len(shared))
+    verb = "is" if len(shared) == 1 else "are"
     return (
-        f"{shared} of {test.usable} images of --test are in --train too: overlapping images inflate test accuracy, so "
-        "these numbers say little about new images"
+        f"{len(shared)} of {test.usable} images of --test {verb} in {learned} too ({listing}): "
+        "overlapping images inflate test accuracy, so these numbers say little about new images"
     )
+
+
+def _path(images: Images, place: int) -> str:
+    """Of the usable image at this place."""
+    return images.paths[int(images.usable_ids(place, place + 1)[0])]
+
+
+def _named(path: str, copy: str) -> str:
+    return path if path == copy else f"{path} is {copy}"
 
 
 def taught_warning(train: Images, test: Images | None, taught: Collection[bytes]) -> str:

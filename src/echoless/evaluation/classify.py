@@ -283,6 +283,5 @@ def _accuracy(name: str, correct_M: Tensor, groups_M: Tensor | None, seed: int, 
     drawn = generator_for(seed, "probe", 1_000_000)
     value, low, high = accuracy_interval(correct_M, generator=drawn, groups_N=groups_M)
     protocol = {**protocol, "seed": seed}
-    # For comparisons of the trained features with other runs, and with their baselines.
-    answers = {} if {"scan", "step"} & set(protocol) else kept(correct_M, groups_M)
+    answers = kept(correct_M, groups_M)  # for comparisons with other runs, baselines and layers
     return Metric(metric=name, value=value, n=len(correct_M), interval=(low, high), protocol=protocol, **answers)

@@ -72,8 +72,12 @@ class Evaluation:
         return self.home / "figures" if self.home else Path.cwd() / "echoless-figures"
 
     def with_sets(self, metrics: Sequence[Metric]) -> list[Metric]:
-        """The same numbers, which now say on which images and by which labels they were measured."""
-        return [replace(metric, protocol=metric.protocol | self.sets | self._labels_of(metric)) for metric in metrics]
+        """The same numbers, which now say on which images and by which labels they were measured.
+
+        Those of scans are compared with each other before, and keep no answers.
+        """
+        named = [replace(metric, protocol=metric.protocol | self.sets | self._labels_of(metric)) for metric in metrics]
+        return [replace(m, right="", groups=None) if {"scan", "step"} & set(m.protocol) else m for m in named]
 
     def _labels_of(self, metric: Metric) -> dict[str, Any]:
         if not metric.info.labelled:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from echoless.config.checks import require_one_of
-from echoless.config.metrics import Metric
+from echoless.config.metrics import Metric, interval_text, number
 from echoless.evaluation import classify
 from echoless.evaluation.context import Evaluation, Views
 from echoless.evaluation.extract import View
 from echoless.evaluation.ranks import ranks
 from echoless.models import POOLINGS
+from echoless.reports.compare import paired_interval
 from echoless.runtime import Progress
 
 PROTOCOL: dict[str, Any] = {"features": "trained", "scan": "layers"}
@@ -84,16 +85,30 @@ def _protocol(evaluation: Evaluation) -> dict[str, Any]:
 
 def _say_best(evaluation: Evaluation, chosen: dict[View, Metric]) -> None:
     best = max(chosen, key=lambda view: chosen[view].value)
-    folds, rows, value = chosen[best].protocol["folds"], chosen[best].protocol["train_n"], 100 * chosen[best].value
-    how = f"by kNN, {folds}-fold cross-validation on {rows} training images"
-    evaluation.say(f"best {how}: {best.layer}, {best.pooling} pooling ({value:.2f} %)")
-    usual = View(evaluation.encoder.default_layer, evaluation.encoder.default_pooling)
-    known = chosen.get(usual)
-    if known is not None and known.value >= chosen[best].value:
-        evaluation.closing.append(f"Best layer {how}: the usual one, {usual.layer} with {usual.pooling} pooling.")
+    found, usual = chosen[best], View(evaluation.encoder.default_layer, evaluation.encoder.default_pooling)
+    if usual in chosen and chosen[usual].value >= found.value:
+        best = usual
+    k, folds, rows = (found.protocol[name] for name in ("k", "folds", "train_n"))
+    how = f"by kNN (k {k}), {folds}-fold cross-validation on {rows} training images"
+    where, value = f"{best.layer}, {best.pooling} pooling", f"{number(found)}{interval_text(found)}"
+    evaluation.say(f"best {how}: {where} ({value})")
+    highest = f"{value}, the highest of {len(chosen)} on the same images."
+    if best == usual:
+        evaluation.closing.append(f"Best layer {how}: the usual one, {where}: {highest}")
         return
-    beside = "" if known is None else f" (the usual {usual.layer}, {usual.pooling} pooling: {100 * known.value:.2f} %)"
-    evaluation.closing.append(
-        f"Best layer {how}: {best.layer}, {best.pooling} pooling: {value:.2f} %{beside}. embed takes it by --layer "
-        f"{best.layer} --pooling {best.pooling}."
+    embed = f"embed takes it by --layer {best.layer} --pooling {best.pooling}."
+    beside = _beside_usual(found, chosen.get(usual), usual)
+    evaluation.closing.append(f"Best layer {how}: {where}: {highest}{beside} {embed}")
+
+
+def _beside_usual(best: Metric, known: Metric | None, usual: View) -> str:
+    """Whether it clearly differs from the usual layer and pooling, paired over the images; nothing where unmeasured."""
+    interval = None if known is None else paired_interval(best, known)
+    if known is None or interval is None:
+        return ""
+    low, high = interval
+    differs = "is above" if low > 0 else "does not clearly differ from"
+    return (
+        f" It {differs} the usual {usual.layer}, {usual.pooling} pooling ({number(known)}): difference "
+        f"{100 * (best.value - known.value):+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}]."
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from echoless.config.checks import require_number
-from echoless.config.metrics import Metric, info_of
+from echoless.config.metrics import Metric, info_of, interval_text, number
 from echoless.errors import ConfigError
 from echoless.evaluation import classify
 from echoless.evaluation.context import Evaluation
@@ -58,8 +58,9 @@ def search(evaluation: Evaluation, measured: Sequence[str]) -> tuple[Evaluation,
     else:
         names = [name for name in CHOOSERS if name in measured]
         metrics = [metric for level in levels for metric in _column(evaluation, layers, level, names)]
-        best = _best(metrics, chooser)
-        _show(evaluation, metrics, names, best, chooser)
+        highest = max((metric for metric in metrics if metric.metric == chooser), key=lambda metric: metric.value)
+        best = GridCell(highest.protocol["layer"], highest.protocol["noise"])
+        _show(evaluation, metrics, names, highest)
     chosen = at_cell(evaluation, best, len(layers) * len(levels), chooser)
     if "rank" in measured and len(layers) > 1:
         metrics += _ranks(chosen, layers)
@@ -107,11 +108,6 @@ def _measure(evaluation: Evaluation, features: FeatureSet, name: str, level: flo
     return classify.linear(features, None, probe=options.probe[0], seed=options.seed, **protocol)
 
 
-def _best(metrics: Sequence[Metric], chooser: str) -> GridCell:
-    best = max((metric for metric in metrics if metric.metric == chooser), key=lambda metric: metric.value)
-    return GridCell(best.protocol["layer"], best.protocol["noise"])
-
-
 def _ranks(evaluation: Evaluation, layers: Sequence[str]) -> list[Metric]:
     """How the rank goes from layer to layer, at the level that was chosen."""
     views = [View(layer) for layer in layers]
@@ -120,24 +116,23 @@ def _ranks(evaluation: Evaluation, layers: Sequence[str]) -> list[Metric]:
     return [metric for view in views for metric in ranks(features[view], features[view], **protocol)]
 
 
-def _show(
-    evaluation: Evaluation, metrics: Sequence[Metric], names: Sequence[str], best: GridCell, chooser: str
-) -> None:
+def _show(evaluation: Evaluation, metrics: Sequence[Metric], names: Sequence[str], highest: Metric) -> None:
     from echoless.reports.plots import heatmaps
 
+    layer, noise = highest.protocol["layer"], f"{highest.protocol['noise']:g}"
     maps = {name: _table([metric for metric in metrics if metric.metric == name]) for name in names}
     path = heatmaps(
         evaluation.figures / "grid.png",
         {f"{info_of(name).title}, cross-validated (%)": table for name, table in maps.items()},
         rows_title="layer",
         columns_title="noise level (0 the image, 1 noise)",
-        marked=(best.layer, f"{best.noise:g}"),
+        marked=(layer, noise),
     )
-    value = 100 * maps[chooser][best.layer][f"{best.noise:g}"]
-    folds = "five" if metrics[0].protocol["folds"] == 5 else metrics[0].protocol["folds"]
+    folds = "five" if highest.protocol["folds"] == 5 else highest.protocol["folds"]
+    cells = sum(map(len, maps[highest.metric].values()))
     evaluation.say(
-        f"best by {chooser}, {folds}-fold cross-validation on the training set: {best.layer} at noise {best.noise:g} "
-        f"({value:.2f} %)\nwritten: {path}"
+        f"best by {highest.metric}, {folds}-fold cross-validation on the training set: {layer} at noise {noise} "
+        f"({number(highest)}{interval_text(highest)}, the highest of {cells} on the same images)\nwritten: {path}"
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from echoless.config.counts import counted
-from echoless.config.headline import RULE, comparable, evaluations, sets_of, single, strength, told_apart
+from echoless.config.headline import RULE, comparable, evaluations, no_test, sets_of, single, strength, told_apart
 from echoless.config.metrics import Metric, describe, interval_text, number, on_same_images
 from echoless.data.resizing import LARGE, SHARE
 from echoless.exchange.exported import ExportedEncoder
@@ -84,7 +84,10 @@ def _table(facts: Mapping[str, str]) -> str:
 
 
 def _results(records: list[dict[str, Any]]) -> str:
-    shown = _strongest(records)
+    numbers = [Metric.from_json({"n": "", **each}) for each in records if isinstance(each["value"], int | float)]
+    shown = _strongest(numbers)
+    if not shown:
+        return _none_shown(numbers)
     sets = [{name: item for name, item in sets_of(each[0]).items() if _is_shown(name, item)} for each in shown]
     titles = told_apart([each[0] for each in shown], sets)
     parts = [
@@ -94,10 +97,21 @@ def _results(records: list[dict[str, Any]]) -> str:
     hidden = len(records) - sum(map(len, shown))
     if hidden:
         parts.append(
-            f"Of each kind of number, one evaluation is shown, with its baselines: {RULE}. The run has {hidden} more "
-            "numbers: of other evaluations, layers or snapshots."
+            f"Of each kind of number, one evaluation is shown, with its baselines: {RULE}. The run has "
+            f"{counted(hidden, 'more number')}: of other evaluations, layers or snapshots."
         )
     return "\n\n".join(parts)
+
+
+def _none_shown(numbers: Sequence[Metric]) -> str:
+    """Why there is no table."""
+    seen = [metric for metric in numbers if no_test(metric)]
+    if not seen:
+        return "No number is shown: the run has none of its last layer after the last step."
+    which = "the only evaluation has" if len(evaluations(seen)) == 1 else "every evaluation has"
+    tested = any("test" in metric.protocol for metric in seen)
+    what = "images of --train in --test" if tested else "images whose labels trained the encoder"
+    return f"No number is shown: {which} {what} ({no_test(seen[-1])})."
 
 
 def _rows(metrics: Sequence[Metric]) -> str:
@@ -116,9 +130,8 @@ def _rows(metrics: Sequence[Metric]) -> str:
     return "\n".join(rows)
 
 
-def _strongest(records: list[dict[str, Any]]) -> list[list[Metric]]:
+def _strongest(numbers: Sequence[Metric]) -> list[list[Metric]]:
     """By evaluation, of every kind of measurement: the strongest of the trained features, and its own baselines."""
-    numbers = [Metric.from_json({"n": "", **each}) for each in records if isinstance(each["value"], int | float)]
     numbers = [metric for metric in numbers if single(metric)]
     main: dict[tuple[str, ...], Metric] = {}
     for metric in sorted(numbers, key=lambda each: (comparable(each), strength(each))):  # the last one counts

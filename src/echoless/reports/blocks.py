@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from echoless.config.headline import most_shared
+from echoless.config.headline import most_shared, unseen
 from echoless.config.metrics import Metric, info_of, on_same_images
+from echoless.reports.captions import conditions
 from echoless.reports.charts import Curve, line_chart
 from echoless.reports.compare import Estimate, Group, estimate_of
 from echoless.reports.figures import Figure
@@ -20,15 +21,18 @@ class Profile:
     group: Group
     layers: list[str]
     estimates: list[Estimate]
+    measured: list[Metric]  # what they are the means of
 
 
 def profiles(groups: Sequence[Group], name: str) -> list[Profile]:
     """Of the metric `name`, mean over tokens, on images that most runs share; settings without it are left out.
 
-    Two evaluations of one run are no two seeds: each run counts once at every layer.
+    On images that training has seen only where there are no others. Two evaluations of one run are no two seeds: each
+    run counts once at every layer.
     """
     runs = [run for group in groups for run in group.runs]
-    scans = {id(run): [m for m in run.results if m.metric == name and _scans(m)] for run in runs}
+    every = unseen([[m for m in run.results if m.metric == name and _scans(m)] for run in runs])
+    scans = {id(run): metrics for run, metrics in zip(runs, every)}
     common = most_shared(list(scans.values()))
     found = []
     for group in groups:
@@ -39,7 +43,8 @@ def profiles(groups: Sequence[Group], name: str) -> list[Profile]:
         layers = sorted(dict.fromkeys(layer for each in scanned for layer in each), key=by_depth)
         at = [estimate_of([each[layer] for each in scanned if layer in each]) for layer in layers]
         if len(layers) > 1:
-            found.append(Profile(group, layers, [estimate for estimate in at if estimate is not None]))
+            estimates = [estimate for estimate in at if estimate is not None]
+            found.append(Profile(group, layers, estimates, [metric for each in scanned for metric in each.values()]))
     return found
 
 
@@ -66,7 +71,8 @@ def accuracy_by_block(groups: Sequence[Group], name: str = "knn") -> Figure | No
     title = f"{info_of(name).title} by block (%)"
     seeds = sorted({profile.group.seeds for profile in found})
     over = "over test images; one seed each" if seeds == [1] else "of the mean over seeds, where there are several"
-    caption = f"Mean over tokens; 1 is {layers[0]}, {len(layers)} is {layers[-1]}. Shaded: 95 % intervals {over}."
+    on = conditions([metric for profile in found for metric in profile.measured])
+    caption = f"Mean over tokens; 1 is {layers[0]}, {len(layers)} is {layers[-1]}. {on}Shaded: 95 % intervals {over}."
     labels = [str(place + 1) for place in range(len(layers))]
     legend = tuple((f"s{curve.style % 8} d{curve.style // 8}", "", curve.name) for curve in curves)
     return Figure(title, line_chart(title, curves, x="layer", labels=labels), caption, legend)

@@ -26,6 +26,8 @@ _MEASURED = (
     *("data.fingerprint", "data.label_fingerprint", "data.mean", "data.std"),
     *("budget", "budget.seconds", "budget.images_per_second"),
 )
+# Where something lies -> the hash of what lies there, which decides.
+_HASH_OF = {"data.path": "data.fingerprint", "data.labels": "data.label_fingerprint"}
 _MAY_DIFFER = ("seed", "steps_done", *NAMES_OF_SETS)  # entries of a protocol in which two comparable numbers may differ
 
 
@@ -78,10 +80,11 @@ def groups_of(runs: Sequence[RunData]) -> list[Group]:
     """Equal configs up to the seed; a run without a config is a group of its own."""
     found: dict[str, list[tuple[int, RunData]]] = {}
     for place, run in enumerate(runs):
+        every = flatten(run.config)
         settings = {
             name: value
-            for name, value in flatten(run.config).items()
-            if name != "seed" and not name.startswith("budget")
+            for name, value in every.items()
+            if name != "seed" and not name.startswith("budget") and not every.get(_HASH_OF.get(name, ""))
         }
         found.setdefault(repr(sorted(settings.items())) if settings else f"run {place}", []).append((place, run))
     varied = [name for name, _ in readable_settings(runs) if name not in ("seed", "images")]
@@ -114,8 +117,16 @@ def differing_settings(runs: Sequence[RunData]) -> list[tuple[str, list[Any]]]:
 
 
 def readable_settings(runs: Sequence[RunData]) -> list[tuple[str, list[Any]]]:
-    """The same for people: other images are told by a letter, not by their hash and 16 digits of their mean."""
-    shown = [(name, values) for name, values in differing_settings(runs) if name not in _MEASURED]
+    """The same for people: other images are told by a letter, not by their hash and 16 digits of their mean.
+
+    Equal images and labels are no difference, however their place is written.
+    """
+    differing = dict(differing_settings(runs))
+    settings = [flatten(run.config) for run in runs if run.config]
+    alike = [
+        place for place, its in _HASH_OF.items() if its not in differing and any(each.get(its) for each in settings)
+    ]
+    shown = [(name, values) for name, values in differing.items() if name not in (*_MEASURED, *alike)]
     hashes = [flatten(run.config).get("data.fingerprint") for run in runs]
     distinct = list(dict.fromkeys(hashes))
     if len(distinct) > 1:

@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from echoless.config.metrics import FINGERPRINTS, NAMES_OF_IMAGES, Metric, number
-from echoless.config.tables import WIDTH, aligned
+from echoless.config.tables import WIDTH, aligned, wrapped
 from echoless.errors import ConfigError
 from echoless.runs import RunFolder
+from echoless.runs.folder import SET_ASIDE
 
 _HEADER = ("number", "measured, newest of the trained features", "images", "labels", "n", "values")
+# Of the images of an evaluation.
+_NO_TEST = "no test: so many of its images are also in train, of the probe or, by label, of the encoder"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,26 +41,32 @@ class ListedEvaluation:
 
 
 class Evaluations(list[ListedEvaluation]):
-    """Prints as a table, in a terminal and in a notebook. `title` is said where there is no row."""
+    """Prints as a table, in a terminal and in a notebook. `title` is said where there is no row, `notes` below them."""
 
-    def __init__(self, rows: Iterable[ListedEvaluation], title: str) -> None:
+    def __init__(self, rows: Iterable[ListedEvaluation], title: str, notes: Sequence[str] = ()) -> None:
         super().__init__(rows)
-        self.title = title
+        self.title, self.notes = title, tuple(notes)
 
     def __str__(self) -> str:
-        return aligned([_HEADER, *(row.cells for row in self)], WIDTH) if self else self.title
+        shown = aligned([_HEADER, *(row.cells for row in self)], WIDTH) if self else self.title
+        below = "\n".join(line for note in self.notes for line in wrapped(note))
+        return f"{shown}\n\n{below}" if below else shown
 
     def _repr_html_(self) -> str:
         rows = [_HEADER, *(row.cells for row in self)]
         cells = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows]
-        return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>{notes}"
 
 
 def evaluations_of(run: Path) -> Evaluations:
     """Every evaluation of a run; re-measured numbers are in one only, as results.json has them."""
     groups = _groups(RunFolder(run).read_results())
     rows = [_listed(number, records) for number, records in enumerate(groups, start=1)]
-    return Evaluations(rows, f"nothing has been measured in {run}; echoless evaluate {run} does")
+    notes = [_NO_TEST] if any(record["protocol"].get("overlap") for group in groups for record in group) else []
+    if aside := sorted(file.name for file in run.glob(SET_ASIDE)):
+        notes.append(f"numbers of earlier steps, set aside when the run was continued: {', '.join(aside)} in {run}")
+    return Evaluations(rows, f"nothing has been measured in {run}; echoless evaluate {run} does", notes)
 
 
 def remove_evaluations(run: Path, chosen: Sequence[ListedEvaluation]) -> None:
@@ -79,7 +88,7 @@ def _groups(records: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 def _listed(number: int, records: Sequence[Mapping[str, Any]]) -> ListedEvaluation:
     protocol = records[-1]["protocol"] if records else {}
     sets = ", ".join(f"{name} {protocol[name]}" for name in NAMES_OF_IMAGES if protocol.get(name))
-    overlap = f" ({protocol['overlap']} in both)" if protocol.get("overlap") else ""
+    overlap = f" (no test: {protocol['overlap']} seen)" if protocol.get("overlap") else ""
     source = protocol.get("label_file") or protocol.get("labels", "labels")
     labels = f"{source} ({protocol['label_set']})" if protocol.get("label_set") else ""
     sizes = dict.fromkeys(record["n"] for record in records if isinstance(record.get("n"), int))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from echoless.config.headline import comparable, strongest_of_each
+from echoless.config.headline import ONLY_SEEN, comparable, only_seen, strongest_of_each
 from echoless.config.metrics import METRICS, Metric, number, on_same_images
 from echoless.reports.charts import sparkline
 from echoless.reports.collect import RunData, looks_like_a_run, printable_path
@@ -75,7 +75,7 @@ def card(name: str, run: RunData) -> dict[str, Any]:
         "loss": f"loss {losses[-1]:.4g}" if losses else "",
         "spark": sparkline(losses) if len(losses) > 1 else "",
         "numbers": [(metric.info.title, number(metric)) for metric in numbers],
-        "measured": _images_of(numbers[0]) if numbers else "",
+        "measured": _images_of(numbers[0]) if numbers else ONLY_SEEN if only_seen(run.results) else "",
     }
 
 

@@ -6,18 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from echoless.config.headline import comparable, most_shared, strongest
-from echoless.config.metrics import (
-    METRICS,
-    Metric,
-    describe,
-    info_of,
-    interval_text,
-    number,
-    on_same_images,
-    without_fingerprints,
-)
+from echoless.config.headline import comparable, most_shared, strongest, told_apart, unseen
+from echoless.config.metrics import METRICS, Metric, info_of, interval_text, number, on_same_images
 from echoless.reports.blocks import by_depth
+from echoless.reports.captions import conditions
 from echoless.reports.charts import Curve, Dot, Grid, dot_chart, heat_map, line_chart
 from echoless.reports.collect import RunData, is_number
 from echoless.reports.figures import Figure
@@ -72,9 +64,7 @@ def _values(name: str, runs: Sequence[RunData]) -> Figure | None:
                 dots.insert(0, _dot(features, base, None))
         if (trained := strongest([metric for metric in reversed(same) if comparable(metric)])) is not None:
             dots.append(_dot(run.name, trained, place))
-    known = without_fingerprints(drawn.protocol)
-    protocol = {key: value for key, value in known.items() if key not in ("features", "layer", "layers")}
-    caption = f"n = {drawn.n}. {describe(protocol)}. " if protocol else f"n = {drawn.n}. "
+    caption = conditions([drawn])
     caption += "Bars: 95 % intervals over test images" if any(dot.interval for dot in dots) else "No interval"
     caption += "; every run is one seed." if len(runs) > 1 else "."
     info = info_of(name)
@@ -95,55 +85,44 @@ def _dot(name: str, metric: Metric, style: int | None) -> Dot:
 def _along(name: str, runs: Sequence[RunData], key: str, how: str, axis: str) -> list[Figure]:
     """Curves over one field of the protocol; one chart for the runs, or for the poolings of a single run.
 
-    Of several runs only on images that most of them share: curves of different images are not comparable.
+    Of several runs only on images that most of them share: curves of different images are not comparable. On images
+    that training has seen only where there are no others.
     """
-    if len(runs) > 1:
-        measured = [[m for m in run.results if m.metric == name and _belongs(m, key)] for run in runs]
-        common = most_shared(measured)
-        if common is not None:
-            runs = [replace(r, results=[m for m in r.results if on_same_images(m, common)]) for r in runs]
-    places = _places(name, runs, key)
-    curves = [curve for place in range(len(runs)) for curve in _curves(name, runs, place, key, places)]
-    if len(places) < 2 or not curves:
+    alone = len(runs) == 1
+    measured = unseen([[m for m in run.results if m.metric == name and _belongs(m, key)] for run in runs])
+    if not alone and (common := most_shared(measured)) is not None:
+        measured = [[metric for metric in found if on_same_images(metric, common)] for found in measured]
+    drawn = [_families(found, key)[: None if alone else 1] for found in measured]
+    values = [metric for families in drawn for family in families for metric in family.metrics.values()]
+    places = _places(values, key)
+    if len(places) < 2:
         return []
+    factor = 100 if info_of(name).is_share else 1
+    curves = [
+        _curve(family, key, places, factor, (alone and family.name) or run.name, index if alone else place)
+        for place, (run, families) in enumerate(zip(runs, drawn))
+        for index, family in enumerate(families)
+    ]
     title = f"{info_of(name).title} {how}" + (" (%)" if info_of(name).is_share else "")
     labels = [str(index + 1) for index in range(len(places))] if key == "layer" else None
     caption = f"Layer 1 is {places[0]}, layer {len(places)} is {places[-1]}. " if key == "layer" else ""
+    caption += conditions(values, over=key)
     if any(curve.band for curve in curves):
         caption += "Shaded: 95 % intervals over test images."
-    legend = tuple((f"s{c.style % 8} d{c.style // 8}", "", c.name) for c in curves) if len(runs) == 1 else ()
-    drawing = line_chart(title, curves, x=axis, labels=labels)
-    return [Figure(title, drawing, caption, legend if len(legend) > 1 else ())]
+    legend = tuple((f"s{c.style % 8} d{c.style // 8}", "", c.name) for c in curves) if len(curves) > 1 and alone else ()
+    return [Figure(title, line_chart(title, curves, x=axis, labels=labels), caption.rstrip(), legend)]
 
 
-def _curves(name: str, runs: Sequence[RunData], place: int, key: str, places: Sequence[Any]) -> list[Curve]:
-    """The curves of one run: one per protocol, or only mean pooling if several runs share the chart."""
-    run, factor = runs[place], 100 if info_of(name).is_share else 1
-    families = _families(name, run, key)
-    if len(runs) > 1:
-        families.sort(key=lambda family: family.protocol.get("pooling", "mean") != "mean")
-        families = families[:1]
-    curves = []
-    for index, family in enumerate(families):
-        ordered = sorted(family.metrics.values(), key=lambda metric: places.index(metric.protocol[key]))
-        if len(ordered) < 2:
-            continue
-        xs = [places.index(m.protocol[key]) if key == "layer" else float(m.protocol[key]) for m in ordered]
-        ys = [factor * metric.value for metric in ordered]
-        title, style = (run.name, place) if len(runs) > 1 else (family.name or run.name, index)
-        curves.append(Curve(title, xs, ys, style=style, dots=True, band=_band(ordered, factor)))
-    return curves
+def _curve(family: _Family, key: str, places: Sequence[Any], factor: float, title: str, style: int) -> Curve:
+    ordered = sorted(family.metrics.values(), key=lambda metric: places.index(metric.protocol[key]))
+    xs = [places.index(m.protocol[key]) if key == "layer" else float(m.protocol[key]) for m in ordered]
+    ys = [factor * metric.value for metric in ordered]
+    return Curve(title, xs, ys, style=style, dots=True, band=_band(ordered, factor))
 
 
-def _places(name: str, runs: Sequence[RunData], key: str) -> list[Any]:
+def _places(metrics: Sequence[Metric], key: str) -> list[Any]:
     """The values of the field, in order: numbers by size, layers as they were recorded."""
-    found = [
-        metric.protocol[key]
-        for run in runs
-        for metric in run.results
-        if metric.metric == name and _belongs(metric, key)
-    ]
-    unique = list(dict.fromkeys(found))
+    unique = list(dict.fromkeys(metric.protocol[key] for metric in metrics))
     return sorted(unique) if all(is_number(value) for value in unique) else sorted(unique, key=by_depth)
 
 
@@ -165,19 +144,22 @@ class _Family:
     name: str = ""  # what its protocol has that those of the other families have not
 
 
-def _families(name: str, run: RunData, key: str) -> list[_Family]:
+def _families(metrics: Sequence[Metric], key: str) -> list[_Family]:
+    """Those with two values or more, mean pooling first."""
     found: dict[str, _Family] = {}
-    for metric in run.results:
-        if metric.metric == name and _belongs(metric, key):
-            rest = {k: v for k, v in metric.protocol.items() if k not in (key, "scan", "seed", "features")}
-            family = found.setdefault(repr(rest), _Family(rest, {}))
-            family.metrics[repr(metric.protocol[key])] = metric
-    families = list(found.values())
+    for metric in metrics:
+        rest = {k: v for k, v in metric.protocol.items() if k not in (key, "scan", "seed", "features")}
+        family = found.setdefault(repr(rest), _Family(rest, {}))
+        family.metrics[repr(metric.protocol[key])] = metric
+    families = [family for family in found.values() if len(family.metrics) > 1]
+    families.sort(key=lambda family: family.protocol.get("pooling", "mean") != "mean")
     if len(families) < 2:
-        return [replace(family, name=describe(family.protocol)) for family in families]
+        return families
     first = families[0].protocol
     shared = [k for k in first if all(k in f.protocol and f.protocol[k] == first[k] for f in families)]
-    return [replace(f, name=describe({k: v for k, v in f.protocol.items() if k not in shared})) for f in families]
+    own = [{k: v for k, v in f.protocol.items() if k not in shared} for f in families]
+    names = told_apart([next(iter(f.metrics.values())) for f in families], own)
+    return [replace(f, name=name) for f, name in zip(families, names)]
 
 
 def _band(metrics: Sequence[Metric], factor: float) -> list[tuple[float, float]] | None:
@@ -185,13 +167,13 @@ def _band(metrics: Sequence[Metric], factor: float) -> list[tuple[float, float]]
     return ends if len(ends) == len(metrics) else None
 
 
-def _cells(name: str, run: RunData) -> dict[tuple[str, float], float]:
-    """Values by layer and noise level. Where there is a scan, only its values: the chosen cell is measured again."""
+def _cells(name: str, run: RunData) -> dict[tuple[str, float], Metric]:
+    """Numbers by layer and noise level. Where there is a scan, only its values: the chosen cell is measured again."""
     found = [
         m for m in run.results if m.metric == name and "layer" in m.protocol and is_number(m.protocol.get("noise"))
     ]
     scanned = [metric for metric in found if "scan" in metric.protocol]
-    return {(str(m.protocol["layer"]), m.protocol["noise"]): m.value for m in scanned or found}
+    return {(str(m.protocol["layer"]), m.protocol["noise"]): m for m in scanned or found}
 
 
 def heat_maps(run: RunData, alone: bool) -> list[Figure]:
@@ -201,17 +183,19 @@ def heat_maps(run: RunData, alone: bool) -> list[Figure]:
         cells = _cells(name, run)
         if len(cells) < 2:
             continue
+        values = {place: metric.value for place, metric in cells.items()}
         rows = sorted({layer for layer, _ in cells}, key=by_depth)
         columns = sorted({noise for _, noise in cells})
         grid = Grid(
-            rows, [f"{noise:g}" for noise in columns], [[cells.get((row, col)) for col in columns] for row in rows]
+            rows, [f"{noise:g}" for noise in columns], [[values.get((row, col)) for col in columns] for row in rows]
         )
         info = info_of(name)
         title = f"{info.title} by layer and noise" + ("" if alone else f": {run.name}")
         drawing = heat_map(title, grid, x="noise", y="layer", percent=info.is_share)
         sign = info.better or 1
-        (layer, noise), value = max(cells.items(), key=lambda cell: sign * cell[1])
+        (layer, noise), value = max(values.items(), key=lambda cell: sign * cell[1])
         extreme = "Highest" if sign > 0 else "Lowest"
         caption = f"{extreme} at {layer}, noise {noise:g}: {100 * value if info.is_share else value:.3g}."
-        figures.append(Figure(title, drawing, caption + (" In per cent." if info.is_share else "")))
+        parts = [caption, "In per cent." if info.is_share else "", conditions(list(cells.values()), over="noise")]
+        figures.append(Figure(title, drawing, " ".join(filter(None, parts)).rstrip()))
     return figures

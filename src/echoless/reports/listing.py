@@ -9,7 +9,18 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from echoless.config.headline import RULE, comparable, evaluations, sets_of, side_by_side, strength, told_apart
+from echoless.config.counts import first_of
+from echoless.config.headline import (
+    ONLY_SEEN,
+    RULE,
+    comparable,
+    evaluations,
+    only_seen,
+    sets_of,
+    side_by_side,
+    strength,
+    told_apart,
+)
 from echoless.config.metrics import METRICS, NAMES_OF_SETS, Metric, interval_text, number
 from echoless.config.tables import aligned, wrapped
 from echoless.errors import RunError
@@ -17,6 +28,8 @@ from echoless.reports.collect import RunData, collect, looks_like_a_run
 from echoless.reports.facts import headline, status
 from echoless.reports.gallery import find_runs
 
+_NAMED = 5  # runs that are left out of a ranking
+_NO_TEST = "no test"  # in the place of a number
 SHOWN = 2  # numbers of a run, the most important that were measured
 # What a run has of its own: numbers that differ in these alone are ranked together.
 _OF_THE_RUN = ("features", "checkpoint", "layer", "layers", "pooling", "seed", "steps_done", "recipe", "epochs")
@@ -35,17 +48,20 @@ class ListedRun:
     bytes: int
     started: str  # as about.json has it, or nothing
     metrics: dict[str, Metric]
+    no_test: tuple[str, ...] = ()  # metrics that were measured only on images that training has seen
     evaluations: int = 1  # in which one metric was measured: the numbers are of one of them
     rank: int | None = None  # 1 is the best; None where runs are only listed
     how: str = ""  # the protocol that the runs of a ranking share
 
 
 class Listing(list[ListedRun]):
-    """Prints as a table, in a terminal and in a notebook. `title` is said where there is no row."""
+    """Prints as a table, in a terminal and in a notebook. `title` is said where there is no row, `note` below them."""
 
-    def __init__(self, rows: Iterable[ListedRun], title: str = "no run found", numbers: Sequence[str] = ()) -> None:
+    def __init__(
+        self, rows: Iterable[ListedRun], title: str = "no run found", numbers: Sequence[str] = (), note: str = ""
+    ) -> None:
         super().__init__(rows)
-        self.title, self.numbers = title, tuple(numbers)
+        self.title, self.numbers, self.note = title, tuple(numbers), note
 
     def without_entries(self) -> Listing:
         return Listing([], "nothing was removed")
@@ -78,6 +94,11 @@ class Listing(list[ListedRun]):
         return {id(m): f" ({place})" for place, each in enumerate(found, 1) for m in each} if len(found) > 1 else {}
 
     def _legend(self) -> list[str]:
+        marked = any(name in row.no_test for row in self for name in self.numbers)
+        seen = [f"{_NO_TEST}: {ONLY_SEEN}; echoless runs results RUN has the numbers"] if marked else []
+        return [*self._of_which_sets(), *seen, *([self.note] if self.note else [])]
+
+    def _of_which_sets(self) -> list[str]:
         firsts = [each[0] for each in self._evaluations()]
         names = told_apart(firsts, [sets_of(metric) for metric in firsts])
         said = [f"({place}) {name or 'sets that were not recorded'}" for place, name in enumerate(names, 1)]
@@ -98,7 +119,8 @@ class Listing(list[ListedRun]):
         """A ranking has intervals, and the layer that was measured; a list, the space that a run takes."""
         seed = "" if row.seed is None else str(row.seed)
         found = [row.metrics.get(name) for name in self.numbers]
-        numbers = ["" if metric is None else number(metric) + marks.get(id(metric), "") for metric in found]
+        absent = [_NO_TEST if name in row.no_test else "" for name in self.numbers]
+        numbers = [mark if m is None else number(m) + marks.get(id(m), "") for m, mark in zip(found, absent)]
         if self._ranks and (metric := found[0]) is not None:
             numbers = [number(metric) + interval_text(metric), str(metric.protocol.get("layer", ""))]
             return [str(row.rank), row.name, row.shortcuts, seed, *numbers, row.status]
@@ -114,7 +136,7 @@ def list_folders(folders: Sequence[Path]) -> Listing:
     """Every run below the folders, by name."""
     found = _find(folders)
     rows = _rows(found)
-    measured = [name for name in METRICS if any(name in row.metrics for row in rows)]
+    measured = [name for name in METRICS if any(name in row.metrics or name in row.no_test for row in rows)]
     places = ", ".join(map(str, folders))
     return Listing(rows, _no_run_in(places), measured[:SHOWN])
 
@@ -144,11 +166,18 @@ def best_runs(folders: Sequence[Path], metric: str) -> Listing:
     firsts = [ranking[0][2] for ranking in rankings]
     titles = told_apart(firsts, [_protocol(first) for first in firsts])
     rows = [row for title, ranking in zip(titles, rankings) for row in _ranked(f"{metric}: {title}", ranking)]
-    measured = [name for name in METRICS if any(each.metric == name for run in runs.values() for each in run.results)]
-    others = f"; measured there: {', '.join(measured)}" if measured else ""
+    seen = [name for name, run in runs.items() if metric in only_seen(run.results)]
+    note = f"left out, {ONLY_SEEN}: {first_of(seen, _NAMED)}" if seen else ""
     places = ", ".join(map(str, folders))
-    nothing = f"no run below {places} has a measured {metric}{others}" if runs else _no_run_in(places)
-    return Listing(rows, nothing, [metric])
+    nothing = _nothing_ranked(places, metric, runs.values(), note) if runs else _no_run_in(places)
+    return Listing(rows, nothing, [metric], note)
+
+
+def _nothing_ranked(places: str, metric: str, runs: Iterable[RunData], note: str) -> str:
+    measured = {each.metric for run in runs for each in run.results if comparable(each)}
+    others = [name for name in METRICS if name in measured]
+    there = [note] if note else [f"measured there: {', '.join(others)}"] if others else []
+    return "; ".join([f"no run below {places} has a measured {metric}{' that is a test' if note else ''}", *there])
 
 
 def _protocol(metric: Metric) -> dict[str, Any]:
@@ -220,6 +249,7 @@ def _row(name: str, run: RunData, metrics: dict[str, Metric], **more: Any) -> Li
         bytes=_size(run.path),
         started=started if isinstance(started, str) else "",
         metrics=metrics,
+        no_test=only_seen(run.results),
         **more,
     )
 

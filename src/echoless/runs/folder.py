@@ -42,6 +42,7 @@ from echoless.storage.owned import require_ours, strangers
 
 LOCK = ".lock"
 _STEP = "step-" + 8 * "[0-9]"
+SET_ASIDE = f"results-{_STEP}.json"  # numbers of a run that was complete and then continued
 # What `sample` writes into its folder, as patterns.
 SAMPLES = (
     *("samples.json", "samples.npz", "grid.png", LOCK),
@@ -51,7 +52,7 @@ SAMPLES = (
 # Everything that a run may hold, as patterns: somebody else may have put a file into any of its folders.
 _WRITTEN = (
     *("metrics.jsonl", "log.txt", "about.json", "results.json", ".results.json.lock", "results-removed.json"),
-    *(f"results-{_STEP}.json", "report.html", TAUGHT, "encoder/model.safetensors", "encoder/config.json"),
+    *(SET_ASIDE, "report.html", TAUGHT, "encoder/model.safetensors", "encoder/config.json"),
     *(f"figures/{name}.png" for name in ("data", "grid", "spectral-*", "neighbours-*", "tsne", "reconstructions")),
     *("figures/tsne.json", "figures/tsne-images.jpg", f"features/{32 * '[0-9a-f]'}/*", f"snapshots/{_STEP}/*"),
     *("tensorboard/events.out.tfevents.*", "wandb/id.txt", "wandb/debug*.log", "wandb/latest-run"),
@@ -150,11 +151,15 @@ class RunFolder:
     ) -> None:
         save_weights(self.encoder, tensors, config, shortcuts)
 
-    def set_results_aside(self, step: int) -> None:
-        """Before a complete run goes on: its numbers are of the weights after `step`, and stay under that name."""
-        if (self.path / "results.json").exists():
-            with explained(self.path):
-                (self.path / "results.json").replace(self.path / f"results-step-{step:08d}.json")
+    def set_results_aside(self, step: int) -> Path | None:
+        """Before a complete run goes on: its numbers are of the weights after `step`, and stay under that name.
+
+        Returns their file; None where nothing was measured.
+        """
+        if not (self.path / "results.json").exists():
+            return None
+        with explained(self.path):
+            return (self.path / "results.json").replace(self.path / f"results-step-{step:08d}.json")
 
     def drop_encoder(self) -> None:
         """Before a complete run goes on: its encoder is no longer the result."""

@@ -60,8 +60,9 @@ class Quantity:
     def heading(self) -> str:
         return self.title or info_of(self.metric).heading
 
-    def number(self, value: float) -> str:
-        return f"{100 * value:.1f}" if info_of(self.metric).is_share else f"{value:.3g}"
+    def number(self, value: float, sign: str = "") -> str:
+        """sign: "+" before a value that is not negative; a value that rounds to zero is not."""
+        return f"{100 * value:{sign}z.1f}" if info_of(self.metric).is_share else f"{value:{sign}z.3g}"
 
     def belongs(self, metric: Metric) -> bool:
         same = all(metric.protocol.get(key) == value for key, value in self.protocol.items())
@@ -92,6 +93,7 @@ class Experiment:
     readings: tuple[Reading, ...] = ()
     conclusions: tuple[Conclusion, ...] = ()
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # why its numbers are no test
 
     def __post_init__(self) -> None:
         names = [trial.name for trial in self.trials]

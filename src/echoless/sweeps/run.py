@@ -16,7 +16,8 @@ from echoless.config.options.evaluate import INCEPTION
 from echoless.config.options.fields import flag, path_text
 from echoless.config.tables import aligned
 from echoless.data import Images
-from echoless.data.reading import align_classes, attach_masks, read_images
+from echoless.data.overlap import overlap_warning
+from echoless.data.reading import align_classes, attach_masks, leave_out_unlabelled, read_images
 from echoless.errors import ConfigError, EcholessError, RunError
 from echoless.evaluation.reference import published_moments, require_statistics
 from echoless.reports.page import Findings, report
@@ -78,7 +79,11 @@ def run_sweep(options: SweepOptions, say: Say) -> SweepResult:
     _require_sweep_folder(out)  # before any image is read
     executor = open_executor(options, out, len(experiment.trials))
     try:
-        with prepare_folder(experiment, out, _read_data_once(options)), StopRequest() as stop:
+        sets, overlap = _read_data_once(options)
+        if overlap:
+            say(overlap)
+            experiment = replace(experiment, warnings=(f"{overlap}.",))
+        with prepare_folder(experiment, out, sets), StopRequest() as stop:
             return carry_out(experiment, out, stop, say, executor, starting)
     finally:
         executor.close()
@@ -116,8 +121,11 @@ def _require_networks(options: SweepOptions) -> None:
         published_moments(require_statistics(str(options.reference)))
 
 
-def _read_data_once(options: SweepOptions) -> Sets:
-    """Refuses unreadable data once, before any run; the decoded images are cached for all runs."""
+def _read_data_once(options: SweepOptions) -> tuple[Sets, str]:
+    """Refuses unreadable data once, before any run; the decoded images are cached for all runs.
+
+    Also returns a sentence where images of --test are among those that accuracies are learned from.
+    """
     of_labelled = (options.labels, options.masks)
     given = {
         "data": (options.data, *(of_labelled if options.train is None else (None, None))),
@@ -125,6 +133,7 @@ def _read_data_once(options: SweepOptions) -> Sets:
         "test": (options.test, options.test_labels, options.test_masks),
     }
     learned_from = "data" if options.train is None else "train"
+    called = {"data": "DATA", "train": flag("train"), "test": flag("test")}
     classes, meaning = path_text(options.classes), path_text(options.mask_classes)
     several = options.train is not None or options.test is not None
     sets: dict[str, str] = {}
@@ -137,16 +146,20 @@ def _read_data_once(options: SweepOptions) -> Sets:
             path_text(labels),
             classes=classes,
             require_labels=name == learned_from,
-            which=("DATA" if name == "data" else flag(name)) if several else "",
+            which=called[name] if several else "",
             like=next((images for images in opened.values() if images.labels is not None), None),
         )
         if masks is not None:
             attach_masks(images, str(masks), meaning, 255)
         opened[name] = images
         sets[name] = f"{images.fingerprint[:16]}-{images.label_fingerprint[:16]}"
-    if "test" in opened:  # names that do not agree would be found after the first training
-        align_classes(opened[learned_from], opened["test"])
-    return sets
+    if "test" not in opened:
+        return sets, ""
+    learned, test = opened[learned_from], opened["test"]
+    align_classes(learned, test)  # names that do not agree would be found after the first training
+    for images in (learned, test):
+        leave_out_unlabelled(images)
+    return sets, overlap_warning(learned, test, called[learned_from])
 
 
 def prepare_folder(experiment: Experiment, out: Path, sets: Sets | None = None) -> FileLock:

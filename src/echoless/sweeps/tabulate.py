@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from echoless.config.headline import no_test
 from echoless.config.metrics import Metric, info_of
 from echoless.config.tables import aligned
 from echoless.measures import mean_interval
@@ -105,7 +106,7 @@ def table(experiment: Experiment, found: Mapping[str, Sequence[Metric]]) -> str:
     parts = [shown.title, "", aligned(first), "", seeds]
     for caption, lines in more:
         parts += ["", caption, "", aligned(lines), ""]
-    return "\n".join([*parts, *notes])
+    return "\n".join([*parts, *shown.warnings, *notes])
 
 
 def findings(experiment: Experiment, found: Mapping[str, Sequence[Metric]]) -> Findings:
@@ -124,7 +125,18 @@ def findings(experiment: Experiment, found: Mapping[str, Sequence[Metric]]) -> F
     if experiment.correlate and (correlated := correlations(experiment, found_rows)):
         pair = " and ".join(info_of(metric).heading for metric in experiment.correlate)
         tables.append((f"Pearson's correlation of {pair}, over runs", correlation_table(correlated)))
-    return Findings(title=experiment.title, tables=tables, notes=(seeds_note(found_rows), *experiment.notes))
+    warnings = experiment.warnings or _seen_in_training(experiment, found)
+    notes = (seeds_note(found_rows), *experiment.notes)
+    return Findings(title=experiment.title, tables=tables, warnings=warnings, notes=notes)
+
+
+def _seen_in_training(experiment: Experiment, found: Mapping[str, Sequence[Metric]]) -> tuple[str, ...]:
+    """A sentence where accuracies of the table are no test for another reason: labels trained the encoders."""
+    shown = [
+        m for each in found.values() for m in each if any(quantity.belongs(m) for quantity in experiment.quantities)
+    ]
+    sentences = [sentence for metric in shown if metric.info.labelled and (sentence := no_test(metric))]
+    return (f"No test: {sentences[0]}.",) if sentences else ()
 
 
 def seeds_note(found_rows: Sequence[SettingRow]) -> str:
@@ -155,7 +167,7 @@ def summary(quantity: Quantity, values: Sequence[float], sign: str = "") -> str:
     if not values:
         return "-"
     mean = values[0] if len(values) == 1 else mean_interval(values).value
-    shown = f"{sign if mean >= 0 else ''}{quantity.number(mean)}"
+    shown = quantity.number(mean, sign)
     if len(values) == 1:
         return shown
     _, low, high = mean_interval(values)

@@ -159,7 +159,8 @@ def _continue(session: Session) -> int:
         session.run.drop_snapshots_after(checkpoint.step)
         if not complete:  # the record of a complete run stays as it is
             session.run.drop_encoder()
-            session.run.set_results_aside(checkpoint.step)
+            if (aside := session.run.set_results_aside(checkpoint.step)) is not None:
+                session.say(f"training goes on: the numbers measured so far are kept in {aside.name}")
             session.run.write_config(to_dict(session.config))
     if complete and session.judge is not None:  # the verdict may not have been written before the process ended
         session.trainee.observe(session.judge)

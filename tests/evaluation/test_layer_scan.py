@@ -1,0 +1,84 @@
+"""The best layer is said with its interval, and with whether it clearly differs from the usual one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from echoless.config.metrics import Metric, interval_text, number
+from echoless.config.options import EvaluateOptions
+from echoless.evaluation.extract import View
+from echoless.evaluation.layer_scan import _say_best
+from echoless.measures import accuracy_interval
+from echoless.measures.outcomes import kept
+from echoless.runs import RunFolder
+from echoless.verbs.evaluate import evaluate
+
+USUAL, OTHER, THIRD = View("block05/+mlp"), View("block03/+mlp"), View("block01/+mlp")
+
+
+def measured(right: list[int], n: int = 60) -> Metric:
+    """kNN that is right on these of n images."""
+    correct_N = torch.zeros(n, dtype=torch.bool)
+    correct_N[right] = True
+    value, low, high = accuracy_interval(correct_N, generator=torch.Generator().manual_seed(0))
+    protocol = {"k": 20, "folds": 5, "train_n": n, "seed": 0}
+    return Metric(metric="knn", value=value, n=n, interval=(low, high), protocol=protocol, **kept(correct_N))
+
+
+def told(**right: list[int]) -> str:
+    """The closing sentences of a scan over three layers."""
+    chosen = {USUAL: measured(right["usual"]), OTHER: measured(right["other"]), THIRD: measured([])}
+    encoder = SimpleNamespace(default_layer=USUAL.layer)
+    evaluation = SimpleNamespace(encoder=encoder, pooling="mean", closing=[], say=lambda text: None)
+    _say_best(evaluation, chosen)
+    (closing,) = evaluation.closing
+    return closing
+
+
+def test_a_layer_that_two_more_images_chose_does_not_clearly_differ_from_the_usual_one():
+    """It was called the best layer, with 30.00 % and no interval."""
+    closing = told(usual=list(range(16)), other=list(range(10, 28)))
+    opening = (
+        "Best layer by kNN (k 20), 5-fold cross-validation on 60 training images: block03/+mlp, mean pooling: 30.00 % ["
+    )
+    assert closing.startswith(opening) and "], the highest of 3 on the same images." in closing
+    assert (
+        "It does not clearly differ from the usual block05/+mlp, mean pooling (26.67 %): difference +3.3 points [-"
+        in closing
+    )
+    assert closing.endswith("embed takes it by --layer block03/+mlp --pooling mean.")
+
+
+def test_the_difference_is_paired_over_the_images():
+    """8 of 60 images more, and none less: clear, although the two intervals overlap."""
+    usual, other = measured(list(range(16))), measured(list(range(24)))
+    assert other.interval[0] < usual.interval[1]
+    assert "It is above the usual block05/+mlp, mean pooling (26.67 %): difference +13.3 points [+" in told(
+        usual=list(range(16)), other=list(range(24))
+    )
+
+
+def test_the_usual_layer_is_the_best_where_no_other_is_above_it():
+    closing = told(usual=list(range(18)), other=list(range(18)))
+    assert "the usual one, block05/+mlp, mean pooling: 30.00 % [" in closing and "embed" not in closing
+
+
+@pytest.mark.parametrize("test", [None, "shapes:40@test"])
+def test_a_scan_says_what_it_chose_by_and_keeps_no_answers(run, test):
+    """The number that chose is that of the folds, with or without a test set."""
+    said: list[str] = []
+    wanted = {"train": "shapes:60", "layers": ("all",), "metrics": ("knn",), "k": (3,), "baselines": False}
+    metrics = evaluate.run(EvaluateOptions(run, test=test, **wanted), said.append)
+    scanned = [metric for metric in metrics if metric.protocol.get("scan") == "layers"]
+    (closing,) = metrics.closing
+    assert closing.startswith("Best layer by kNN (k 3), ") and f", the highest of {len(scanned)} on the same" in closing
+    if test is None:
+        best = max(scanned, key=lambda metric: metric.value)
+        assert f"{number(best)}{interval_text(best)}, the highest of" in closing
+        assert any(line.startswith("best by kNN (k 3), ") and interval_text(best) in line for line in said)
+    records = RunFolder(run).read_results()
+    assert not any("right" in record for record in records if "scan" in record["protocol"])
+    assert any("right" in record for record in records if "scan" not in record["protocol"])
