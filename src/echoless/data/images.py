@@ -88,6 +88,7 @@ class Images:
     cache_note: str = ""  # one sentence: what became of the cache, and why
     notes: tuple[str, ...] = ()  # what was said while the set was opened: of the same set again, it is not repeated
     file_shape: tuple[int, int] | None = None  # height and width of the typical file; None: those of the images
+    file_channels: int | None = None  # of most files; None: those of the images
     reduction: Fit | None = None  # how larger files were made smaller; None: they were not
     sizes_N2: Array | None = None  # height and width at which each image is kept; None: they are not known
     corners_N2: Array | None = None  # x and y of each tile in its file; None: whole images
@@ -112,6 +113,11 @@ class Images:
         """Height and width of the typical file, or tile."""
         own = (self.shape.height, self.shape.width)
         return own if self.file_shape is None or self.corners_N2 is not None else self.file_shape
+
+    @property
+    def converted(self) -> bool:
+        """Whether most files have other channels than the images: grey, RGB and RGBA become one another."""
+        return self.file_channels not in (None, self.shape.channels)
 
     def larger_than(self, side: int) -> Array:
         """The numbers of the usable images that are kept with a longer shorter side, where sizes are known."""

@@ -234,7 +234,7 @@ def align_classes(train: Images, test: Images) -> None:
 
 
 def require_channels(images: Images, channels: int, what: str) -> None:
-    """Before any work: pixels that are not decoded from image files cannot be converted."""
+    """Before any work: the network of a recorded run takes one number of channels."""
     if images.shape.channels != channels:
         raise DataError(
             f"{what} has images of {counted(images.shape.channels, 'channel')}; allowed: {channels}, as the model takes"

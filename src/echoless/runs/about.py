@@ -1,8 +1,8 @@
 """What is recorded about a run besides its settings? The facts in about.json, and the sentences made of them.
 
 data        images, height, width, channels, bits; file_height and file_width, and the number of files of tiles; larger,
-            where a few images are: how many, height and width of the largest; input,
-            crop_scale and interpolation: what a step sees of an image
+            where a few images are: how many, height and width of the largest; file_channels, where they were converted;
+            input, crop_scale and interpolation: what a step sees of an image
 model       title, parameters
 parameters  all, encoder
 shortcuts   variant, first_alpha, last_alpha, effective_alpha (of fixed alphas); fade_in_steps, where they move at first

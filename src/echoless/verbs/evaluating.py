@@ -37,7 +37,6 @@ from echoless.evaluation import noise_grid as grid
 from echoless.evaluation.classify import check_labels, few_for_folds
 from echoless.evaluation.context import Evaluation, FeatureSource
 from echoless.evaluation.encoder import Encoder, raw_pixels
-from echoless.evaluation.extract import check_channels
 from echoless.evaluation.frozen import load
 from echoless.evaluation.layer_scan import check_layers, scan, scan_features
 from echoless.evaluation.layer_scan import wanted as scan_wanted
@@ -245,9 +244,8 @@ def _is_here(data: str) -> bool:
 
 def _open(data: AnyPath, labels: AnyPath | None, *, encoder: Encoder, tiles: int | None, **how: Any) -> Images:
     cut = settled_tiles(data, tiles, encoder.tiles)
-    images = read_images(str(data), path_text(labels), encoder.converted_channels, tiles=cut, **how)
+    images = read_images(str(data), path_text(labels), encoder.channels, tiles=cut, **how)
     images.stand_for_tiles = stand_for_tiles(data, tiles, encoder.tiles)
-    check_channels(encoder, images)
     return images
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from echoless.config import DataConfig, RunConfig, RuntimeConfig
 from echoless.config.addresses import without_secrets
-from echoless.config.checks import require
 from echoless.config.facts import DataFacts, StartFacts
 from echoless.config.memory import require_memory_settings
 from echoless.config.options import PretrainOptions, as_command, evaluate_command
@@ -157,9 +156,6 @@ class Request:
                 reduction=self.reduction,
                 **given(options, "cache", "channels", "max_bad_fraction", "tiles"),
             )
-        has = images.shape.channels
-        only = f"{has} with {without_secrets(str(options.data))}, whose pixels are not decoded from image files"
-        require(options.channels in (None, has), "channels", options.channels, only)
         if self.record is not None:
             _require_fit(images, self.record)
         return images
@@ -219,7 +215,6 @@ class Request:
         require_labels(images, test, names=("DATA", "--test"))
         if test is None:
             return None
-        require_channels(test, images.shape.channels, "--test")
         names = str(self.options.data), str(self.options.test)
         return judge_on(images, test, names, config, self.place.team)
 
