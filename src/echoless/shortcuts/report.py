@@ -49,6 +49,7 @@ class FadeReport:
     include: tuple[str, ...] = ()
     zeroed: tuple[str, ...] = ()
     not_zeroed: tuple[str, ...] = ()
+    proposed: bool = False  # of `inspect`: what `fade` would do to a model that is not faded
 
     @property
     def alphas(self) -> tuple[float, ...]:
@@ -96,9 +97,11 @@ class FadeReport:
             )
             for s, product in zip(self.shortcuts, products)
         ]
+        faded = "would be faded" if self.proposed else "faded"
+        others = sum(other.count for other in self.left_alone)
+        beside = f", {_counted(others, 'addition')} left alone" if others else ""
         parts = [
-            f"{self.model}: {len(self.shortcuts)} shortcuts faded, {sum(o.count for o in self.left_alone)} additions "
-            f"left alone. {self.rule}",
+            f"{self.model}: {_counted(len(self.shortcuts), 'shortcut')} {faded}{beside}. {self.rule}",
             table(("where", "addition", "identity", "branch", "alpha", "product"), rows),
         ]
         if self.left_alone:
@@ -115,6 +118,7 @@ class FadeReport:
 class Saved:
     """Content of a file written by `FadeReport.save`."""
 
+    model: str
     shortcuts: tuple[FadedShortcut, ...]
     within: tuple[str, ...] | None
     include: tuple[str, ...]
@@ -137,7 +141,8 @@ def parse_record(text: str, name: str) -> Saved:
         if not isinstance(items, list) or not items:
             raise ValueError("its 'shortcuts' is not a list with entries")
         within = None if record.get("within") is None else _strings(record, "within")
-        return Saved(tuple(_checked(item) for item in items), within, _strings(record, "include"))
+        shortcuts = tuple(_checked(item) for item in items)
+        return Saved(str(record.get("model", "")), shortcuts, within, _strings(record, "include"))
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{name} is not a file written by FadeReport.save: {error}") from error
 
@@ -159,6 +164,10 @@ def _checked(item: Any) -> FadedShortcut:
     if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not 0.0 <= alpha <= 1.0:
         raise ValueError(f"alpha is {alpha!r}; allowed: a number in [0, 1]")
     return FadedShortcut(**{**item, "alpha": float(alpha)})
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _short(text: str, width: int = 52) -> str:
