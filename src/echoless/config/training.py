@@ -33,9 +33,6 @@ WeightDecayOn = Literal["matrices", "authors", "all"]
 ClipBy = Literal["global", "parameter"]
 Interpolation = Literal["bilinear", "bicubic"]
 CacheSide = int | Literal["original"]
-# By channel, for pixels in 0..1: what published models of ImageNet are normalised by. The deviation of all its pixels
-# is about 0.28, so measured statistics are no substitute.
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from echoless.config.checks import nearest
+from echoless.config.normalisation import Assumption
 from echoless.config.options.fields import at_home
 from echoless.config.selfsupervised import DistillationConfig, InfoNCEConfig
 from echoless.data import open_images, resize_and_crop
@@ -64,6 +65,7 @@ class Encoder:
     has_keys: bool = False  # whether `tokens` also gives the keys of a block's attention, as `block03/key`
     untrained: Callable[[], Encoder] | None = None
     checkpoint: int | None = None  # the step it was taken at, where the run has not ended
+    assumed: Assumption | None = None  # where the model does not say how its images are normalised
     tiles: int | None = None  # the side of the tiles that it was trained on; None: whole images
     # Of diffusion models alone (evaluation/noisy.py):
     noise: float | None = None  # the noise level of the images it is given, 0 to 1

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from echoless.config import ObjectiveConfig, RunConfig, from_dict
+from echoless.config.normalisation import Assumption
 from echoless.config.training import OBJECTIVE_CONFIGS, LatentConfig, model_after
 from echoless.errors import EcholessError, RunError, UntrustedFile
 from echoless.models.outline import outline
@@ -91,6 +92,7 @@ class Start:
     head: Mapping[str, Tensor] = field(default_factory=dict)  # of DINO, where the weights come with one
     foreign: bool = False  # of another project
     image_size: tuple[int, int] | None = None  # that its images are given at, where its config says another
+    assumed: Assumption | None = None  # where it does not say how its images are normalised
 
 
 def load_body(path: str | Path, *, kinds: Collection[str] = tuple(BODIES), use: str = "here") -> TrainedBody:

@@ -150,12 +150,16 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
         run=source if (source / "checkpoints").is_dir() else None,
         cache=None,
         say=say,
-        sets=describe_sets(train, test, (data, str(options.test)), taught),
+        sets=describe_sets(train, test, (data, str(options.test)), taught) | _assumed(encoder),
         label_protocol=describe_labels(train, test),
         originals=originals,
         stored=open_stored(options.patches, encoder, [train] if test is None else [train, test]),
     )
     return _with_cache(evaluation)
+
+
+def _assumed(encoder: Encoder) -> dict[str, Any]:
+    return {"assumed_normalisation": encoder.assumed.normalisation} if encoder.assumed else {}
 
 
 def _own_test(asked: EvaluateOptions, known: EvaluateOptions) -> str:
