@@ -33,6 +33,7 @@ WeightDecayOn = Literal["matrices", "authors", "all"]
 ClipBy = Literal["global", "parameter"]
 Interpolation = Literal["bilinear", "bicubic"]
 CacheSide = int | Literal["original"]
+IMPORTED = "imported"  # in the place of a recipe: weights of another project that were converted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -236,3 +237,8 @@ class RuntimeConfig:
 def started_by(recipe: object) -> str:
     """The verb that starts and resumes runs of this recipe."""
     return "finetune" if recipe == "finetune" else "pretrain"
+
+
+def trained_by(recipe: object) -> str:
+    """The verb that trained the weights of such a run; empty where they were trained elsewhere and imported."""
+    return "" if recipe == IMPORTED else started_by(recipe)

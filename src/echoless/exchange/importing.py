@@ -23,6 +23,7 @@ from echoless.config import DataConfig, RunConfig, SiTConfig, UViTConfig, ViTCon
 from echoless.config.counts import counted
 from echoless.config.normalisation import Assumption, Normalisation, assume_usual, require_statistics, usual
 from echoless.config.options import ImportOptions
+from echoless.config.training import IMPORTED
 from echoless.errors import ConfigError, UntrustedFile
 from echoless.exchange.export import require_new
 from echoless.exchange.foreign import Foreign, Imported, read_foreign, weights_of
@@ -163,7 +164,7 @@ def _encoder_parts(imported: Imported, foreign: Foreign, options: ImportOptions)
     both = {"encoder": imported.encoder_state, "decoder": imported.decoder_state}
     named = {f"{part}.{name}": tensor for part, tensors in both.items() for name, tensor in tensors.items()}
     run = RunConfig(
-        recipe="imported", model=imported.mae, objective=imported.objective, data=DataConfig(mean=mean, std=std)
+        recipe=IMPORTED, model=imported.mae, objective=imported.objective, data=DataConfig(mean=mean, std=std)
     )
     return replace(parts, run=run, run_state=_checked(imported.mae, named, foreign.path)[0])
 
@@ -187,7 +188,7 @@ def _denoiser_parts(imported: ImportedDenoiser, foreign: Foreign, options: Impor
         described=described,
         shortcuts=shortcuts,
         dropped=(*foreign.dropped, *imported.dropped),
-        run=RunConfig(recipe="imported", model=model, objective=objective, data=DataConfig(mean=mean, std=std)),
+        run=RunConfig(recipe=IMPORTED, model=model, objective=objective, data=DataConfig(mean=mean, std=std)),
         run_state=state,
     )
 

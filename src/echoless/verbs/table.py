@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -22,9 +23,10 @@ from echoless.config.metrics import table as metric_table
 from echoless.config.options import as_command
 from echoless.config.options.fields import summary
 from echoless.config.tables import wrapped
-from echoless.config.training import started_by
+from echoless.config.training import trained_by
 from echoless.config.words import Words, best_of, in_words, tuned_in_words
 from echoless.errors import INTERRUPTED, REQUEUE, EcholessError
+from echoless.storage import read_json_object
 from echoless.verbs import records as to
 from echoless.verbs.records import records_of
 
@@ -104,14 +106,22 @@ def _metrics(options: of.EvaluateOptions, metrics: Any) -> str:
 
 
 def _known_of(run: Path) -> tuple[list[Metric], str]:
-    """What a run holds from before, and the verb that trained it; nothing of what is no run of ours."""
+    """What a run holds from before, and the verb that trained it; of other weights nothing, and no verb."""
     from echoless.reports.collect import collect
 
     try:
-        found = collect(run)
+        return collect(run).results, _trained_by(run)
     except EcholessError:
-        return [], "pretrain"
-    return found.results, started_by(found.config.get("recipe"))
+        return [], _trained_by(run)
+
+
+def _trained_by(weights: Path) -> str:
+    """Of a run, or of an encoder, a checkpoint or a snapshot in one; empty of any other."""
+    for folder in (weights, weights.parent, weights.parent.parent):
+        with suppress(EcholessError):
+            if "recipe" in (config := read_json_object(folder / "config.json")):
+                return trained_by(config["recipe"])
+    return ""
 
 
 def _vectors(options: of.EmbedOptions, rows: int) -> str:
