@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+Item = TypeVar("Item")
 
 
 def counted(number: object, what: str, several: str = "") -> str:
@@ -30,6 +33,15 @@ def joined(words: Sequence[str]) -> str:
     ('DATA', 'DATA and --out', 'RUN, --train and --out')
     """
     return " and ".join([", ".join(words[:-1])] * (len(words) > 1) + list(words[-1:]))
+
+
+def first_of(items: Sequence[Item], most: int) -> Sequence[Item]:
+    """The first few; all of them where a line on the others would take the place of a single one.
+
+    >>> first_of("abcde", 3), first_of("abcd", 3)
+    ('abc', 'abcd')
+    """
+    return items if len(items) <= most + 1 else items[:most]
 
 
 def speed_in_words(images_per_second: float) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from echoless.config.counts import counted, first_of
 from echoless.data.resample import Array
 from echoless.data.resizing import Fit
 from echoless.errors import DataError
@@ -227,8 +228,10 @@ class Images:
     def _refuse_if_too_bad(self) -> None:
         if len(self.bad) <= self.max_bad_fraction * len(self):
             return
-        first = "; ".join(f"{sample.path} ({sample.reason})" for sample in self.bad[:3])
+        shown = first_of(self.bad, 3)
+        named = "; ".join(f"{sample.path} ({sample.reason})" for sample in shown)
         raise DataError(
-            f"{len(self.bad)} of {len(self)} images cannot be used, more than the allowed fraction "
-            f"{self.max_bad_fraction:g} (--max-bad-fraction {self._accepted():g} leaves them out); first: {first}"
+            f"{len(self.bad)} of {counted(len(self), 'image')} cannot be used, more than the allowed fraction "
+            f"{self.max_bad_fraction:g} (--max-bad-fraction {self._accepted():g} leaves them out)"
+            f"{'; first' if len(shown) < len(self.bad) else ''}: {named}"
         )

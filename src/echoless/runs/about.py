@@ -40,9 +40,12 @@ def _data(data: Facts) -> str:
     kept = f"{data['height']} x {data['width']}"
     file = f"{data['file_height']} x {data['file_width']}" if "file_height" in data else kept
     if "files" in data:
-        what = f"{data['images']} tiles of {kept} from {data['files']} images of about {file}"
+        tiles, files = counted(data["images"], "tile"), counted(data["files"], "image")
+        what = f"{tiles} of {kept} from {files} of about {file}"
     else:
-        what = f"{data['images']} images of about {file}" + (f", kept at about {kept}" if kept != file else "")
+        what = f"{counted(data['images'], 'image')} of about {file}" + (
+            f", kept at about {kept}" if kept != file else ""
+        )
         what += _larger(data)
     return f"{what}, {counted(data['channels'], 'channel')}, {data['bits']} bit{_crops(data)}{_reduced_tiles(data)}"
 

@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from echoless.config.addresses import is_remote, local_path
+from echoless.config.counts import joined
 from echoless.config.metrics import Metric, Metrics
 from echoless.config.options import EvaluateOptions, evaluate_command
 from echoless.config.options.fields import AnyPath, filled, path_text
@@ -262,7 +263,8 @@ def _allowed(evaluation: Evaluation) -> tuple[str, ...]:
     """The metrics that the labels allow; says which need others, and refuses where nothing is left."""
     names = evaluation.options.metrics
     dropped = [name for name in names if MEASUREMENTS[name].needs_labels]
-    missing = _missing_classes(evaluation, " and ".join(dropped)) if dropped else ""
+    needing = f"{joined(dropped)} {'needs' if len(dropped) == 1 else 'need'}"
+    missing = _missing_classes(evaluation, needing) if dropped else ""
     if not missing:
         return names
     if len(dropped) == len(names):
@@ -272,17 +274,17 @@ def _allowed(evaluation: Evaluation) -> tuple[str, ...]:
 
 
 def _missing_classes(evaluation: Evaluation, needing: str) -> str:
-    """Why these metrics cannot be measured with the labels that there are; empty where they can."""
+    """Why metrics cannot be measured with the labels that there are; empty where they can. needing: `knn needs`."""
     train = evaluation.train
     if not evaluation.labelled:
         which, give = ("--train", "--labels") if train.labels is None else ("--test", "--test-labels")
-        return f"{which} has no labels, which {needing} need; give {give} FILE, a CSV file with rows path,label"
+        return f"{which} has no labels, which {needing}; give {give} FILE, a CSV file with rows path,label"
     assert train.class_names is not None
     present = train.known_labels.unique().tolist()
     if len(present) > 1:
         return ""
     known = f"one class, {train.class_names[present[0]]!r}" if present else "no label"
-    return f"--train has {known} (from {train.label_file or train.label_source}), and {needing} need two or more"
+    return f"--train has {known} (from {train.label_file or train.label_source}), and {needing} two or more"
 
 
 def _check(evaluation: Evaluation, measured: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ from echoless.data import Images, open_images
 from echoless.data.reading import read_images, require_channels, require_classes, training_reduction
 from echoless.data.resizing import BY_SIZE, Fit
 from echoless.data.survey import Survey
-from echoless.errors import INTERRUPTED, REQUEUE, ConfigError, EcholessError
+from echoless.errors import INTERRUPTED, REQUEUE, ConfigError, DataError, EcholessError
 from echoless.recipes.budget import budget_of, measuring_limit, unfitted
 from echoless.recipes.resolve import resolve
 from echoless.reports.datasheet import show_data
@@ -158,6 +158,11 @@ class Request:
             )
         if self.record is not None:
             _require_fit(images, self.record)
+        elif images.usable == 1:
+            raise DataError(
+                f"{without_secrets(str(options.data))} has one image that can be used, from which no encoder learns; "
+                "give a folder of images, or --tiles SIDE to cut a large one"
+            )
         return images
 
     def reduction(self, survey: Survey, count: int) -> Fit | None:
