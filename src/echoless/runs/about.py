@@ -43,10 +43,8 @@ def _data(data: Facts) -> str:
         tiles, files = counted(data["images"], "tile"), counted(data["files"], "image")
         what = f"{tiles} of {kept} from {files} of about {file}"
     else:
-        what = f"{counted(data['images'], 'image')} of about {file}" + (
-            f", kept at about {kept}" if kept != file else ""
-        )
-        what += _larger(data)
+        at = f", kept at about {kept}" if kept != file else ""
+        what = f"{counted(data['images'], 'image')} of about {file}{at}{_larger(data)}"
     return f"{what}, {counted(data['channels'], 'channel')}, {data['bits']} bit{_crops(data)}{_reduced_tiles(data)}"
 
 
