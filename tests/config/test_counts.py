@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from echoless.config.counts import counted, joined, speed_in_words
+from echoless.config.counts import counted, first_few, joined, speed_in_words
 
 
 def test_one_is_singular():
@@ -14,6 +14,11 @@ def test_one_is_singular():
 def test_names_are_listed_as_in_a_sentence():
     """`RUN and --train and --test and --out are missing`, it said."""
     assert [joined("abcd"[:n]) for n in (1, 2, 3, 4)] == ["a", "a and b", "a, b and c", "a, b, c and d"]
+
+
+def test_a_list_is_not_cut_for_a_single_item():
+    """Of four bad images three were named, and the fourth was "1 more"."""
+    assert [len(first_few(range(count), 3)) for count in (0, 3, 4, 5, 99)] == [0, 3, 4, 3, 3]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import fields, replace
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import scipy.stats
 import torch
 
+from echoless.cli.parsing import parse
 from echoless.config.metrics import Metric, table
 from echoless.config.options import FinetuneOptions, PretrainOptions
 from echoless.config.words import best_of, collapsed, in_words, tuned_in_words
@@ -99,6 +101,17 @@ def test_a_run_is_trained_longer_by_options_that_its_own_verb_has():
     ):
         for name in re.findall(r"--([a-z-]+)", advice.partition(")")[0]):
             assert name.replace("-", "_") in {field.name for field in fields(options)}
+
+
+def test_weights_that_no_verb_trained_are_not_trained_longer_but_started_from():
+    """Of a transformers folder, `evaluate` advised "--time, or --resume with more --max-steps"."""
+    command = "(echoless pretrain DATA --init hfvit --out RUN)"
+    worse, equal = [linear(0.2), linear(0.31, "raw pixels")], [linear(0.3), linear(0.31, "raw pixels")]
+    assert in_words(worse, "hfvit", verb="").next.startswith(f"Train it on your images {command}. Another layer")
+    assert in_words(equal, "hfvit", verb="").next.startswith(f"Train it on your images {command} or label more images.")
+    assert in_words([rankme(1.2)], "hfvit", verb="").next.endswith(f"Train it on your images {command}.")
+    assert "echoless pretrain DATA --out RUN" in in_words(worse, "timm:vit_tiny_patch16_224", verb="").next
+    assert parse(PretrainOptions, shlex.split(command.strip("()"))[2:], "echoless pretrain").init == "hfvit"
 
 
 def test_the_rank_that_is_spoken_of_is_that_of_the_images_of_the_accuracy():

@@ -329,7 +329,7 @@ def test_channels_and_depth_convert_as_pillow_does(picture: Picture) -> None:
     assert np.array_equal(to_channels(to_channels(planes, 4), 3), planes)
     assert np.array_equal(to_bits(to_bits(planes, 16), 8), planes)
     assert to_bits(np.full((1, 2, 2), 255, np.uint8), 16).max() == 65535
-    with pytest.raises(Undecodable, match="5 channels, but the set has 3"):
+    with pytest.raises(Undecodable, match="5 channels, which cannot be converted to 3"):
         to_channels(np.zeros((5, 2, 2), np.uint8), 3)
 
 

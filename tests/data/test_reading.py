@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from echoless.data import Images, open_images
+from echoless.data import BadSample, Images, open_images
 from echoless.data.labels import encode_labels
-from echoless.data.reading import align_classes, describe_classes
+from echoless.data.reading import align_classes, describe_bad, describe_classes
 from echoless.errors import DataError
 
 SHAPES = open_images("shapes:4", cache="off")
@@ -70,3 +70,23 @@ def test_labels_are_counted_among_the_images_that_can_be_read(tmp_path):
     file.write_text("path,label\na.png,cat\nb.png,dog\nbroken.png,dog\n")
     (line,) = describe_classes(open_images(tmp_path, labels=file, max_bad_fraction=0.5))
     assert "on 2 of 3 images" in line
+
+
+@pytest.mark.parametrize(("bad", "named"), [(1, 1), (4, 4), (5, 3)])
+def test_a_refusal_names_every_bad_image_unless_several_more_are_left(tmp_path, bad, named):
+    """A refusal of "4 of 396 images" named three of the four."""
+    for number in range(6):
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{number}.png")
+        if number < bad:
+            (tmp_path / f"{number}.png").write_bytes(b"")
+    with pytest.raises(DataError, match=f"^{bad} of 6 images cannot be used, ") as refused:
+        open_images(tmp_path, max_bad_fraction=0.1)
+    text = str(refused.value)
+    assert text.count(".png (") == named and ("; first: " in text) == (named < bad)
+
+
+@pytest.mark.parametrize(("count", "lines"), [(21, 21), (22, 21)])
+def test_a_list_of_bad_images_ends_with_the_number_of_the_others_where_there_are_several(count, lines):
+    bad = [BadSample(number, f"{number}.png", "it is empty") for number in range(count)]
+    listed = describe_bad(replace(SHAPES, paths=[each.path for each in bad], bad=bad, max_bad_fraction=1.0))
+    assert len(listed) == lines and (listed[-1] == "and 2 more") == (count == 22)

@@ -242,7 +242,7 @@ def test_unlabelled_images_are_measured_by_what_needs_no_labels(run, tmp_path):
     metrics = evaluate.run(EvaluateOptions(run, train=tmp_path, baselines=False), said.append)
     assert {m.metric for m in metrics} == {"rank_paper", "rank_centered", "rankme"}
     assert "--train has no labels, which knn and linear need" in said[0]
-    with pytest.raises(DataError, match="--train has no labels, which knn need"):
+    with pytest.raises(DataError, match="--train has no labels, which knn needs; give"):
         evaluate(run, train=tmp_path, metrics=("knn",))
 
 
@@ -258,7 +258,7 @@ def test_a_single_class_is_named_and_measures_no_accuracy(run, tmp_path):
     assert {m.metric for m in metrics} == {"rank_paper", "rank_centered", "rankme"}
     sentence = "--train has one class, 'cat' (from one.csv), and knn and linear need two or more"
     assert any(line.startswith(sentence) for line in said)
-    with pytest.raises(DataError, match=r"--train has one class, 'cat' \(from one.csv\), and knn need two"):
+    with pytest.raises(DataError, match=r"--train has one class, 'cat' \(from one.csv\), and knn needs two"):
         evaluate(run, train=tmp_path, labels=labels, metrics=("knn",))
 
 

@@ -137,7 +137,7 @@ def test_a_path_or_an_array_is_preprocessed_as_the_picture_is(run, photos):
 @pytest.mark.parametrize(("given", "message"), [
     ([1, 2], "image is of the type list; it must be a picture of Pillow, the path of an image file, or an array"),
     ("NOWHERE.png", "NOWHERE.png cannot be read: No such file or directory"),
-    (np.zeros((40, 40, 5), np.uint8), "the image cannot be used: 5 channels, but the set has 3"),
+    (np.zeros((40, 40, 5), np.uint8), "the image cannot be used: 5 channels, which cannot be converted to 3"),
     (np.zeros((3, 40, 40), np.uint8), r"the pixels have shape (3, 40, 40), channels first; allowed: (H, W, C)"),
     (np.zeros((1, 40, 40, 3), np.uint8), r"the pixels have shape (1, 40, 40, 3); allowed: (H, W) or (H, W, C)"),
     (torch.full((40, 40, 3), 9.0), "the image has the value 9; allowed: floats from 0 to 1"),

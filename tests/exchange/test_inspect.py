@@ -14,8 +14,10 @@ from echoless.cli.main import main
 from echoless.config import ResNetConfig, ShortcutConfig, ViTConfig, to_dict
 from echoless.errors import ConfigError
 from echoless.exchange import inspect_model
+from echoless.exchange.examples import diffusers_examples, first_that_runs
 from echoless.models import ResNet, ViT
 from echoless.runs import save_weights
+from echoless.shortcuts import fade
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 VISION = {**SMALL, "image_size": 32, "patch_size": 8}
@@ -126,6 +128,38 @@ def test_the_verb_prints_the_table_and_limits_it(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert printed.startswith("ViTModel: 2 shortcuts can be faded, 3 additions left alone."), "nothing was faded"
     assert "layers.1" in printed and "outside within=" in printed and "0.7000" in printed
+
+
+@pytest.mark.parametrize("library", ["transformers", "transformers, with a head", "diffusers"])
+def test_a_model_that_was_saved_faded_shows_the_alphas_that_it_was_saved_with(library, tmp_path):
+    """Of a folder saved with alpha_min 0.7, the alphas that `fade` would choose by itself were shown, down to 0.5."""
+    if library == "diffusers":
+        model = DIFFUSERS["dit"][0]()
+        example = first_that_runs(model, diffusers_examples(model))
+    else:
+        config = transformers.ViTConfig(**VISION)
+        kind = transformers.ViTForImageClassification if "head" in library else transformers.ViTModel
+        model, example = kind(config), torch.randn(2, 3, 32, 32)
+    faded = fade(model, 0.7, example=example)
+    model.save_pretrained(tmp_path)
+    report = inspect_model(tmp_path)
+    assert report.alphas == faded.alphas and report.shortcuts == faded.shortcuts
+    first = str(report).splitlines()[0]
+    assert first == (
+        f"{type(model).__name__}: 4 shortcuts faded. It was faded before it was saved; these are its alphas, as they "
+        f"were found in {tmp_path}."
+    )
+    with pytest.raises(
+        ConfigError, match=r"^alpha_min is 0\.6, but .* has the alphas it was saved with; leave it out$"
+    ):
+        inspect_model(tmp_path, alpha_min=0.6)
+
+
+def test_of_a_model_that_is_not_faded_it_says_what_would_be(tmp_path):
+    """It said "4 shortcuts faded"; weights that were not downloaded are no obstacle."""
+    TRANSFORMERS["vit"][0]().save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1")
+    assert str(inspect_model(tmp_path)).startswith("ViTModel: 4 shortcuts would be faded, 1 addition left alone. ")
 
 
 def test_what_cannot_be_inspected_is_one_sentence(tmp_path, monkeypatch, capsys):

@@ -164,7 +164,7 @@ def test_image_and_patch_are_fitted_to_each_other_where_one_was_given():
         ({"epochs": 1, "max_steps": 1}, "allowed: either epochs or max_steps, not both"),
         ({"epochs": -1}, "epochs is -1; allowed: a number in"),
         ({"mean": (0.5,)}, r"mean is \(0.5,\); allowed: 3 numbers, one for each channel"),
-        ({"std": (0.5, 0.5, 0.0)}, "std is .*; allowed: 3 number.*, above 0, one for each channel"),
+        ({"std": (0.5, 0.5, 0.0)}, "std is .*; allowed: numbers above 0 and at most 1, for pixels scaled to 0..1"),
         ({"recipe": "sit-tiny", "mean": (0.5,) * 3}, "mean is not an option of recipe sit-tiny"),
         ({"crop_scale": (0.9, 0.1)}, "crop_scale is .*; allowed: two numbers"),
         (

@@ -22,7 +22,7 @@ from echoless.config import ShortcutConfig, ViTConfig, to_dict
 from echoless.errors import AlphaMismatch, EcholessError, RunError, UntrustedFile
 from echoless.models import ViT
 from echoless.runs import load_checkpoint, load_weights, save_checkpoint, save_weights
-from echoless.runs.open import SOURCES, converted_channels, is_trained, load_body, load_model
+from echoless.runs.open import SOURCES, is_trained, load_body, load_model, trained_tiles
 
 FAMILIES = {"masked": "vit", "infonce": "vit", "dino": "vit", "uvit": "uvit", "sit": "sit"}
 VIT = ViTConfig(image_size=(8, 8), patch_size=4, width=32, depth=2, heads=2, shortcuts=ShortcutConfig(alpha_min=0.6))
@@ -206,14 +206,14 @@ def test_there_is_no_whole_model_without_a_checkpoint(tmp_path):
         load_model(folder)
 
 
-def test_images_are_converted_as_in_the_run_whichever_part_of_it_is_opened(tmp_path):
+def test_tiles_are_those_of_the_run_whichever_part_of_it_is_opened(tmp_path):
     images = tiny_images()
     config = tiny_config(images, steps=2)
-    config = replace(config, data=replace(config.data, channels=3))
+    config = replace(config, data=replace(config.data, tiles=64))
     tiny_run(tmp_path / "run", images, config, snapshot_every=2)
     parts = ("", "encoder", "snapshots/step-00000002", "checkpoints/step-00000002")
-    assert [converted_channels(tmp_path / "run" / part) for part in parts] == [3, 3, 3, 3]
-    assert converted_channels("timm:vit_tiny") is None
+    assert [trained_tiles(tmp_path / "run" / part) for part in parts] == [64, 64, 64, 64]
+    assert trained_tiles("timm:vit_tiny") is None
 
 
 def test_seals_are_still_checked(tmp_path):

@@ -60,6 +60,7 @@ def test_the_data_line_says_the_size_of_the_files_and_what_is_used_of_them():
     assert sentences({"data": tiles})["data"] == (
         "24 tiles of 64 x 64 from 2 images of about 375 x 500, 3 channels, 8 bit; the centre, at 64 x 64"
     )
+    assert sentences({"data": tiles | {"files": 1}})["data"].startswith("24 tiles of 64 x 64 from 1 image of about")
     older = {"images": 24, "height": 32, "width": 32, "channels": 3, "bits": 8}
     assert sentences({"data": older})["data"] == "24 images of about 32 x 32, 3 channels, 8 bit"
 

@@ -18,8 +18,8 @@ torchvision = pytest.importorskip("torchvision", exc_type=ImportError)
 timm_vit = pytest.importorskip("timm.models.vision_transformer", exc_type=ImportError)
 from torchvision import transforms  # noqa: E402
 
+from echoless.config.normalisation import IMAGENET_MEAN, IMAGENET_STD  # noqa: E402
 from echoless.config.options import EvaluateOptions  # noqa: E402
-from echoless.config.training import IMAGENET_MEAN, IMAGENET_STD  # noqa: E402
 from echoless.data import open_images  # noqa: E402
 from echoless.evaluation.context import Evaluation, FeatureSource  # noqa: E402
 from echoless.evaluation.frozen import load  # noqa: E402

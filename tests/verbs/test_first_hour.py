@@ -479,3 +479,23 @@ def test_pages_never_mix_numbers_of_two_sets_and_name_images_without_hashes(run,
 def _record(metric: str, value: float, fingerprint: str, name: str, features: str = "trained") -> dict:
     protocol = {"features": features, "train": name, "train_set": fingerprint}
     return {"metric": metric, "value": value, "n": 100, "interval": None, "protocol": protocol}
+
+
+@pytest.mark.parametrize("beside", [0, 1])
+def test_one_image_is_refused_unless_it_is_cut_into_tiles(tmp_path, beside):
+    """It trained on "1 images", of which every batch was a repetition."""
+    folder = tmp_path / "one"
+    folder.mkdir()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (96, 96, 3), dtype=np.uint8)).save(folder / "ONE.JPG")
+    for _ in range(beside):
+        (folder / "broken.jpg").write_bytes(b"no image")
+    data = folder if beside else folder / "ONE.JPG"
+    options = SMALL | {"max_bad_fraction": 0.5}
+    refused = (
+        f"^{data} has one image that can be used, from which no encoder learns; give a folder of images, or --tiles"
+    )
+    with pytest.raises(DataError, match=refused):
+        echoless.pretrain(data, out=tmp_path / "run", **options)
+    assert not (tmp_path / "run" / "config.json").exists()
+    assert echoless.pretrain(data, out=tmp_path / "run", tiles=48, **options)
+    assert "data: 4 tiles of 48 x 48 from " in (tmp_path / "run" / "log.txt").read_text()

@@ -17,13 +17,15 @@ from bodies import BODIES, SIDE, difference, make_folder, noise, states_of
 from safetensors.torch import load_file, save_file
 from tiny import fingerprint
 
+from echoless.cli.main import main
 from echoless.config import RunConfig, from_dict
 from echoless.errors import EcholessError, RunError
-from echoless.exchange import export_encoder
+from echoless.exchange import export_encoder, import_checkpoint
 from echoless.runs.open import load_body
 from echoless.training import loop
 from echoless.verbs.finetune import finetune
 from echoless.verbs.pretrain import pretrain
+from echoless.verbs.table import _known_of
 
 SHOWN = ("dinov2", "dinov3", "vitmae", "vit", "ijepa")
 QUICK = {"batch_size": 16, "workers": 0, "log_every": 1, "base_lr": 2e-2, "labels": "none"}
@@ -312,3 +314,16 @@ def test_other_weights_are_not_taken_for_the_start_of_a_run(folders, tmp_path, m
     shutil.copytree(folders["dinov2"], folder)
     with pytest.raises(RunError, match="other weights than those the run started from"):
         pretrain(DATA, out=tmp_path / "run", resume=True)
+
+
+def test_what_evaluate_advises_follows_from_who_trained_the_weights(folders, tmp_path, capsys):
+    """A folder of transformers has no run that --resume could continue; a snapshot has one."""
+    sets = ["--train", "shapes:80", "--test", "shapes:80@test", "--metrics", "knn", "--k", "3", "--device", "cpu"]
+    assert main(["evaluate", str(folders["vit"]), *sets]) == 0
+    advice = " ".join(capsys.readouterr().out.partition("Next: ")[2].split())
+    assert advice.startswith(f"Train it on your images (echoless pretrain DATA --init {folders['vit']} --out RUN)")
+    assert pretrain(DATA, out=tmp_path / "run", max_steps=1, snapshot_every=1, **QUICK)
+    import_checkpoint(folders["vitmae"], tmp_path / "run" / "imported")
+    verbs = {"run": "pretrain", "run/encoder": "pretrain", "run/snapshots/step-00000001": "pretrain"}
+    for place, verb in (verbs | {"run/imported": "", "nowhere": ""}).items():
+        assert _known_of(tmp_path / place)[1] == verb, place

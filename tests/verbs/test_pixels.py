@@ -237,12 +237,11 @@ def test_the_photographs_in_a_folder_of_small_images_are_mentioned(photos, tmp_p
     assert "the centre is seen" not in capsys.readouterr().out
 
 
-def test_a_copied_encoder_knows_what_its_run_converted_images_to(photos, tmp_path):
+def test_every_part_of_a_run_of_grey_images_and_its_copy_embed_photographs(photos, tmp_path):
     echoless.pretrain(photos, out=tmp_path / "run", max_steps=1, channels=1, **TINY)
     shutil.copytree(tmp_path / "run" / "encoder", tmp_path / "copied")
-    for source in (tmp_path / "run", tmp_path / "run" / "encoder", tmp_path / "copied"):
-        assert echoless.load(source).converted_channels == 1
-    assert echoless.embed(tmp_path / "copied", photos, out=tmp_path / "f.npy", device="cpu") == 6
+    tables = [echoless.load(tmp_path / place).embed(photos) for place in ("run", "run/encoder", "copied")]
+    assert len(tables[0]) == 6 and tables[0].equals(tables[1]) and tables[0].equals(tables[2])
 
 
 def test_each_recipe_states_what_it_keeps():

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+Item = TypeVar("Item")
 
 
 def counted(number: object, what: str, several: str = "") -> str:
@@ -41,6 +44,15 @@ def first_of(names: Sequence[str], most: int, of: int | None = None) -> str:
     shown = list(names[:most])
     left = (len(names) if of is None else of) - len(shown)
     return ", ".join([*shown, f"and {left} more"] if left else shown)
+
+
+def first_few(items: Sequence[Item], most: int) -> Sequence[Item]:
+    """The first ones; all of them where a line on the others would take the place of a single one.
+
+    >>> first_few("abcde", 3), first_few("abcd", 3)
+    ('abc', 'abcd')
+    """
+    return items if len(items) <= most + 1 else items[:most]
 
 
 def speed_in_words(images_per_second: float) -> str:

@@ -251,9 +251,10 @@ class Metric:
         return f"{self.metric} {number(self)}{interval_text(self)}  n={self.n}  {how}"
 
 
-# Entries of a protocol that name a set, or the file of its labels; a fingerprint decides whether it is another one.
+# Entries of a protocol that name a set or the file of its labels, or tell what its files are; a fingerprint decides
+# whether it is another one.
 NAMES_OF_IMAGES = ("train", "test")
-NAMES_OF_SETS = (*NAMES_OF_IMAGES, "label_file")
+NAMES_OF_SETS = (*NAMES_OF_IMAGES, "label_file", "file_channels")
 FINGERPRINTS = ("train_set", "test_set", "label_set")
 
 

@@ -33,9 +33,7 @@ WeightDecayOn = Literal["matrices", "authors", "all"]
 ClipBy = Literal["global", "parameter"]
 Interpolation = Literal["bilinear", "bicubic"]
 CacheSide = int | Literal["original"]
-# By channel, for pixels in 0..1: what published models of ImageNet are normalised by. The deviation of all its pixels
-# is about 0.28, so measured statistics are no substitute.
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+IMPORTED = "imported"  # in the place of a recipe: weights of another project that were converted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -239,3 +237,8 @@ class RuntimeConfig:
 def started_by(recipe: object) -> str:
     """The verb that starts and resumes runs of this recipe."""
     return "finetune" if recipe == "finetune" else "pretrain"
+
+
+def trained_by(recipe: object) -> str:
+    """The verb that trained the weights of such a run; empty where they were trained elsewhere and imported."""
+    return "" if recipe == IMPORTED else started_by(recipe)

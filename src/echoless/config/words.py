@@ -24,7 +24,7 @@ FEWEST = 20  # images, or files of tiles: on fewer, a single answer moves an acc
 _FEWEST = 10  # images: the rank of so few is low whatever the encoder
 # Entries in which baselines may differ: they have no checkpoint.
 _OF_THE_FEATURES = ("features", "checkpoint", "layer", "layers", "pooling", *NAMES_OF_SETS)
-_LONGER = {  # by the verb that trained the run, in options that it has
+_LONGER = {  # by the verb that trained the run, in options that it has; other weights were trained by none
     "pretrain": "--time, or --resume with more --max-steps",
     "finetune": "--epochs, or --resume with more --max-steps",
 }
@@ -72,12 +72,13 @@ def in_words(
 ) -> Words | None:
     """Of the trained features against their baselines; None where neither was measured.
 
-    known: what the run holds from before, among which baselines may be. verb: which verb trained the run. differ:
-    `reports.compare.paired_interval` pairs two numbers over their images; it needs torch, which is not here.
+    known: what the run holds from before, among which baselines may be. verb: which verb trained the run; empty where
+    none did. differ: `reports.compare.paired_interval` pairs two numbers over their images; it needs torch, which is
+    not here.
     """
     plain, main = _plain(metrics), spoken_of(metrics)
     rank = _rank(plain, main)
-    if rank is not None and (words := collapsed(rank, verb)) is not None:
+    if rank is not None and (words := collapsed(rank, verb, run)) is not None:
         return words
     if main is None:
         return None if rank is None else Words(_healthy(rank, "The trained features"), _label_advice(rank), "neutral")
@@ -92,8 +93,17 @@ def in_words(
     # A protocol names no place of this machine, so the command cannot be spelt out.
     scanned = any("scan" in metric.protocol for metric in metrics)
     layers = "" if scanned else " Another layer may be better: the same command with --layers all."
-    longer, aside = _LONGER.get(verb, _LONGER["pretrain"]), _by_neighbours(held, main, compared, differ)
-    return _against(main, compared, rank, run, Advice(layers, longer), aside)
+    aside = _by_neighbours(held, main, compared, differ)
+    return _against(main, compared, rank, run, Advice(layers, _training(verb, run)), aside)
+
+
+def _training(verb: str, run: str) -> str:
+    """How the features may become better, as a sentence without its end."""
+    if verb in _LONGER:
+        return f"Train longer ({_LONGER[verb]})"
+    if run.startswith("timm:"):  # which --init does not take
+        return "Train an encoder on your images (echoless pretrain DATA --out RUN)"
+    return f"Train it on your images (echoless pretrain DATA --init {run} --out RUN)"
 
 
 def tuned_in_words(
@@ -163,7 +173,7 @@ def spoken_of(metrics: Sequence[Metric]) -> Metric | None:
     return next(found[name] for name in SPOKEN_OF if name in found)
 
 
-def collapsed(rank: Metric, verb: str = "pretrain") -> Words | None:
+def collapsed(rank: Metric, verb: str = "pretrain", run: str = "RUN") -> Words | None:
     """Where RankMe says that nearly all images look the same; None otherwise, and of too few images to tell."""
     if rank.value >= LOWEST_RANK or rank.n < _FEWEST:
         return None
@@ -172,6 +182,8 @@ def collapsed(rank: Metric, verb: str = "pretrain") -> Words | None:
         verdict = f"RankMe is {rank.value:.3g} at step {step}: nearly all images still look the same."
         return Words(verdict, "That is usual early in training: continue the run with --resume, then evaluate again.")
     verdict = f"The features collapsed: RankMe is {rank.value:.3g}, so nearly all images look the same to the encoder."
+    if verb not in _LONGER:
+        return Words(verdict, f"Check that these are trained weights. {_training(verb, run)}.", "warning")
     alpha = "" if verb == "finetune" else "a larger --alpha-min (1 is a standard residual network) or "
     again = f"After a few hundred steps that is usual: train longer. After a long run, try {alpha}a lower --base-lr."
     return Words(verdict, again, "warning")
@@ -192,17 +204,17 @@ def _label_advice(rank: Metric) -> str:
 
 @dataclass(frozen=True)
 class Advice:
-    """layers: to measure all of them; empty where that was done. longer: the options that train longer."""
+    """layers: to measure all of them; empty where that was done. training: how it is trained further."""
 
     layers: str
-    longer: str
+    training: str
 
 
 def _against(
     main: Metric, others: dict[str, Baseline], rank: Metric | None, run: str, advice: Advice, aside: str
 ) -> Words:
     """aside: what kNN says otherwise."""
-    layers, longer = advice.layers, advice.longer
+    layers = advice.layers
     what, alone = _independent(main)
     if alone < FEWEST:
         verdict = f"{main.info.title} of the trained features is {number(main)} on {counted(alone, what)}"
@@ -231,10 +243,10 @@ def _against(
         more = "Label more images, or give --test: folds of few images leave some classes too few to learn from."
         return Words(verdict + healthy, more, "warning")
     if order and min(order) < 0:
-        more = f"Train longer ({longer}).{layers}"
+        more = f"{advice.training}.{layers}"
         return Words(verdict + healthy, more, "warning")
     if guessed or (order and min(order) == 0):
-        more = f"Train longer or label more images.{layers}"
+        more = f"{advice.training} or label more images.{layers}"
         return Words(verdict + healthy, more, "neutral")
     if not order:
         more = "Compare them with raw pixels: the same command with --baselines."

@@ -79,7 +79,7 @@ class CachedPixels:
         self.about: dict[str, Any] = json.loads((folder / "about.json").read_text())
         self.index: Array = np.asarray(np.load(folder / "index.npy", mmap_mode="r", allow_pickle=False))
         self.bad = [BadSample(**entry) for entry in self.about["bad"]]
-        self._channels: int = self.about["channels"]
+        self.channels: int = self.about["channels"]
         dtype = np.dtype(np.uint8 if self.about["bits"] == 8 else np.uint16)
         size = (folder / "pixels.bin").stat().st_size
         whole = self.about["version"] == VERSION and crc32(self.index.tobytes()) == self.about["index_crc"]
@@ -108,13 +108,13 @@ class CachedPixels:
         offset, height, width, _ = self.index[index]
         if height == 0:
             return next(sample for sample in self.bad if sample.index == index)
-        values = self._pixels[offset : offset + self._channels * height * width]
-        return from_order(values, (self._channels, int(height), int(width)))
+        values = self._pixels[offset : offset + self.channels * height * width]
+        return from_order(values, (self.channels, int(height), int(width)))
 
     def _check(self, ids: Array) -> None:
         """Refuse pixels that are not the ones that were written; the next opening decodes all of them again."""
         for index, (offset, height, width, crc) in zip(ids.tolist(), self.index[ids].tolist()):
-            if crc32(self._pixels[offset : offset + self._channels * height * width].data) != crc:
+            if crc32(self._pixels[offset : offset + self.channels * height * width].data) != crc:
                 with suppress(OSError):
                     (self._folder / "about.json").unlink()
                 raise DataError(
@@ -126,9 +126,9 @@ class CachedPixels:
     def _stack(self) -> Array | None:
         """All images as one array, if they have one size and are small; large ones are handed out where they lie."""
         sizes = self.index[self.index[:, 1] > 0, 1:3]
-        if not len(sizes) or (sizes != sizes[0]).any() or self._channels * sizes[0].prod() > LARGEST_PLANAR:
+        if not len(sizes) or (sizes != sizes[0]).any() or self.channels * sizes[0].prod() > LARGEST_PLANAR:
             return None
-        return self._pixels.reshape(-1, self._channels, *sizes[0])
+        return self._pixels.reshape(-1, self.channels, *sizes[0])
 
 
 def open_cache(root: Path, key: str) -> CachedPixels | None:

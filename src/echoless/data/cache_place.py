@@ -53,6 +53,7 @@ class CachePlace(NamedTuple):
             )
         about: dict[str, Any] = {"channels": survey.shape.channels, "bits": survey.bits}
         about |= {"shape": list(survey.shape), "file_shape": list(survey.file_shape)}
+        about |= {"file_channels": survey.file_channels}
         try:
             built = self._built(making, about, count)
             make_room(self.root, limit)  # copies of remote files that were fetched for it

@@ -34,6 +34,7 @@ _DRAFT_GAP = 3
 # Formats read in this process by Pillow itself: EPS, for one, would start another program.
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000", "TGA", "AVIF")
 _TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_CONVERTED = {1, 3, 4}  # channels: grey, RGB and RGBA
 _GREY_MODES = {"1", "L", "LA", "La"}
 _WARNING_FILTERS = threading.Lock()
 _ORIENTATION, _ON_ITS_SIDE = 0x0112, (5, 6, 7, 8)  # of EXIF: those that exchange height and width
@@ -228,13 +229,17 @@ def _wide_grey(image: Image.Image) -> Array:
     return levels.astype(np.uint16)[None]
 
 
+def convertible(have: int, channels: int) -> bool:
+    return have == channels or {have, channels} <= _CONVERTED
+
+
 def to_channels(pixels_CHW: Array, channels: int | None) -> Array:
     """Grey, RGB and RGBA become one another; other channel counts only themselves. Alpha is dropped, or opaque."""
     have = len(pixels_CHW)
     if channels is None or have == channels:
         return pixels_CHW
-    if {have, channels} - {1, 3, 4}:
-        raise Undecodable(f"{counted(have, 'channel')}, but the set has {channels}")
+    if not convertible(have, channels):
+        raise Undecodable(f"{counted(have, 'channel')}, which cannot be converted to {channels}")
     if channels == 1:
         red, green, blue = pixels_CHW[:3].astype(np.uint32)
         return ((299 * red + 587 * green + 114 * blue + 500) // 1000).astype(pixels_CHW.dtype)[None]

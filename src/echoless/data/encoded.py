@@ -76,7 +76,7 @@ def open_encoded(
     if content is not None and pixels is not None:
         return _images(source, pixels, survey_of(pixels), content, max_bad_fraction)
     survey = (survey or look_at(source, wanted)).reduced_by(reduction)
-    store, content, note = _decoded(_Job(source, wanted, survey, place, memory), content)
+    store, content, note = _decoded(_Job(source, _named_as(wanted, survey), survey, place, memory), content)
     return _images(source, store, survey, content, max_bad_fraction, note=note, reduction=reduction)
 
 
@@ -109,6 +109,7 @@ def _images(
         max_bad_fraction=max_bad_fraction,
         cache_note=note,
         file_shape=survey.file_shape,
+        file_channels=survey.file_channels,
         reduction=reduction,
         sizes_N2=store.index[:, 1:3] if isinstance(store, CachedPixels) else None,
     )
@@ -139,8 +140,22 @@ def _key(content: Content, wanted: DecodeSettings) -> str:
     return digest([content.fingerprint, repr(wanted), *decoder_versions()])
 
 
+def _named_as(wanted: DecodeSettings, survey: Survey) -> DecodeSettings:
+    """What names the cache. Who asks for the channels that the files have shares it with those who ask for none."""
+    return replace(wanted, channels=None) if wanted.channels == survey.file_channels else wanted
+
+
 def _find_cache(content: Content, wanted: DecodeSettings, place: CachePlace) -> CachedPixels | None:
-    """A cache of these pixels: of this reduction, or of whole images none of which it would change."""
+    """A cache of these pixels, under either name (`_named_as`)."""
+    for settings in dict.fromkeys((replace(wanted, channels=None), wanted)):
+        found = _of_reduction(content, settings, place)
+        if found is not None and wanted.channels in (None, found.channels):
+            return found
+    return None
+
+
+def _of_reduction(content: Content, wanted: DecodeSettings, place: CachePlace) -> CachedPixels | None:
+    """Of this reduction, or of whole images none of which it would change."""
     found = open_cache(place.root, _key(content, wanted))
     if found is not None or wanted.reduction is None:
         return found
@@ -256,12 +271,13 @@ def open_tiles(
     if (note := tiling.note(shapes_F2)) and place.say is not None:
         place.say(note)
     content = tiling.content(files)
-    key, note = _key(content, wanted), ""
-    store: CachedPixels | TilesOnDemand | None = open_cache(place.root, key) if place.choice != "off" else None
-    if isinstance(store, CachedPixels):
-        survey = survey_of(store)
+    found, note = (_find_cache(content, wanted, place) if place.choice != "off" else None), ""
+    store: CachedPixels | TilesOnDemand
+    if found is not None:
+        store, survey = found, survey_of(found)
     else:
         survey = look_at(source, wanted).reduced_by(None)
+        key = _key(content, _named_as(wanted, survey))
         store, note = _cut(source, files, wanted, place, survey, tiling, key)
     labels, class_names = encode_labels(source.labels, source.class_names)
     return Images(
@@ -280,6 +296,7 @@ def open_tiles(
         max_bad_fraction=max_bad_fraction,
         cache_note=store.note if isinstance(store, CachedPixels) else note,
         file_shape=survey.file_shape,
+        file_channels=survey.file_channels,
         corners_N2=tiling.corners_N2,
         files=len(source.paths),
         file_digests_ND=files.digests_ND[tiling.file_N],

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from echoless.config.counts import counted, first_few
 from echoless.data.resample import Array
 from echoless.data.resizing import Fit
 from echoless.errors import DataError
@@ -88,6 +89,7 @@ class Images:
     cache_note: str = ""  # one sentence: what became of the cache, and why
     notes: tuple[str, ...] = ()  # what was said while the set was opened: of the same set again, it is not repeated
     file_shape: tuple[int, int] | None = None  # height and width of the typical file; None: those of the images
+    file_channels: int | None = None  # of most files; None: those of the images
     reduction: Fit | None = None  # how larger files were made smaller; None: they were not
     sizes_N2: Array | None = None  # height and width at which each image is kept; None: they are not known
     corners_N2: Array | None = None  # x and y of each tile in its file; None: whole images
@@ -112,6 +114,11 @@ class Images:
         """Height and width of the typical file, or tile."""
         own = (self.shape.height, self.shape.width)
         return own if self.file_shape is None or self.corners_N2 is not None else self.file_shape
+
+    @property
+    def converted(self) -> bool:
+        """Whether most files have other channels than the images: grey, RGB and RGBA become one another."""
+        return self.file_channels not in (None, self.shape.channels)
 
     def larger_than(self, side: int) -> Array:
         """The numbers of the usable images that are kept with a longer shorter side, where sizes are known."""
@@ -221,8 +228,10 @@ class Images:
     def _refuse_if_too_bad(self) -> None:
         if len(self.bad) <= self.max_bad_fraction * len(self):
             return
-        first = "; ".join(f"{sample.path} ({sample.reason})" for sample in self.bad[:3])
+        shown = first_few(self.bad, 3)
+        named = "; ".join(f"{sample.path} ({sample.reason})" for sample in shown)
         raise DataError(
-            f"{len(self.bad)} of {len(self)} images cannot be used, more than the allowed fraction "
-            f"{self.max_bad_fraction:g} (--max-bad-fraction {self._accepted():g} leaves them out); first: {first}"
+            f"{len(self.bad)} of {counted(len(self), 'image')} cannot be used, more than the allowed fraction "
+            f"{self.max_bad_fraction:g} (--max-bad-fraction {self._accepted():g} leaves them out)"
+            f"{'; first' if len(shown) < len(self.bad) else ''}: {named}"
         )

@@ -19,6 +19,7 @@ from echoless.data.arrays import ArrayFile
 from echoless.data.arrow_files import ArrowSource
 from echoless.data.cache import CachedPixels, default_cache_dir, in_parallel, open_cache
 from echoless.data.cache_place import CacheChoice, CachePlace, Progress, Say
+from echoless.data.channels import converted_note, with_channels
 from echoless.data.classes import read_class_list, select_classes
 from echoless.data.content import Content, Memory, digest, make_content
 from echoless.data.decode import DecodeSettings
@@ -69,8 +70,8 @@ def open_images(
     channels: what every image is converted to (default: what most images have). max_bad_fraction: above this share of
     unusable images the set is refused. reduction: how image files that are larger are made smaller (default: they are
     kept as they are). tiles: cut image files into squares of this side, each an image of its own; they are not reduced.
-    say: gets a sentence on files that are no images, on images that are smaller than a tile, and on caches that had to
-    go or have no room. classes: a file with
+    say: gets a sentence on files that are no images, on images that are smaller than a tile, on channels that were
+    converted, and on caches that had to go or have no room. classes: a file with
     the names of the classes to use, or `imagenet100`; without `require_labels` it does not concern images that have
     none. share: with how many processes, which all call this, images that are not in the cache yet are decoded.
     """
@@ -85,9 +86,9 @@ def open_images(
     if arrays or shapes is not None:
         _require_files(data, tiles=tiles, classes=classes)
     if shapes is not None:
-        images = _open_shapes(shapes, place)
+        images = with_channels(_open_shapes(shapes, place), channels)
     elif arrays:
-        images = _open_arrays(ArrayFile(Path(data)), place, max_bad_fraction)
+        images = with_channels(_open_arrays(ArrayFile(Path(data)), place, max_bad_fraction), channels)
     else:
         source, wanted = find_source(str(data), place), DecodeSettings(channels=channels)
         if isinstance(source, FolderSource) and source.passed_over:
@@ -102,6 +103,8 @@ def open_images(
             images = open_tiles(source, wanted, place, tiles, max_bad_fraction=max_bad_fraction)
     if labels is not None:
         _replace_labels(images, given, selected=names is not None)
+    if note := converted_note(images):
+        tell(note)
     images.notes = tuple(tell.told)
     return images
 
@@ -208,7 +211,7 @@ def _refuse_splits(folder: Path) -> None:
 
 def _open_shapes(shapes: Shapes, place: CachePlace) -> Images:
     fingerprint = digest(shapes.identity())
-    survey = Survey(Shape(3, shapes.size, shapes.size), 8, 3.0 * shapes.size**2, ((shapes.size, shapes.size),))
+    survey = Survey(Shape(3, shapes.size, shapes.size), 8, 3.0 * shapes.size**2, ((shapes.size, shapes.size),), 3)
     labels, _ = encode_labels(shapes.labels().tolist(), CLASS_NAMES)
     paths = NumberedPaths(f"shapes/{shapes.split}/", len(shapes))
     common: dict[str, Any] = {"paths": paths, "fingerprint": fingerprint, "labels": labels, "class_names": CLASS_NAMES}
@@ -239,7 +242,8 @@ def _open_arrays(file: ArrayFile, place: CachePlace, max_bad_fraction: float) ->
     content = memory.recall(paths) or _hash_arrays(file, paths, place, memory)
     height, width = file.header.shape[1:3]
     decoded = file.channels * height * width * file.bits / 8
-    survey = Survey(Shape(file.channels, height, width), file.bits, decoded, ((height, width),))
+    shape = Shape(file.channels, height, width)
+    survey = Survey(shape, file.bits, decoded, ((height, width),), file.channels)
     labels, class_names = encode_labels(None if file.labels is None else known_labels(file.labels.tolist()), None)
     common: dict[str, Any] = {
         "paths": paths,

@@ -18,7 +18,8 @@ _SHOWN = 12  # digits of a fingerprint: enough to tell sets apart, short enough 
 def describe_sets(
     train: Images, test: Images | None, names: tuple[str, str], taught: Collection[bytes] = ()
 ) -> dict[str, Any]:
-    """Name and fingerprint of each set, files or distinct images of the predicted one, and how many of it are known.
+    """Name and fingerprint of each set, files or distinct images of the predicted one, and how many of it are known;
+    the channels of the files, where they were converted.
 
     Numbers of different fingerprints are never compared. taught: images whose labels trained the encoder.
     """
@@ -27,6 +28,8 @@ def describe_sets(
         sets |= {"test": short_name(names[1]), "test_set": _fingerprint(test)}
     if known := count_known(train, test, taught):
         sets["overlap"] = known
+    if converted := {each.file_channels for each in (train, test) if each is not None and each.converted}:
+        sets["file_channels"] = ", ".join(map(str, sorted(converted, key=str)))
     return sets | count_groups(test or train)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from echoless.config import DataConfig
-from echoless.config.counts import counted, listed
+from echoless.config.counts import counted, first_few, listed
 from echoless.config.training import Interpolation
 from echoless.data import Images, open_images
 from echoless.data.encoded import Reduction
@@ -130,7 +130,7 @@ def describe_bad(images: Images, *, late: bool = False) -> list[str]:
     late: those that turned out to be bad after the set was opened, which happens where there is no cache.
     """
     bad = [each for each in images.bad if not late or each.index not in images.excluded]
-    lines = [f"unreadable image, left out: {each.path}: {each.reason}" for each in bad[:MOST_LISTED]]
+    lines = [f"unreadable image, left out: {each.path}: {each.reason}" for each in first_few(bad, MOST_LISTED)]
     rest = len(bad) - len(lines)
     return [*lines, f"and {rest} more"] if rest else lines
 
@@ -234,7 +234,7 @@ def align_classes(train: Images, test: Images) -> None:
 
 
 def require_channels(images: Images, channels: int, what: str) -> None:
-    """Before any work: pixels that are not decoded from image files cannot be converted."""
+    """Before any work: the network of a recorded run takes one number of channels."""
     if images.shape.channels != channels:
         raise DataError(
             f"{what} has images of {counted(images.shape.channels, 'channel')}; allowed: {channels}, as the model takes"

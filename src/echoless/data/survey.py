@@ -9,8 +9,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from echoless.config.counts import counted
 from echoless.data.cache import CachedPixels
-from echoless.data.decode import DecodeSettings, Undecodable, check_size, decode, file_shape
+from echoless.data.decode import (
+    DecodeSettings,
+    Undecodable,
+    check_size,
+    convertible,
+    decode,
+    file_shape,
+)
 from echoless.data.images import Shape
 from echoless.data.jpeg import plain_jpeg_header
 from echoless.data.resizing import Fit
@@ -22,12 +30,16 @@ _GLANCE = Fit("cover", (256, 256))  # channels and depth do not need every pixel
 
 
 class Survey(NamedTuple):
-    """`shape`, `bytes_per_image`: of the images as they are kept. `files`: heights and widths of those looked at."""
+    """`shape`, `bytes_per_image`: of the images as they are kept. `files`: heights and widths of those looked at.
+
+    `file_channels`: of most files.
+    """
 
     shape: Shape
     bits: int
     bytes_per_image: float
     files: tuple[tuple[int, int], ...]
+    file_channels: int
 
     @property
     def file_shape(self) -> tuple[int, int]:
@@ -45,7 +57,8 @@ def survey_of(pixels: CachedPixels) -> Survey:
     """What was seen when the cache was built."""
     about = pixels.about
     height, width = about.get("file_shape") or about["shape"][1:]
-    return Survey(Shape(*about["shape"]), about["bits"], 0.0, ((height, width),))
+    shape = Shape(*about["shape"])
+    return Survey(shape, about["bits"], 0.0, ((height, width),), about.get("file_channels", shape.channels))
 
 
 def look_at(source: ImageSource, wanted: DecodeSettings) -> Survey:
@@ -63,20 +76,27 @@ def look_at(source: ImageSource, wanted: DecodeSettings) -> Survey:
     if not kinds:
         raise DataError(f"none of the images that were tried can be decoded; first: {reason}")
     channels, bits = (_most_common(each) for each in zip(*kinds))
-    return Survey(Shape(channels, 0, 0), bits, 0.0, tuple(files)).reduced_by(None)
+    require_convertible(channels, wanted.channels)
+    return Survey(Shape(wanted.channels or channels, 0, 0), bits, 0.0, tuple(files), channels).reduced_by(None)
+
+
+def require_convertible(have: int, wanted: int | None) -> None:
+    """Refuse images whose channels nobody can convert to the wanted ones; None: they are used as they are."""
+    if wanted is not None and not convertible(have, wanted):
+        raise DataError(f"the images have {counted(have, 'channel')}, which cannot be converted to {wanted}")
 
 
 def _from_header(data: bytes, wanted: DecodeSettings) -> tuple[int, int]:
     """Channels and bits. An ordinary JPEG says them in its header, which costs a hundredth of its pixels."""
     header = plain_jpeg_header(data)
-    if header is None or wanted.channels is not None or wanted.bits is not None:
+    if header is None or wanted.bits is not None:
         return _from_pixels(data, wanted)
     check_size(*header[1], wanted.pixel_limit)
     return len(header[0]), 8
 
 
 def _from_pixels(data: bytes, wanted: DecodeSettings) -> tuple[int, int]:
-    image = decode(data, replace(wanted, reduction=_GLANCE))
+    image = decode(data, replace(wanted, channels=None, reduction=_GLANCE))
     return len(image), image.dtype.itemsize * 8
 
 

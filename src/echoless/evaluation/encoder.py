@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from echoless.config.checks import nearest
+from echoless.config.normalisation import Assumption
 from echoless.config.options.fields import at_home
 from echoless.config.selfsupervised import DistillationConfig, InfoNCEConfig
 from echoless.data import open_images, resize_and_crop
@@ -64,7 +66,7 @@ class Encoder:
     has_keys: bool = False  # whether `tokens` also gives the keys of a block's attention, as `block03/key`
     untrained: Callable[[], Encoder] | None = None
     checkpoint: int | None = None  # the step it was taken at, where the run has not ended
-    converted_channels: int | None = None  # what its run converted images to; None: they came as they are
+    assumed: Assumption | None = None  # where the model does not say how its images are normalised
     tiles: int | None = None  # the side of the tiles that it was trained on; None: whole images
     # Of diffusion models alone (evaluation/noisy.py):
     noise: float | None = None  # the noise level of the images it is given, 0 to 1
@@ -158,7 +160,8 @@ class Encoder:
     ) -> pa.Table:
         """A table of the images in a folder, or in any other DATA: path, feature and, where it is known, label.
 
-        Unreadable images are left out with a warning, as `echoless embed` leaves them out.
+        Unreadable images are left out with a warning, as `echoless embed` leaves them out. Grey, RGB and RGBA images
+        are converted to the channels of the encoder.
         tiles: cut the files into squares of this side, one row for each, with its corner in the columns x and y
         (default: as it was trained; 0: whole images).
         """
@@ -170,10 +173,11 @@ class Encoder:
         images = open_images(
             data,
             labels=given,
-            channels=self.converted_channels,
+            channels=self.channels,
             reduction=self.reduction,
             tiles=settled_tiles(data, tiles, self.tiles),
             max_bad_fraction=1.0,
+            say=lambda text: print(text, file=sys.stderr),
         )
         images.stand_for_tiles = stand_for_tiles(data, tiles, self.tiles)
         table = embedded(self, images, Columns((View(layer or self.default_layer, self.default_pooling),)))

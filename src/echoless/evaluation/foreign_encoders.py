@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from echoless.config.body import DEEPEST
-from echoless.config.training import IMAGENET_MEAN, IMAGENET_STD
+from echoless.config.normalisation import PROCESSOR, Normalisation, assume_usual, usual
 from echoless.data.resizing import BY_SIZE, Filter, Framing
 from echoless.errors import ConfigError, EcholessError, RunError, UntrustedFile
 from echoless.evaluation.encoder import NORM, Encoder, Layers, Tokens
@@ -30,7 +30,11 @@ def from_transformers(folder: Path, device: str = "cpu") -> Encoder:
     if not _is_count(channels) or not _is_count(depth):
         raise RunError(f"{folder} says neither num_channels nor num_hidden_layers; allowed: a vision transformer")
     size = _input_size(folder, config, model, channels)
-    mean, std = _normalisation(folder, channels)
+    stated = _normalisation(folder, channels)
+    mean, std = stated or usual(channels)
+    assumed = None if stated else assume_usual(folder, channels)
+    if assumed:
+        print(assumed.sentence, file=sys.stderr)
     _fade_as_saved(folder, config, model, (channels, *size))
     hidden = tuple(f"hidden{index:02d}" for index in range(depth + 1))
 
@@ -65,6 +69,7 @@ def from_transformers(folder: Path, device: str = "cpu") -> Encoder:
         has_class_token=extra_tokens > 0,
         extra_tokens=extra_tokens,
         grid=grid,
+        assumed=assumed,
     )
 
 
@@ -95,7 +100,7 @@ def _input_size(folder: Path, config: Any, model: Any, channels: int) -> tuple[i
 
 def _processed_size(folder: Path) -> tuple[int, int] | None:
     """Height and width of what the folder's image processor makes of any image; None where that varies."""
-    file = folder / "preprocessor_config.json"
+    file = folder / PROCESSOR
     settings = read_json_object(file) if file.is_file() else {}
     given = settings.get("crop_size" if settings.get("do_center_crop") else "size")
     sides = (given.get("height"), given.get("width")) if isinstance(given, Mapping) else (given, given)
@@ -146,7 +151,7 @@ def _read_transformers(folder: Path) -> tuple[Any, Any]:
 
 def require_no_code(folder: Path) -> None:
     """Refuse a folder that asks for Python code of its own to be run."""
-    for name in ("config.json", "preprocessor_config.json"):
+    for name in ("config.json", PROCESSOR):
         if (folder / name).is_file() and "auto_map" in read_json_object(folder / name):
             raise UntrustedFile(
                 f"{folder / name} has an auto_map, which asks for code of the folder to be run; allowed: models whose "
@@ -214,7 +219,7 @@ def _has_final_norm(model: Any) -> bool:
 
 def _framing(folder: Path, size: tuple[int, int]) -> Framing:
     """As the folder's image processor resizes and crops; without one, as for our own encoders."""
-    file = folder / "preprocessor_config.json"
+    file = folder / PROCESSOR
     settings = read_json_object(file) if file.is_file() else {}
     given = settings.get("size")
     if not settings.get("do_resize", True) or given is None:
@@ -240,23 +245,24 @@ def _timm_framing(settings: Mapping[str, Any], side: int) -> Framing:
     return Framing(share=side / resized, filter=kind, every=resized > side or kind == "bicubic")
 
 
-def _normalisation(folder: Path, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    file = folder / "preprocessor_config.json"
-    if file.is_file():
-        settings = read_json_object(file)
-        if "image_mean" in settings:
-            return _per_channel("image_mean", settings, channels, file), _per_channel(
-                "image_std", settings, channels, file
-            )
-    return (IMAGENET_MEAN, IMAGENET_STD) if channels == 3 else ((0.5,) * channels, (0.25,) * channels)
+def _normalisation(folder: Path, channels: int) -> Normalisation | None:
+    """As its image processor says; None where there is none, or where it does not."""
+    file = folder / PROCESSOR
+    settings = read_json_object(file) if file.is_file() else {}
+    if "image_mean" not in settings:
+        return None
+    return _per_channel("image_mean", settings, channels, file), _per_channel("image_std", settings, channels, file)
 
 
 def _per_channel(name: str, settings: Mapping[str, Any], channels: int, file: Path) -> tuple[float, ...]:
     values = settings.get(name)
-    numbers = isinstance(values, list) and all(isinstance(each, int | float) for each in values)
-    if not numbers or len(values) != channels:  # type: ignore[arg-type]
-        raise RunError(f"{file}: {name} is {str(values)[:80]}; allowed: {channels} numbers")
-    return tuple(float(each) for each in values)  # type: ignore[union-attr]
+    listed = values if isinstance(values, list) else []
+    above = 0 if name == "image_std" else -1
+    good = all(isinstance(each, int | float) and above < each and 0 <= each <= 1 for each in listed)
+    if not good or len(listed) != channels:
+        zero = ", none of them 0" if name == "image_std" else ""
+        raise RunError(f"{file}: {name} is {str(values)[:80]}; allowed: {channels} numbers in [0, 1]{zero}")
+    return tuple(map(float, listed))
 
 
 def _pair(size: Any, folder: Path) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from echoless.evaluation.encoder import Encoder, from_body
 from echoless.evaluation.foreign_encoders import from_timm, from_transformers
 from echoless.evaluation.noisy import from_denoiser
 from echoless.evaluation.trained_denoiser import open_denoiser
-from echoless.runs.open import SOURCES, converted_channels, load_body, trained_tiles
+from echoless.runs.open import SOURCES, load_body, trained_tiles
 from echoless.runtime import choose_device
 from echoless.storage import read_json_object
 
@@ -51,4 +51,4 @@ def _open(source: str, device: str, noise: float | None, latent: str | None) -> 
         encoder = from_denoiser(open_denoiser(body, device=device, latent=latent), noise=noise, device=device)
     else:
         encoder = from_body(body, device)
-    return replace(encoder, converted_channels=converted_channels(path), tiles=trained_tiles(path))
+    return replace(encoder, tiles=trained_tiles(path))

@@ -77,7 +77,7 @@ def read_queries(
 
     left_out: gets the files that cannot be used, with the reasons, unless none can; without it, one is refused.
     """
-    settings = DecodeSettings(channels=encoder.converted_channels or encoder.channels, reduction=encoder.reduction)
+    settings = DecodeSettings(channels=encoder.channels, reduction=encoder.reduction)
     if tile is not None:
         settings = replace(settings, reduction=None, pixel_limit=PIXEL_LIMIT)
     for file in files:

@@ -21,8 +21,9 @@ from torch import Tensor
 
 from echoless.config import DataConfig, RunConfig, SiTConfig, UViTConfig, ViTConfig, to_dict
 from echoless.config.counts import counted
+from echoless.config.normalisation import Assumption, Normalisation, assume_usual, require_statistics, usual
 from echoless.config.options import ImportOptions
-from echoless.config.training import IMAGENET_MEAN, IMAGENET_STD
+from echoless.config.training import IMPORTED
 from echoless.errors import ConfigError, UntrustedFile
 from echoless.exchange.export import require_new
 from echoless.exchange.foreign import Foreign, Imported, read_foreign, weights_of
@@ -38,10 +39,9 @@ from echoless.runs.open import USES
 from echoless.storage import new_folder, write_json
 from echoless.storage.jsonfile import open_untrusted
 
-Normalisation = tuple[tuple[float, ...], tuple[float, ...]]  # mean and deviation of each channel
-IMAGENET: Normalisation = (IMAGENET_MEAN, IMAGENET_STD)
 PIXELS: Normalisation = ((0.5,) * 3, (0.5,) * 3)  # published diffusion models of pixels see -1 .. 1
 LATENT_CHANNELS = 4
+LATENTS: Normalisation = ((0.0,) * LATENT_CHANNELS, (1.0,) * LATENT_CHANNELS)
 
 
 class Family(NamedTuple):
@@ -111,6 +111,7 @@ def import_with(options: ImportOptions) -> ImportReport:
         if ours.run is not None:
             _write_checkpoint(temporary, ours)
         record = {"file": file.name, "sha256": _sha256(file), "family": ours.family, "dropped": list(ours.dropped)}
+        record |= {} if ours.assumed is None else {"assumed_normalisation": ours.assumed.normalisation}
         write_json_file(temporary / "import.json", record)
     decoder = not ours.config.denoises and ours.run is not None
     return ImportReport(out, ours.family, ours.config, decoder, ours.dropped, ours.notes)
@@ -139,11 +140,14 @@ class Parts:
     head_state: dict[str, Tensor] = field(default_factory=dict)  # of DINO: for a run that starts from the weights
     family: str = ""
     notes: tuple[str, ...] = ()  # what was assumed
+    assumed: Assumption | None = None  # of these, the normalisation
 
 
 def _encoder_parts(imported: Imported, foreign: Foreign, options: ImportOptions) -> Parts:
     imported = _with_fixed_positions(imported)
-    mean, std = _normalisation(imported.encoder.channels, foreign, options, usual=IMAGENET)
+    channels = imported.encoder.channels
+    mean, std = _normalisation(channels, foreign, options, usual(channels))
+    assumed = None if all(_stated(foreign, options)) else assume_usual(foreign.path, channels)
     state, shortcuts = _checked(imported.encoder, imported.encoder_state, foreign.path)
     parts = Parts(
         config=imported.encoder,
@@ -152,20 +156,24 @@ def _encoder_parts(imported: Imported, foreign: Foreign, options: ImportOptions)
         shortcuts=shortcuts,
         dropped=(*foreign.dropped, *imported.dropped),
         head_state=imported.head_state,
+        notes=() if assumed is None else (assumed.sentence,),
+        assumed=assumed,
     )
     if imported.mae is None:
         return parts
     both = {"encoder": imported.encoder_state, "decoder": imported.decoder_state}
     named = {f"{part}.{name}": tensor for part, tensors in both.items() for name, tensor in tensors.items()}
     run = RunConfig(
-        recipe="imported", model=imported.mae, objective=imported.objective, data=DataConfig(mean=mean, std=std)
+        recipe=IMPORTED, model=imported.mae, objective=imported.objective, data=DataConfig(mean=mean, std=std)
     )
     return replace(parts, run=run, run_state=_checked(imported.mae, named, foreign.path)[0])
 
 
 def _denoiser_parts(imported: ImportedDenoiser, foreign: Foreign, options: ImportOptions) -> Parts:
     model, objective = imported.model, imported.objective
-    mean, std = _normalisation(model.channels, foreign, options, usual=PIXELS if model.channels == 3 else None)
+    latents = model.channels == LATENT_CHANNELS  # which are used as they are
+    default = LATENTS if latents else PIXELS if model.channels == 3 else usual(model.channels)
+    mean, std = _normalisation(model.channels, foreign, options, default, latents=latents)
     state, shortcuts = _checked(model, imported.state, foreign.path)
     described = {
         "kind": model.kind,
@@ -180,7 +188,7 @@ def _denoiser_parts(imported: ImportedDenoiser, foreign: Foreign, options: Impor
         described=described,
         shortcuts=shortcuts,
         dropped=(*foreign.dropped, *imported.dropped),
-        run=RunConfig(recipe="imported", model=model, objective=objective, data=DataConfig(mean=mean, std=std)),
+        run=RunConfig(recipe=IMPORTED, model=model, objective=objective, data=DataConfig(mean=mean, std=std)),
         run_state=state,
     )
 
@@ -237,21 +245,26 @@ def _checked(config: Any, state: Mapping[str, Tensor], file: Path) -> tuple[dict
 
 
 def _normalisation(
-    channels: int, foreign: Foreign, options: ImportOptions, usual: Normalisation | None
+    channels: int, foreign: Foreign, options: ImportOptions, default: Normalisation, *, latents: bool = False
 ) -> Normalisation:
-    """As given, as the folder says, or as usual; where nothing is usual, latents as they are, other images centred."""
-    if usual is None or len(usual[0]) != channels:
-        mean, std = (0.0, 1.0) if channels == LATENT_CHANNELS else (0.5, 0.25)
-        usual = ((mean,) * channels, (std,) * channels)
-    known = [foreign.processor.get(key) for key in ("image_mean", "image_std")]
+    """As given, as the folder says, or as usual."""
     chosen = []
-    for name, given, own, default in zip(("mean", "std"), (options.mean, options.std), known, usual):
-        values = given or own or default
-        good = len(values) == channels and all(isinstance(v, int | float) and abs(v) < 1e6 for v in values)
+    for name, stated, otherwise in zip(("mean", "std"), _stated(foreign, options), default):
+        values = stated or otherwise
+        numbers = isinstance(values, list | tuple) and all(isinstance(value, int | float) for value in values)
+        if numbers and not latents:
+            require_statistics(name, values, channels)
+        good = numbers and len(values) == channels and all(abs(value) < 1e6 for value in values)
         if not good or (name == "std" and min(values) <= 0):
             raise ConfigError(f"{name} is {values!r}; allowed: {channels} numbers, one for each channel")
         chosen.append(tuple(float(value) for value in values))
     return chosen[0], chosen[1]
+
+
+def _stated(foreign: Foreign, options: ImportOptions) -> tuple[Any, Any]:
+    """Mean and deviation as they are given, or as the folder has them; None where nobody says."""
+    own = foreign.processor
+    return options.mean or own.get("image_mean"), options.std or own.get("image_std")
 
 
 def _write_checkpoint(folder: Path, ours: Parts) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,11 @@ from echoless.exchange.examples import (
 from echoless.exchange.trained_layers import inspect_trained
 from echoless.runs.open import is_trained
 from echoless.shortcuts import FadeReport, fade
+from echoless.shortcuts.saved import find_saved
 from echoless.storage import read_json_object
 
 MOST_PARAMETERS = 2_000_000_000  # 8 GB in float32
 MODEL_KINDS = "a transformers or diffusers folder, timm:NAME, torchvision:NAME, or a run"
-
-
-class InspectedReport(FadeReport):
-    """A `FadeReport` of a model that was built to be looked at; nobody's model was faded."""
-
-    DONE = "can be faded"
 
 
 def inspect_model(model: str | Path, **options: Any) -> FadeReport:
@@ -42,8 +38,11 @@ def inspect_model(model: str | Path, **options: Any) -> FadeReport:
 def inspect_with(options: InspectOptions) -> FadeReport:
     name = str(options.model)
     if is_trained(name):
-        _refuse_fading(options)
+        _refuse_fading(options, "trained")
         return inspect_trained(Path(name))
+    if (saved := _saved(Path(name))) is not None:
+        _refuse_fading(options, "saved")
+        return saved
     model, example = _open(name)
     try:
         report = fade(
@@ -56,16 +55,29 @@ def inspect_with(options: InspectOptions) -> FadeReport:
         )
     except ValueError as error:
         raise ConfigError(f"{name}: {error}") from None
-    return InspectedReport(**vars(report))
+    return replace(report, proposed=True)
 
 
-def _refuse_fading(options: InspectOptions) -> None:
-    """A run has its own alphas: options that say how to fade would be ignored."""
+def _saved(path: Path) -> FadeReport | None:
+    """Of a model that was faded before it was saved; None of any other. Nothing is built for it."""
+    folder = _network_of(path.parent if path.is_file() else path)
+    try:
+        found = find_saved(folder)
+    except ValueError:  # weights that were not downloaded: the config says what the model is
+        return None
+    if found is None:
+        return None
+    rule = f"It was faded before it was saved; these are its alphas, as they were found in {folder}."
+    return FadeReport(found.model, found.shortcuts, (), rule, within=found.within, include=found.include)
+
+
+def _refuse_fading(options: InspectOptions, how: str) -> None:
+    """A run, or a model that was saved faded, has its own alphas: options that say how to fade would be ignored."""
     for given in ("alpha_min", "schedule", "fade", "within"):
         value = getattr(options, given)
         if value != getattr(InspectOptions, given):
             raise ConfigError(
-                f"{given} is {value!r}, but {options.model} has the alphas it was trained with; leave it out"
+                f"{given} is {value!r}, but {options.model} has the alphas it was {how} with; leave it out"
             )
 
 
@@ -77,18 +89,23 @@ def _open(name: str) -> tuple[nn.Module, Example]:
         return _timm(rest)
     path = Path(name)
     if path.exists():
-        return _from_path(path.parent if path.is_file() else path)
+        return _from_path(_network_of(path.parent if path.is_file() else path))
     if "/" in name or ":" in name or not name:
         raise ConfigError(f"model is {name!r}, which does not exist here; allowed: {MODEL_KINDS}")
     return _timm(name)
 
 
+def _network_of(folder: Path) -> Path:
+    """Of a pipeline, the folder of the network that does the work; any other folder itself."""
+    if not (folder / "model_index.json").is_file():
+        return folder
+    parts = [folder / part for part in ("transformer", "unet", "prior") if (folder / part).is_dir()]
+    if not parts:
+        raise ConfigError(f"{folder} is a diffusers pipeline without transformer or unet; name one of its folders")
+    return parts[0]
+
+
 def _from_path(folder: Path) -> tuple[nn.Module, Example]:
-    if (folder / "model_index.json").is_file():  # a pipeline: the network that does the work is one of its parts
-        parts = [folder / part for part in ("transformer", "unet", "prior") if (folder / part).is_dir()]
-        if not parts:
-            raise ConfigError(f"{folder} is a diffusers pipeline without transformer or unet; name one of its folders")
-        return _from_path(parts[0])
     if not (folder / "config.json").is_file():
         raise ConfigError(f"{folder} holds no config.json; allowed: {MODEL_KINDS}")
     config = read_json_object(folder / "config.json")

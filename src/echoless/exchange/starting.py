@@ -46,7 +46,14 @@ def open_foreign(path: Path) -> Start:
         latent=None,
     )
     size = _processed_size(foreign, parts)
-    return Start(body=body, whole=_whole(str(path), parts), head=parts.head_state, foreign=True, image_size=size)
+    return Start(
+        body=body,
+        whole=_whole(str(path), parts),
+        head=parts.head_state,
+        foreign=True,
+        image_size=size,
+        assumed=parts.assumed,
+    )
 
 
 def _whole(name: str, parts: Parts) -> TrainedModel | None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from echoless.config import DataConfig, RunConfig, ShortcutConfig, ViTConfig, with_body
 from echoless.config.checks import require, require_length, require_one_of
-from echoless.config.counts import counted
 from echoless.config.facts import DataFacts, StartFacts, fitted, natural_patch, steps_for
+from echoless.config.normalisation import require_statistics
 from echoless.config.options import PretrainOptions
 from echoless.config.options.fields import given
 from echoless.errors import ConfigError
@@ -160,10 +160,7 @@ def _data(measured: DataConfig, wanted: DataConfig, options: PretrainOptions, ch
     The statistics are those given, those of the recipe or of the run to be resumed, or those of the images.
     """
     for name, values in given(options, *_PIXELS).items():
-        lowest = 0 if name == "std" else -math.inf
-        good = len(values) == channels and all(lowest < value < math.inf for value in values)
-        above = ", above 0" if name == "std" else ""
-        require(good, name, values, f"{counted(channels, 'number')}{above}, one for each channel")
+        require_statistics(name, values, channels)
     return replace(
         measured,
         mean=options.mean or wanted.mean or measured.mean,

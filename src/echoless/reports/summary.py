@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from echoless.config.counts import counted
 from echoless.config.headline import RULE, comparable, evaluations, most_shared, sets_of
 from echoless.config.metrics import Metric, describe, on_same_images, without_fingerprints
-from echoless.config.training import started_by
+from echoless.config.training import trained_by
 from echoless.config.words import SPOKEN_OF, Words, in_words, is_spoken_of, spoken_of
 from echoless.reports.collect import RunData, printable_path
 from echoless.reports.compare import paired_interval
@@ -26,12 +26,12 @@ def summarise(run: RunData, verdicts: Sequence[Verdict], beside: Sequence[RunDat
         results = _on_shared_sets(run, beside)
     measured_on = _measured_on(spoken_of(results), _others(run), beside)
     if run.steps is None and not run.lines:
-        words = in_words(results, name, verb=started_by(run.config.get("recipe")), differ=paired_interval)
+        words = in_words(results, name, verb=trained_by(run.config.get("recipe")), differ=paired_interval)
         return words or Words("Nothing has been measured yet.", f"echoless evaluate {name}")
     if not run.complete:
         return _unfinished(run)
     warned = [f"{verdict.quantity}: {verdict.word}" for verdict in verdicts if verdict.tone == "warning"]
-    words = in_words(results, name, verb=started_by(run.config.get("recipe")), differ=paired_interval)
+    words = in_words(results, name, verb=trained_by(run.config.get("recipe")), differ=paired_interval)
     if words is not None:
         note = f" Warnings from training: {'; '.join(warned)}." if warned else ""
         return Words(words.verdict + note, words.next, words.tone, measured_on)

@@ -1,8 +1,8 @@
 """What is recorded about a run besides its settings? The facts in about.json, and the sentences made of them.
 
 data        images, height, width, channels, bits; file_height and file_width, and the number of files of tiles; larger,
-            where a few images are: how many, height and width of the largest; input,
-            crop_scale and interpolation: what a step sees of an image
+            where a few images are: how many, height and width of the largest; file_channels, where they were converted;
+            input, crop_scale and interpolation: what a step sees of an image
 model       title, parameters
 parameters  all, encoder
 shortcuts   variant, first_alpha, last_alpha, effective_alpha (of fixed alphas); fade_in_steps, where they move at first
@@ -40,10 +40,11 @@ def _data(data: Facts) -> str:
     kept = f"{data['height']} x {data['width']}"
     file = f"{data['file_height']} x {data['file_width']}" if "file_height" in data else kept
     if "files" in data:
-        what = f"{data['images']} tiles of {kept} from {data['files']} images of about {file}"
+        tiles, files = counted(data["images"], "tile"), counted(data["files"], "image")
+        what = f"{tiles} of {kept} from {files} of about {file}"
     else:
-        what = f"{data['images']} images of about {file}" + (f", kept at about {kept}" if kept != file else "")
-        what += _larger(data)
+        at = f", kept at about {kept}" if kept != file else ""
+        what = f"{counted(data['images'], 'image')} of about {file}{at}{_larger(data)}"
     return f"{what}, {counted(data['channels'], 'channel')}, {data['bits']} bit{_crops(data)}{_reduced_tiles(data)}"
 
 

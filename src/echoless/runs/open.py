@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from echoless.config import ObjectiveConfig, RunConfig, from_dict
+from echoless.config.normalisation import Assumption
 from echoless.config.training import OBJECTIVE_CONFIGS, LatentConfig, model_after
 from echoless.errors import EcholessError, RunError, UntrustedFile
 from echoless.models.outline import outline
@@ -91,6 +92,7 @@ class Start:
     head: Mapping[str, Tensor] = field(default_factory=dict)  # of DINO, where the weights come with one
     foreign: bool = False  # of another project
     image_size: tuple[int, int] | None = None  # that its images are given at, where its config says another
+    assumed: Assumption | None = None  # where it does not say how its images are normalised
 
 
 def load_body(path: str | Path, *, kinds: Collection[str] = tuple(BODIES), use: str = "here") -> TrainedBody:
@@ -128,29 +130,22 @@ def fingerprint_of(tensors: Mapping[str, Tensor], words: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def converted_channels(source: str | Path) -> int | None:
-    """What a run had its images converted to, for other images that its encoder is given; None where it did not."""
-    return _recorded(Path(source), "converted_channels", "channels")
-
-
 def trained_tiles(source: str | Path) -> int | None:
-    """The side of the tiles that a run was trained on; None where it saw whole images."""
-    return _recorded(Path(source), "tiles", "tiles")
+    """The side of the tiles that a run was trained on; None where it saw whole images.
 
-
-def _recorded(path: Path, name: str, name_in_data: str) -> int | None:
-    """A number that an encoder folder has in its config as `name`, and a run in data as `name_in_data`."""
+    An encoder folder says it in its config, a run in its data.
+    """
+    path = Path(source)
     encoders = (path / "encoder", path)
     runs = (path, path.parent, path.parent.parent)  # of a checkpoint: its run
-    places = [(folder, "config", name) for folder in encoders] + [(folder, "data", name_in_data) for folder in runs]
-    for folder, section, key in places:
+    for folder, section in [*((each, "config") for each in encoders), *((each, "data") for each in runs)]:
         try:
             found = read_json_object(folder / CONFIG).get(section)
         except EcholessError:  # not a folder of ours
             continue
-        number = found.get(key) if isinstance(found, dict) else None
-        if isinstance(number, int):
-            return number
+        tiles = found.get("tiles") if isinstance(found, dict) else None
+        if isinstance(tiles, int):
+            return tiles
     return None
 
 

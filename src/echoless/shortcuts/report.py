@@ -11,7 +11,7 @@ from html import escape
 from itertools import accumulate
 from operator import mul
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 FORMAT = "echoless shortcuts 1"
 
@@ -41,8 +41,6 @@ class LeftAlone:
 class FadeReport:
     """Result of `fade`: printed, a table; `save` writes the alphas to a JSON file, to be kept with the weights."""
 
-    DONE: ClassVar = "faded"
-
     model: str
     shortcuts: tuple[FadedShortcut, ...]
     left_alone: tuple[LeftAlone, ...]
@@ -51,6 +49,7 @@ class FadeReport:
     include: tuple[str, ...] = ()
     zeroed: tuple[str, ...] = ()
     not_zeroed: tuple[str, ...] = ()
+    proposed: bool = False  # of `inspect`: what `fade` would do to a model that is not faded
 
     @property
     def alphas(self) -> tuple[float, ...]:
@@ -98,10 +97,12 @@ class FadeReport:
             )
             for s, product in zip(self.shortcuts, products)
         ]
-        left_alone = _counted(sum(o.count for o in self.left_alone), "addition")
-        head = f"{self.model}: {_counted(len(self.shortcuts), 'shortcut')} {self.DONE}, {left_alone} left alone. "
+        faded = "would be faded" if self.proposed else "faded"
+        others = sum(other.count for other in self.left_alone)
+        beside = f", {_counted(others, 'addition')} left alone" if others else ""
+        head = f"{self.model}: {_counted(len(self.shortcuts), 'shortcut')} {faded}{beside}. {self.rule}"
         parts = [
-            f"{head}{self.rule}".rstrip(),
+            head.rstrip(),
             table(("where", "addition", "identity", "branch", "alpha", "product"), rows),
         ]
         if self.left_alone:
@@ -118,6 +119,7 @@ class FadeReport:
 class Saved:
     """Content of a file written by `FadeReport.save`."""
 
+    model: str
     shortcuts: tuple[FadedShortcut, ...]
     within: tuple[str, ...] | None
     include: tuple[str, ...]
@@ -140,7 +142,8 @@ def parse_record(text: str, name: str) -> Saved:
         if not isinstance(items, list) or not items:
             raise ValueError("its 'shortcuts' is not a list with entries")
         within = None if record.get("within") is None else _strings(record, "within")
-        return Saved(tuple(_checked(item) for item in items), within, _strings(record, "include"))
+        shortcuts = tuple(_checked(item) for item in items)
+        return Saved(str(record.get("model", "")), shortcuts, within, _strings(record, "include"))
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{name} is not a file written by FadeReport.save: {error}") from error
 

@@ -23,7 +23,12 @@ def read_saved(path: str | os.PathLike[str]) -> Saved:
     """Of a folder that `save_pretrained` wrote, a .safetensors file, or the file of a `FadeReport`."""
     given = at_home(path)
     if given.is_dir():
-        return _of_folder(given)
+        if (found := find_saved(given)) is not None:
+            return found
+        raise ValueError(
+            f"{given} has no alphas of fade, neither in its config.json nor in a .safetensors file; give a folder "
+            "that save_pretrained wrote of a faded model, its state dict, or a file written by FadeReport.save"
+        )
     if given.suffix == ".safetensors":
         return record_of(_entries(given), str(given))
     try:
@@ -38,18 +43,16 @@ def read_saved(path: str | os.PathLike[str]) -> Saved:
     return parse_record(text, str(given))
 
 
-def _of_folder(folder: Path) -> Saved:
-    """transformers writes the record to config.json, too; with diffusers one of the files of weights has it."""
+def find_saved(folder: Path) -> Saved | None:
+    """Of a folder that `save_pretrained` wrote; None where its model was not faded.
+
+    transformers writes the record to config.json, too; with diffusers one of the files of weights has it.
+    """
     config = folder / "config.json"
     if config.is_file() and CONFIG_ENTRY in (text := config.read_text(encoding="utf-8", errors="replace")):
         return parse_record(text, str(config))
     found = {name: entry for file in sorted(folder.glob("*.safetensors")) for name, entry in _entries(file).items()}
-    if not found:
-        raise ValueError(
-            f"{folder} has no alphas of fade, neither in its config.json nor in a .safetensors file; give a folder "
-            "that save_pretrained wrote of a faded model, its state dict, or a file written by FadeReport.save"
-        )
-    return record_of(found, str(folder))
+    return record_of(found, str(folder)) if found else None
 
 
 def _entries(file: Path) -> dict[str, Any]:

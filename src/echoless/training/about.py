@@ -76,6 +76,7 @@ def data_facts(config: RunConfig, images: Images) -> dict[str, Any]:
     if images.file_shape is not None:
         known |= {"file_height": images.file_shape[0], "file_width": images.file_shape[1]}
     known |= {} if images.files is None else {"files": images.files}
+    known |= {"file_channels": images.file_channels} if images.converted else {}
     return known | _larger(images)
 
 

@@ -179,7 +179,7 @@ def launch(job: Launch) -> bool:
             measured_by=job.measured_by,
             waiting=[],
         )
-        for line in [*opening_lines(config, facts, job.images), *job.notes, *([started] if started else [])]:
+        for line in [*opening_lines(config, facts, job.images), *job.notes, *started]:
             session.say(line)
         done = begin(session, resume=job.resume)
         session.started()
@@ -199,14 +199,14 @@ def _train_recorded(job: Launch, session: Session, done: int, facts: Mapping[str
         return train(session, done)
 
 
-def _warm_start(job: Launch, model: nn.Module) -> tuple[str, dict[str, str]]:
-    """Load what the run starts from, unless a checkpoint of its own holds more. Returns a sentence, and the record.
+def _warm_start(job: Launch, model: nn.Module) -> tuple[list[str], dict[str, str]]:
+    """Load what the run starts from, unless a checkpoint of its own holds more. Returns sentences, and the record.
 
     A run that was stopped before its first checkpoint starts again, from the same weights or not at all.
     """
     recorded_start: dict[str, str] = RunFolder(job.place.out).read_about().get("start", {}) if job.resume else {}
     if not job.init or (job.resume and checkpoint_folders(job.place.out / "checkpoints")):
-        return "", recorded_start
+        return [], recorded_start
     body = load_body(job.init) if job.start is None else job.start.body
     start = {"path": str(job.init), "fingerprint": body.fingerprint}
     if recorded_start and recorded_start["fingerprint"] != start["fingerprint"]:
@@ -214,4 +214,8 @@ def _warm_start(job: Launch, model: nn.Module) -> tuple[str, dict[str, str]]:
             f"{job.init} holds other weights than those the run started from; give --overwrite to start anew, or "
             "another --out"
         )
-    return warm_start(model, job.start or Path(job.init)), start
+    said, data = [warm_start(model, job.start or Path(job.init))], job.config.data
+    if job.start and job.start.assumed and (data.mean, data.std) == (body.mean, body.std):
+        said.append(job.start.assumed.sentence)
+        start["assumed_normalisation"] = job.start.assumed.normalisation
+    return said, start

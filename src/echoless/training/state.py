@@ -170,7 +170,6 @@ def encoder_of(trainee: Trainee, step: int) -> tuple[dict[str, Tensor], dict[str
         "kind": body.config.kind,
         "model": to_dict(model_after(trainee.config, step).body),
         "objective": to_dict(trainee.config.objective),
-        "converted_channels": data.channels,  # what images are converted to, where that was asked for
         "mean": list(data.mean),
         "std": list(data.std),
     }

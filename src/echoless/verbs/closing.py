@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from echoless.config.evaluated import NEXT
 from echoless.config.metrics import Metric
-from echoless.config.training import started_by
+from echoless.config.training import trained_by
 from echoless.config.words import in_words
 from echoless.errors import EcholessError
 from echoless.reports.collect import RunData, collect
 from echoless.reports.compare import paired_interval
+from echoless.storage import read_json_object
 
 
 def verdict_of(metrics: Sequence[Metric], run: Path) -> tuple[str, ...]:
     """The verdict and the next step; nothing where neither trained features nor their ranks were measured."""
-    known = known_of(run)
-    verb = started_by(known.config.get("recipe"))
-    words = in_words(metrics, str(run), known.results, verb, paired_interval)
+    words = in_words(metrics, str(run), known_of(run).results, _trained_by(run), paired_interval)
     return () if words is None else (words.verdict, f"{NEXT}{words.next}")
 
 
@@ -28,3 +28,12 @@ def known_of(run: Path) -> RunData:
         return collect(run)
     except EcholessError:
         return RunData(path=run, name=run.name)
+
+
+def _trained_by(weights: Path) -> str:
+    """The verb that trained a run, or an encoder, a checkpoint or a snapshot in one; empty of any other weights."""
+    for folder in (weights, weights.parent, weights.parent.parent):
+        with suppress(EcholessError):
+            if "recipe" in (config := read_json_object(folder / "config.json")):
+                return trained_by(config["recipe"])
+    return ""

@@ -106,7 +106,8 @@ def _about(options: EmbedOptions, encoder: Encoder, images: Images, columns: Col
         "latent": None if options.latent is None else _place(str(options.latent)),
         "tiles": settled_tiles(options.data, options.tiles, encoder.tiles),
         "view": "whole" if images.stand_for_tiles else None,
-        "channels": encoder.converted_channels,
+        "assumed_normalisation": encoder.assumed.normalisation if encoder.assumed else None,
+        "file_channels": images.file_channels if images.converted else None,
         "grid": " ".join(map(str, encoder.grid)) if columns.dense and encoder.grid else None,
         "map": options.map,
     }
@@ -180,7 +181,7 @@ def _read(options: EmbedOptions, encoder: Encoder, *, leads: bool) -> Images:
         images = open_images(
             options.data,
             labels=Path(options.labels) if options.labels else None,
-            channels=encoder.converted_channels,
+            channels=encoder.channels,
             reduction=encoder.reduction,
             tiles=settled_tiles(options.data, options.tiles, encoder.tiles),
             progress=show if leads else None,

@@ -39,7 +39,6 @@ from echoless.evaluation import noise_grid as grid
 from echoless.evaluation.classify import check_labels, describe_small_classes
 from echoless.evaluation.context import Evaluation, FeatureSource
 from echoless.evaluation.encoder import Encoder, raw_pixels
-from echoless.evaluation.extract import check_channels
 from echoless.evaluation.frozen import load
 from echoless.evaluation.layer_scan import check_layers, scan, scan_features
 from echoless.evaluation.layer_scan import wanted as scan_wanted
@@ -156,12 +155,16 @@ def _prepare(options: EvaluateOptions, say: Say) -> Evaluation:
         run=source if (source / "checkpoints").is_dir() else None,
         cache=None,
         say=say,
-        sets=describe_sets(train, test, (data, str(options.test)), taught.keys),
+        sets=describe_sets(train, test, (data, str(options.test)), taught.keys) | _assumed(encoder),
         label_protocol=describe_labels(train, test),
         originals=originals,
         stored=open_stored(options.patches, encoder, [train] if test is None else [train, test]),
     )
     return _with_cache(evaluation)
+
+
+def _assumed(encoder: Encoder) -> dict[str, Any]:
+    return {"assumed_normalisation": encoder.assumed.normalisation} if encoder.assumed else {}
 
 
 def _own_test(asked: EvaluateOptions, known: EvaluateOptions) -> str:
@@ -235,9 +238,8 @@ def _is_here(data: str) -> bool:
 
 def _open(data: AnyPath, labels: AnyPath | None, *, encoder: Encoder, tiles: int | None, **how: Any) -> Images:
     cut = settled_tiles(data, tiles, encoder.tiles)
-    images = read_images(str(data), path_text(labels), encoder.converted_channels, tiles=cut, **how)
+    images = read_images(str(data), path_text(labels), encoder.channels, tiles=cut, **how)
     images.stand_for_tiles = stand_for_tiles(data, tiles, encoder.tiles)
-    check_channels(encoder, images)
     return images
 
 
@@ -250,7 +252,8 @@ def _allowed(evaluation: Evaluation) -> tuple[str, ...]:
     """The metrics that the labels allow; says which need others, and refuses where nothing is left."""
     names = evaluation.options.metrics
     dropped = [name for name in names if MEASUREMENTS[name].needs_labels]
-    missing = _missing_classes(evaluation, joined(dropped)) if dropped else ""
+    needing = f"{joined(dropped)} {'needs' if len(dropped) == 1 else 'need'}"
+    missing = _missing_classes(evaluation, needing) if dropped else ""
     if not missing:
         return names
     if len(dropped) == len(names):
@@ -260,17 +263,17 @@ def _allowed(evaluation: Evaluation) -> tuple[str, ...]:
 
 
 def _missing_classes(evaluation: Evaluation, needing: str) -> str:
-    """Why these metrics cannot be measured with the labels that there are; empty where they can."""
+    """Why metrics cannot be measured with the labels that there are; empty where they can. needing: `knn needs`."""
     train = evaluation.train
     if not evaluation.labelled:
         which, give = ("--train", "--labels") if train.labels is None else ("--test", "--test-labels")
-        return f"{which} has no labels, which {needing} need; give {give} FILE, a CSV file with rows path,label"
+        return f"{which} has no labels, which {needing}; give {give} FILE, a CSV file with rows path,label"
     assert train.class_names is not None
     present = train.known_labels.unique().tolist()
     if len(present) > 1:
         return ""
     known = f"one class, {train.class_names[present[0]]!r}" if present else "no label"
-    return f"--train has {known} (from {train.label_file or train.label_source}), and {needing} need two or more"
+    return f"--train has {known} (from {train.label_file or train.label_source}), and {needing} two or more"
 
 
 def _check(evaluation: Evaluation, measured: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from echoless.config.options.remembered import Remembered
 from echoless.config.supervised import ClassifierConfig
 from echoless.data import Images
 from echoless.data.rand_augment import allows_rand_augment, require_rand_augment
-from echoless.data.reading import leave_out_unlabelled, read_images, require_channels, training_reduction
+from echoless.data.reading import leave_out_unlabelled, read_images, training_reduction
 from echoless.data.resizing import BY_SIZE, Fit
 from echoless.recipes.finetuning import finetuning
 from echoless.reports.datasheet import show_data
@@ -107,7 +107,7 @@ def _read(
     share: Share,
     like: Images | None = None,
 ) -> Images:
-    images = read_images(
+    return read_images(
         str(data),
         path_text(labels),
         channels,
@@ -118,8 +118,6 @@ def _read(
         like=like,
         needed=True,
     )
-    require_channels(images, channels, what)
-    return images
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,8 @@ def _refuse_bad_settings(options: PretrainOptions, record: Record | None) -> Non
     # The patch size comes from the autoencoder or from the weights of --init, so that the image size is checked later.
     unknown = options.latent is not None or options.init is not None
     settings = replace(options, image_size=None) if unknown else options
-    facts = DataFacts(3, 64, 64, 1000, classes=10)  # whether there are labels is known later
+    channels = len(options.mean or options.std or (0,) * 3)  # those of the images are known later, as are labels
+    facts = DataFacts(channels, 64, 64, 1000, classes=10)
     if settings.image_size is None and (settings.patch_size or 0) > facts.height:
         settings = replace(settings, patch_size=None)  # the images may be large enough for it
     config = resolve(settings, facts, DataConfig(), record.config if record else None)

@@ -10,7 +10,6 @@ from typing import Any
 
 from echoless.config import DataConfig, RunConfig, RuntimeConfig
 from echoless.config.addresses import without_secrets
-from echoless.config.checks import require
 from echoless.config.facts import DataFacts, StartFacts
 from echoless.config.memory import require_memory_settings
 from echoless.config.options import PretrainOptions, as_command, same_sets_command
@@ -21,7 +20,7 @@ from echoless.data import Images, open_images
 from echoless.data.reading import read_images, require_channels, require_classes, training_reduction
 from echoless.data.resizing import BY_SIZE, Fit
 from echoless.data.survey import Survey
-from echoless.errors import INTERRUPTED, REQUEUE, ConfigError, EcholessError, NoMemory
+from echoless.errors import INTERRUPTED, REQUEUE, ConfigError, DataError, EcholessError, NoMemory
 from echoless.recipes.budget import budget_of, measuring_limit, unfitted
 from echoless.recipes.resolve import resolve
 from echoless.reports.datasheet import show_data
@@ -156,11 +155,13 @@ class Request:
                 reduction=self.reduction,
                 **given(options, "cache", "channels", "max_bad_fraction", "tiles"),
             )
-        has = images.shape.channels
-        only = f"{has} with {without_secrets(str(options.data))}, whose pixels are not decoded from image files"
-        require(options.channels in (None, has), "channels", options.channels, only)
         if self.record is not None:
             _require_fit(images, self.record)
+        elif images.usable == 1:
+            raise DataError(
+                f"{without_secrets(str(options.data))} has one image that can be used, from which no encoder learns; "
+                "give a folder of images, or --tiles SIDE to cut a large one"
+            )
         return images
 
     def reduction(self, survey: Survey, count: int) -> Fit | None:
@@ -231,8 +232,6 @@ class Request:
         with self.place.team.together():
             test = self._read_test(config, images) if self.options.test else None
         require_labels(images, test, names=("DATA", "--test"))
-        if test is not None:
-            require_channels(test, images.shape.channels, "--test")
         return test
 
     def _read_test(self, config: RunConfig, images: Images) -> Images:

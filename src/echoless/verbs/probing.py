@@ -19,7 +19,7 @@ from echoless.config import RunConfig
 from echoless.config.options import PretrainOptions
 from echoless.config.options.fields import path_text
 from echoless.data import Images
-from echoless.data.reading import leave_out_unlabelled, read_images, require_channels
+from echoless.data.reading import leave_out_unlabelled, read_images
 from echoless.data.resizing import BY_SIZE
 from echoless.data.subset import draw_images
 from echoless.errors import DataError
@@ -59,17 +59,15 @@ def open_probe(options: PretrainOptions, config: RunConfig, device: str, trained
     if options.probe_every is None:
         return None
     size = config.model.image_size if config.data.latent is None else config.data.latent.image_size
-    channels = trained_on.shape.channels
     images = read_images(
         str(options.probe_data),
         path_text(options.probe_labels),
-        channels,
+        trained_on.shape.channels,
         reduction=BY_SIZE.reduction(size),
         which="--probe-data",
         like=trained_on,
         needed=True,
     )
-    require_channels(images, channels, "--probe-data")
     if images.labels is None:
         raise DataError("--probe-data has no labels; give sub-folders as classes, or --probe-labels FILE.csv")
     leave_out_unlabelled(images)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from echoless.config.counts import counted
+from echoless.config.counts import counted, first_few
 from echoless.config.options import SearchOptions
 from echoless.data.resizing import Fit
 from echoless.evaluation.duplicates import Duplicates
@@ -180,7 +180,8 @@ def _cut(near: Neighbours, searcher: Searcher) -> list[str]:
 def _left_out(near: Neighbours) -> list[str]:
     """The queries that cannot be used: the first by name, and the number of the others."""
     lines = [f"unreadable query, left out: {file}: {reason}" for file, reason in near.left_out.items()]
-    return [*lines[:PRINTED], *([f"and {len(lines) - PRINTED} more"] if len(lines) > PRINTED else [])]
+    shown = first_few(lines, PRINTED)
+    return [*shown, *([f"and {len(lines) - PRINTED} more"] if len(shown) < len(lines) else [])]
 
 
 def _opened(options: SearchOptions, searcher: Searcher) -> Iterator[str]:

@@ -13,8 +13,9 @@ from echoless.config.options.fields import AnyPath
 class InspectOptions:
     """List the shortcuts of a model of any library, and the alpha that `fade` would give each.
 
-    The model is built from its config with random weights and run once on an example; no weights are read. Of a run or
-    an encoder folder: its layers by name, tokens x width, and the alphas it was trained with.
+    The model is built from its config with random weights and run once on an example; no weights are read. Of a model
+    that was faded before it was saved: the alphas that were saved with it. Of a run or an encoder folder: its layers by
+    name, tokens x width, and the alphas it was trained with.
     """
 
     EXAMPLES = (

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from echoless.config.training import IMAGENET_MEAN, IMAGENET_STD
+from echoless.config.normalisation import IMAGENET_MEAN, IMAGENET_STD
 from echoless.sweeps.commands import RUN, Inputs, Words, command, option_of
 from echoless.sweeps.experiment import Experiment, Quantity, Trial, trial_name
 
