@@ -126,7 +126,7 @@ def test_the_verb_prints_the_table_and_limits_it(tmp_path, capsys):
     TRANSFORMERS["vit"][0]().save_pretrained(tmp_path)
     assert main(["inspect", str(tmp_path), "--alpha-min", "0.7", "--within", "layers.1"]) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("ViTModel: 2 shortcuts can be faded, 3 additions left alone."), "nothing was faded"
+    assert printed.startswith("ViTModel: 2 shortcuts would be faded, 3 additions left alone."), "nothing was faded"
     assert "layers.1" in printed and "outside within=" in printed and "0.7000" in printed
 
 
