@@ -107,7 +107,7 @@ _DATA = (
     ),
     Named(
         "data/cache.py",
-        "if crc32(self._pixels[offset : offset + self._channels * height * width].data) != crc:",
+        "if crc32(self._pixels[offset : offset + self.channels * height * width].data) != crc:",
         "if False:",
         "pixels that a faulty disk changed are not used",
         "data/test_cache.py::test_pixels_that_were_zeroed_or_changed_are_refused_and_decoded_again",
@@ -118,6 +118,13 @@ _DATA = (
         "",
         "an index that a faulty disk changed is not used",
         "data/test_cache.py::test_an_index_that_was_zeroed_is_not_believed",
+    ),
+    Named(
+        "data/encoded.py",
+        " and wanted.channels in (None, found.channels)",
+        "",
+        "grey images are not taken from the cache of the same files in colour",
+        "verbs/test_channels.py::test_the_decoded_cache_does_not_mix_channels_and_is_shared_where_they_are_those_of_the_files",
     ),
     Named(
         "data/making.py",
