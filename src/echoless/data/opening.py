@@ -90,8 +90,8 @@ def open_images(
         images = _open_arrays(ArrayFile(Path(data)), place, max_bad_fraction)
     else:
         source, wanted = find_source(str(data), place), DecodeSettings(channels=channels)
-        if isinstance(source, FolderSource) and source.passed_over:
-            tell(source.passed_over)
+        for line in source.passed_over if isinstance(source, FolderSource) else ():
+            tell(line)
         if names is not None and (require_labels or given is not None or source.labels is not None):
             folder = source.root if isinstance(source, FolderSource) else None
             listed = read_label_file(given, source.paths, folder) if given else None
