@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from echoless.config.extras import install_command
 from echoless.verbs import doctor
 
 
@@ -55,7 +56,7 @@ def test_a_machine_too_slow_for_the_self_test_ends_it_early_and_well(typed, few,
 def test_a_missing_extra_says_what_it_would_add(typed, few):
     done = typed("doctor", "--no-self-test")
     assert done.code == 0
-    assert "not installed; pip install 'echoless[none]' adds nothing" in done.printed
+    assert f"not installed; {install_command('none')} adds nothing" in done.printed
     assert "self-test" not in done.printed
 
 

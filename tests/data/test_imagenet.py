@@ -94,7 +94,7 @@ def test_the_ground_truth_numbers_the_names_in_order_and_the_devkit_says_which_c
 def test_without_the_devkit_a_line_is_the_class_itself(validation, tmp_path):
     file, _ = validation
     lines = tmp_path / "labels.txt"
-    lines.write_text("cat\ndog\n\ndog\ncat\n")
+    lines.write_text("cat\ndog\ndog\ncat\n")
     assert sorted(named(open_images(file, labels=lines)).items())[1] == ("ILSVRC2012_val_00000002.JPEG", "dog")
     lines.write_text("3\n1\n1\n")
     with pytest.raises(DataError, match="has 3 lines and the data 4 images; allowed: rows path,label, or one label"):

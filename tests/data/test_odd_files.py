@@ -9,6 +9,7 @@ import errno
 import hashlib
 import os
 import re
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -255,3 +256,40 @@ def test_a_label_file_without_line_ends_is_refused_before_it_fills_the_memory(fo
 def test_1_and_01_are_two_classes(folder):
     assert labelled(folder, "0.png,1\n1.png,01\n2.png,1\n3.png,2\n").class_names == ("01", "1", "2")
     assert labelled(folder, "0.png,01\n1.png,02\n2.png,01\n3.png,10\n").class_names == ("1", "2", "10")
+
+
+def make_run(folder: Path, *others: str) -> None:
+    """With what tells a run, and pictures of it."""
+    (folder / "figures").mkdir(parents=True)
+    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(folder / "figures" / "grid.png")
+    (folder / "config.json").write_text("{}")
+    for name in others:
+        (folder / name).mkdir() if name == "checkpoints" else (folder / name).write_text("{}")
+
+
+@pytest.mark.parametrize("others", [("about.json",), ("checkpoints",), ("about.json", "checkpoints")], ids=str)
+def test_a_run_inside_a_folder_of_images_is_passed_over(folder, others):
+    """Its figures became images, and where images lie in folders, a class with the name of the run."""
+    whole = open_images(folder)
+    make_run(folder / "run", *others)
+    said: list[str] = []
+    images = open_images(folder, say=said.append)
+    assert images.paths == whole.paths and images.fingerprint == whole.fingerprint
+    assert said == ["run: a run of echoless, passed over"]
+
+
+def test_runs_are_no_classes_and_what_only_looks_like_one_is_data(tmp_path, folder):
+    data = tmp_path.parent / f"{tmp_path.name}-classes"
+    for name in ("a", "b"):
+        (data / name).mkdir(parents=True)
+        shutil.copy(folder / "0.png", data / name)
+    make_run(data / "runs" / "1", "about.json")
+    make_run(data / "runs" / "2", "checkpoints")
+    make_run(data / "model")  # config.json alone
+    said: list[str] = []
+    images = open_images(data, say=said.append)
+    assert images.class_names == ("a", "b", "model") and images.paths[2] == "model/figures/grid.png"
+    assert said[-1] == "runs/1, runs/2: 2 runs of echoless, passed over"
+    assert open_images(data / "runs" / "1").paths == ["figures/grid.png"], "a run that is asked for is read"
+    with pytest.raises(DataError, match=r"holds no image file .*; 1, 2: 2 runs of echoless, passed over$"):
+        open_images(data / "runs")

@@ -6,6 +6,7 @@ Run alone: pytest tests/data/test_tiling.py
 from __future__ import annotations
 
 import errno
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import torch
 from echoless.data import Images, Loader, evaluation_batches, open_images
 from echoless.data.overlap import count_known
 from echoless.data.sources import FolderSource
-from echoless.data.tiling import Tiling, starts
+from echoless.data.tiling import TilesOnDemand, Tiling, starts
 from echoless.errors import ConfigError, DataError
 
 Picture = Callable[..., np.ndarray]
@@ -200,3 +201,18 @@ def test_what_cannot_be_cut_is_refused() -> None:
 def test_numbers_of_a_file_are_together() -> None:
     tiling = Tiling.of(np.array([[40, 100], [0, 0], [20, 24]]), 32)
     assert [list(tiling.numbers(file)) for file in range(3)] == [list(range(8)), [8], [9]]
+
+
+def test_tiles_on_demand_do_not_keep_their_files_in_memory() -> None:
+    """In random order, each tile of a batch kept a whole file."""
+    tiling = Tiling.of(np.full((8, 2), 64), 32)
+
+    def decoded(file: int) -> np.ndarray:
+        image = np.full((3, 64, 64), file, np.uint8)
+        files.append(weakref.ref(image))
+        return image
+
+    files: list[weakref.ref[np.ndarray]] = []
+    tiles = TilesOnDemand(tiling, decoded).fetch(np.arange(0, 32, 4))
+    assert [int(tile[0, 0, 0]) for tile in tiles] == list(range(8)) == list(range(len(files)))
+    assert sum(each() is not None for each in files) <= 2

@@ -166,8 +166,8 @@ def test_what_cannot_be_inspected_is_one_sentence(tmp_path, monkeypatch, capsys)
     for library in ("timm", "torchvision"):
         monkeypatch.setitem(sys.modules, library, None)
     for name, reason in {
-        "vit_tiny_patch16_224": "needs the extra echoless[timm]",
-        "timm:vit_tiny_patch16_224": "needs the extra echoless[timm]",
+        "vit_tiny_patch16_224": "needs the extra timm (pip install 'echoless[timm]'",
+        "timm:vit_tiny_patch16_224": "needs the extra timm (pip install 'echoless[timm]'",
         "torchvision:resnet18": "needs torchvision",
         "some/where": "does not exist here",
         str(tmp_path): f"{tmp_path} holds no config.json; allowed: a transformers or diffusers folder",

@@ -13,9 +13,10 @@ import threading
 
 import pytest
 
+import echoless
 from echoless.errors import ConfigError, RunError
 from echoless.reports.gallery import find_runs
-from echoless.reports.server import make_server
+from echoless.reports.server import Server, make_server, serve
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +158,22 @@ def test_ctrl_c_ends_it_cleanly(folder):
     process.send_signal(signal.SIGINT)
     out, errors = process.communicate(timeout=300)
     assert (process.returncode, out, errors) == (0, "stopped\n", "")
+
+
+def test_a_folder_without_runs_is_waited_for(tmp_path, monkeypatch):
+    """`shows 0 runs` looked like an answer."""
+    monkeypatch.setattr(Server, "serve_forever", lambda *_, **__: None)
+    said: list[str] = []
+    serve(tmp_path, 0, said.append)
+    assert re.fullmatch(rf"http://127\.0\.0\.1:\d+/ waits for the first run in {tmp_path}; stop with Ctrl-C", said[0])
+
+
+def test_a_folder_that_does_not_exist_is_refused_with_the_one_that_has_runs(folder, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    with pytest.raises(RunError, match=r"^nope does not exist; did you mean 'inside'\?$"):
+        echoless.serve("nope")
+    with pytest.raises(RunError, match=r"^outsid does not exist; did you mean 'outside'\?$"):
+        echoless.serve("outsid")
 
 
 def test_every_answer_forbids_guessing_framing_keeping_and_telling(server):

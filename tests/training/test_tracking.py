@@ -57,7 +57,7 @@ def test_tensorboard_without_the_extra_is_refused_before_any_work(tmp_path, monk
         return original(name, *arguments, **options)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ConfigError, match=r"needs the extra .*echoless\[tracking\].*cannot load its native part"):
+    with pytest.raises(ConfigError, match=r"needs the extra tracking .*\[tracking\].*cannot load its native part"):
         pretrain("shapes:8", out=tmp_path / "run", track="tensorboard")
     assert not (tmp_path / "run").exists()
 

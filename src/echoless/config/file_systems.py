@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from echoless.config.addresses import without_secrets
+from echoless.config.extras import install_command
 from echoless.errors import DataError
 
 # fsspec names some of these itself, in words of its own.
@@ -16,8 +17,6 @@ _WAY = {
     "abfs": "pip install adlfs",
     "az": "pip install adlfs",
     "hf": "pip install huggingface_hub",
-    "http": "pip install 'echoless[remote]'",
-    "https": "pip install 'echoless[remote]'",
 }
 
 
@@ -35,7 +34,7 @@ def require_file_system(address: str) -> None:
     try:
         import fsspec
     except ImportError:
-        raise DataError(f"data {shown!r} needs fsspec: pip install 'echoless[remote]'") from None
+        raise DataError(f"data {shown!r} needs fsspec: {install_command('remote')}") from None
     for protocol in protocols_of(address):
         try:
             fsspec.get_filesystem_class(protocol)
@@ -43,5 +42,6 @@ def require_file_system(address: str) -> None:
             near = "s3, gs, abfs, hf, https; fsspec.available_protocols() lists all"
             raise DataError(f"data {shown!r} has the unknown protocol {protocol!r}; allowed: {near}") from None
         except Exception as error:  # ImportError, or what a broken install raises
-            way = _WAY.get(protocol) or re.sub(r"\s+", " ", without_secrets(str(error)))
+            way = install_command("remote") if protocol in ("http", "https") else _WAY.get(protocol)
+            way = way or re.sub(r"\s+", " ", without_secrets(str(error)))
             raise DataError(f"data {shown!r} needs a library that is not installed: {way}") from None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from typing import Any
 
+from echoless.config.extras import install_command
+
 _BRANDS = frozenset((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx"))
 _LONGEST_BOX = 256  # bytes of the first box, which lists the brands
 
@@ -25,5 +27,5 @@ def open_heif(data: bytes) -> Any:
         from pillow_heif import HeifImageFile
     # A broken installation raises other things than ImportError.
     except Exception:
-        raise Undecodable("HEIC images need pillow-heif: pip install 'echoless[heic]'") from None
+        raise Undecodable(f"HEIC images need pillow-heif: {install_command('heic')}") from None
     return HeifImageFile(io.BytesIO(data), "")

@@ -20,7 +20,7 @@ _LONGEST_LINE = 2**20  # characters; a file without line ends would fill the mem
 
 
 class FoundLabels(NamedTuple):
-    """One label for each image, None where there is none; note: which rows of the file name no image."""
+    """One label for each image, None where there is none; note: which rows name no image, or the order of a list."""
 
     labels: list[int | str | None]
     note: str = ""
@@ -32,7 +32,7 @@ def read_label_file(file: Path, paths: Sequence[str], folder: Path | None = None
     folder: where the paths begin, if the images are files; a row may write it before its path.
     """
     if (lines := _one_per_line(file)) is not None:
-        return FoundLabels(_in_order(file, lines, paths))
+        return _in_order(file, lines, paths)
     names = _Names(paths, folder)
     known: dict[str, str] = {}
     for row, label in _rows(file, names):
@@ -116,14 +116,15 @@ def _other_rows(file: Path, known: Collection[str], names: _Names) -> str:
 
 
 def _one_per_line(file: Path) -> list[str] | None:
-    """The lines of a file without a separator in its first line; None for a CSV, and for what is not text."""
+    """The lines of a file, blank ones too, without a separator in the first; None for a CSV, and for no text."""
     if file.suffix == ".parquet" or not file.is_file():
         return None
     try:
         with file.open(encoding="utf-8-sig") as text:
-            lines = (line.strip() for line in _lines(text, file))
-            first = next((line for line in lines if line), ",")
-            return None if _separators_of(first) else [first, *(line for line in lines if line)]
+            lines, found = (line.strip() for line in _lines(text, file)), [""]
+            while not found[-1]:
+                found.append(next(lines, ","))
+            return None if _separators_of(found[-1]) else [*found[1:], *lines]
     except (OSError, UnicodeDecodeError):
         return None
 
@@ -148,28 +149,46 @@ def _separator(lines: Sequence[str], names: _Names | None) -> str:
     return max(found, key=fit) if len(found) > 1 else "".join(found) or ","
 
 
-def _in_order(file: Path, lines: list[str], paths: Sequence[str]) -> list[int | str | None]:
+def _in_order(file: Path, lines: list[str], paths: Sequence[str]) -> FoundLabels:
     """One line for each image. Beside the meta.mat of the ILSVRC2012 development kit, numbers become WordNet ids."""
-    if lines[0].split()[0] in set(paths):  # every line would be a class of its own
-        raise DataError(f"labels file {file} has the row {lines[0][:200]!r}; separate path and label by a comma")
-    if lines[0].lower() == "path":
+    first = next(filter(None, lines))
+    if first.split()[0] in set(paths):  # every line would be a class of its own
+        raise DataError(f"labels file {file} has the row {first[:200]!r}; separate path and label by a comma")
+    if first.lower() == "path":
         raise DataError(f"labels file {file} has the column path alone; it needs path and label")
+    while len(lines) > len(paths) and not lines[-1]:  # after the last label
+        lines.pop()
     if len(lines) != len(paths):
         raise DataError(
             f"labels file {file} has {len(lines)} lines and the data {len(paths)} images; allowed: rows path,label, or "
-            "one label per line for each image, in the order of their names"
+            "one label per line for each image, unreadable ones too, in the order of their names (as LC_ALL=C ls "
+            "sorts); a blank line is no label"
         )
-    labels: list[int | str] = [int(line) for line in lines] if are_numbers(lines) else [*lines]
-    meta = file.with_name(META)
-    if meta.is_file() and all(isinstance(label, int) for label in labels):
-        names = wordnet_ids(meta)
-        unknown = next((label for label in labels if label not in names), None)
-        if unknown is not None:
-            raise DataError(f"labels file {file} has the number {unknown}, which {meta} does not name")
-        labels = [names[int(label)] for label in labels]
     order = sorted(range(len(paths)), key=paths.__getitem__)
-    label_of = dict(zip(order, labels))
-    return [label_of[index] for index in range(len(paths))]
+    label_of = dict(zip(order, _meant(file, lines)))
+    return FoundLabels([label_of[index] for index in range(len(paths))], _order_in_words(file, lines, paths, order))
+
+
+def _meant(file: Path, lines: list[str]) -> list[int | str | None]:
+    """The label of each line."""
+    given = [line for line in lines if line]
+    if not are_numbers(given):
+        return [line or None for line in lines]
+    numbers = [int(line) if line else None for line in lines]
+    meta = file.with_name(META)
+    if not meta.is_file():
+        return [*numbers]
+    names = wordnet_ids(meta)
+    unknown = next((number for number in numbers if number is not None and number not in names), None)
+    if unknown is not None:
+        raise DataError(f"labels file {file} has the number {unknown}, which {meta} does not name")
+    return [None if number is None else names[number] for number in numbers]
+
+
+def _order_in_words(file: Path, lines: list[str], paths: Sequence[str], order: Sequence[int]) -> str:
+    """Which image got the first label, and which the last: a list in another order looks like any other."""
+    first, last = (f"{paths[order[place]]!r} = {lines[place] or 'no label'}" for place in (0, -1))
+    return f"{file.name}, in the order of sorted names (as LC_ALL=C ls): {first}, ..., last {last}"
 
 
 def _lines(text: TextIO, file: Path) -> Iterator[str]:

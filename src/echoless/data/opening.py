@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from echoless.config.addresses import is_remote, local_path
-from echoless.config.counts import joined
+from echoless.config.counts import counted, joined
 from echoless.data.arrays import ArrayFile
 from echoless.data.arrow_files import ArrowSource
 from echoless.data.cache import CachedPixels, default_cache_dir, in_parallel, open_cache
@@ -27,7 +27,7 @@ from echoless.data.elsewhere import Kind, open_remote
 from echoless.data.encoded import Reduction, open_encoded, open_tiles
 from echoless.data.hashing import hash_all
 from echoless.data.images import BadSample, Images, Shape
-from echoless.data.label_file import read_label_file, require_columns
+from echoless.data.label_file import FoundLabels, read_label_file, require_columns
 from echoless.data.labels import encode_labels, known_labels
 from echoless.data.making import Making
 from echoless.data.parquet import ParquetSource
@@ -78,7 +78,7 @@ def open_images(
     _check(cache, channels, max_bad_fraction, tiles)
     tell = _Teller(say)
     place = CachePlace(cache, cache_dir or default_cache_dir(), progress, tell, share)
-    names = None if classes is None else read_class_list(classes)
+    names, listed = None if classes is None else read_class_list(classes), None
     given = None if str(labels) == NO_LABELS else labels
     require_columns(given)
     shapes = parse_shapes(str(data))
@@ -91,34 +91,48 @@ def open_images(
         images = with_channels(_open_arrays(ArrayFile(Path(data)), place, max_bad_fraction), channels)
     else:
         source, wanted = find_source(str(data), place), DecodeSettings(channels=channels)
-        if isinstance(source, FolderSource) and source.passed_over:
-            tell(source.passed_over)
+        for line in source.passed_over if isinstance(source, FolderSource) else ():
+            tell(line)
         if names is not None and (require_labels or given is not None or source.labels is not None):
             folder = source.root if isinstance(source, FolderSource) else None
-            labelled = read_label_file(given, source.paths, folder).labels if given else None
-            source = select_classes(source, names, labelled)
+            listed = read_label_file(given, source.paths, folder) if given else None
+            source = select_classes(source, names, None if listed is None else listed.labels)
         if tiles is None:
             images = open_encoded(source, wanted, place, reduction=reduction, max_bad_fraction=max_bad_fraction)
         else:
             images = open_tiles(source, wanted, place, tiles, max_bad_fraction=max_bad_fraction)
     if labels is not None:
-        _replace_labels(images, given, selected=names is not None)
+        _replace_labels(images, given, listed)
     if note := converted_note(images):
         tell(note)
     images.notes = tuple(tell.told)
     return images
 
 
-def _replace_labels(images: Images, file: Path | None, *, selected: bool) -> None:
-    """By those of a file, or by none. selected: with its classes, those of the file are there already."""
+def _replace_labels(images: Images, file: Path | None, selected: FoundLabels | None) -> None:
+    """By those of a file, or by none. selected: what it says of all images, where those of some classes were taken."""
     if file is None:
         images.labels, images.class_names, images.label_source, images.label_note = None, None, "", ""
         return
-    if not selected:
-        found = read_label_file(file, images.paths, images.folder)
+    found = selected or read_label_file(file, images.paths, images.folder)
+    notes = [found.note]
+    if selected is None:
+        notes += _without_unreadable(found.labels, images.bad, file)
         images.labels, images.class_names = encode_labels(found.labels, None)
-        images.label_note = found.note
+    images.label_note = "; ".join(filter(None, notes))
     images.label_source, images.label_file = LABELS_FILE, file.name
+
+
+def _without_unreadable(labels: list[int | str | None], bad: Sequence[BadSample], file: Path) -> list[str]:
+    """Forgets labels of images that cannot be read, so that the labels are those of a file without them."""
+    found = [sample for sample in bad if labels[sample.index] is not None]
+    for sample in found:
+        labels[sample.index] = None
+    if not found:
+        return []
+    many = f"{counted(len(found), 'label')} of {file.name}"
+    of = "an unreadable image," if len(found) == 1 else "unreadable images, first"
+    return [f"{many} left out, of {of} {found[0].path!r}"]
 
 
 class _Teller:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from PIL import TiffImagePlugin
 
+from echoless.config.extras import install_command
 from echoless.data.decode import Undecodable, check_size
 from echoless.data.resample import Array
 
@@ -108,4 +109,4 @@ def _optional(name: str) -> Any:
         return __import__(name)
     # A broken installation raises other things than ImportError.
     except Exception:
-        raise Undecodable(f"this file needs {name}: pip install 'echoless[science]'") from None
+        raise Undecodable(f"this file needs {name}: {install_command(extra='science')}") from None

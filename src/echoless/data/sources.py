@@ -20,6 +20,7 @@ from echoless.config.counts import counted, listed
 from echoless.data.content import BrokenLink, Stamp, Stamps
 from echoless.data.paths import PathColumn
 from echoless.errors import DataError
+from echoless.storage.owned import is_run
 
 IMAGE_SUFFIXES = frozenset(
     f".{name}"
@@ -88,10 +89,10 @@ class FolderSource:
 
     def __init__(self, root: Path, only: Collection[str] | None = None) -> None:
         self.root, self._only = root, only
-        numbers, self._others, self._broken = array("Q"), Counter[str](), set[str]()
+        numbers, self._others, self._broken, self._runs = array("Q"), Counter[str](), set[str](), list[str]()
         found = PathColumn.of(self._found(numbers))
         if not len(found):
-            raise DataError(_no_images(root, self._others))
+            raise DataError("; ".join([_no_images(root, self._others), *_runs_in_words(self._runs)]))
         order_N = found.order()
         self.paths = found.in_order(order_N)
         self.stamps = Stamps.of(root, self.paths, numbers, order_N)
@@ -101,7 +102,7 @@ class FolderSource:
 
     def _found(self, numbers: array[int]) -> Iterator[str]:
         """The path of every image; what the file system says of it is added to the numbers."""
-        for path, status in _walk(self.root, "", set()):
+        for path, status in _walk(self.root, "", set(), self._runs):
             if self._only is not None and path not in self._only:
                 continue
             broken = stat.S_ISLNK(status.st_mode)
@@ -113,14 +114,12 @@ class FolderSource:
                 self._others["broken link" if broken else Path(path).suffix.lower() or Path(path).name] += 1
 
     @property
-    def passed_over(self) -> str:
-        """Which files are no images, or of formats that are not read: the most common kinds."""
+    def passed_over(self) -> list[str]:
+        """Which files are no images, or of formats that are not read: the most common kinds; and folders of runs."""
         common = sorted(self._others.items(), key=lambda item: (-item[1], item[0]))[:5]
         kinds = ", ".join(f"{count} {kind}" for kind, count in common) + ", ..." * (len(self._others) > len(common))
-        if not kinds:
-            return ""
-        total = self._others.total()
-        return f"{counted(total, 'other file')} in {self.root} passed over ({kinds})"
+        others = f"{counted(self._others.total(), 'other file')} in {self.root} passed over ({kinds})"
+        return [*([others] if kinds else []), *_runs_in_words(self._runs)]
 
     def read(self, index: int) -> bytes:
         if (size := self.stamps.size(index)) > LARGEST_FILE:
@@ -142,26 +141,37 @@ def _no_images(root: Path, others: Counter[str]) -> str:
     return f"{found}; looked for {', '.join(sorted(IMAGE_SUFFIXES))}"
 
 
+def _runs_in_words(runs: Sequence[str]) -> list[str]:
+    if not runs:
+        return []
+    names = listed(sorted(runs)[:5]) + (", ..." if len(runs) > 5 else "")
+    return [f"{names}: {'a run' if len(runs) == 1 else f'{len(runs)} runs'} of echoless, passed over"]
+
+
 def count_image_files(root: Path) -> int:
-    return sum(is_image_name(path) for path, _ in _walk(root, "", set()))
+    return sum(is_image_name(path) for path, _ in _walk(root, "", set(), []))
 
 
 def is_image_name(path: str) -> bool:
     return os.path.splitext(path)[1].lower() in IMAGE_SUFFIXES  # noqa: PTH122 (a Path is several times as slow)
 
 
-def _walk(root: Path, inside: str, seen: set[str]) -> Iterator[tuple[str, os.stat_result]]:
+def _walk(root: Path, inside: str, seen: set[str], runs: list[str]) -> Iterator[tuple[str, os.stat_result]]:
     """(relative path, status) of every visible file, and of every link that leads nowhere: an image was meant to be
-    there. A folder that links reach twice counts once."""
+    there. A folder that links reach twice counts once. runs: gets the folders of runs, whose pictures are no data."""
     real = os.path.realpath(root / inside)
     if real in seen:
         return
     seen.add(real)
-    for entry in _entries(root / inside):
+    entries = _entries(root / inside)
+    if inside and is_run(entry.name for entry in entries):
+        runs.append(inside)
+        return
+    for entry in entries:
         path = f"{inside}/{entry.name}" if inside else entry.name
         status = _status(entry)
         if status is not None and stat.S_ISDIR(status.st_mode):
-            yield from _walk(root, path, seen)
+            yield from _walk(root, path, seen, runs)
         elif status is not None and _is_file_or_link(status.st_mode):  # not a pipe, nor a device
             yield path, status
 

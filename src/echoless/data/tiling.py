@@ -107,7 +107,12 @@ class TilesOnDemand:
 
     def fetch(self, ids: Array) -> Fetched:
         with self._turn:
-            return [self._tiling.cut(int(number), self._file(int(self._tiling.file_N[number]))) for number in ids]
+            return [self._tile(int(number)) for number in ids]
+
+    def _tile(self, number: int) -> Array | BadSample:
+        """A copy: a view would keep the whole file in memory for as long as the tile."""
+        tile = self._tiling.cut(number, self._file(int(self._tiling.file_N[number])))
+        return tile if isinstance(tile, BadSample) else tile.copy(order="K")
 
     def _file(self, file: int) -> Array | BadSample:
         if file not in self._at_hand:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from echoless.config.extras import install_command
 from echoless.errors import ConfigError
 from echoless.measures import nearest_in_blocks
 
@@ -54,7 +55,7 @@ def _faiss() -> Any:
         import faiss
     except Exception:
         raise ConfigError(
-            "so many vectors need faiss; install the extra: pip install 'echoless[search]', or give --engine exact, "
+            f"so many vectors need faiss; install the extra: {install_command('search')}, or give --engine exact, "
             "which takes long"
         ) from None
     return faiss

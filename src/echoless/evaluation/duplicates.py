@@ -214,11 +214,11 @@ def signatures_of(
 
 
 def _drawn(signatures_NS: np.ndarray) -> Tensor:
-    """Rows that are altered: of those that have an image."""
+    """Rows that are altered: of those that have an image, in their order, in which tiles of one file are neighbours."""
     present = torch.from_numpy(np.flatnonzero(signatures_NS[:, :8].any(axis=1)))
     if not len(present):
         raise DataError("every image has one colour; their copies cannot be told apart")
-    return present[torch.randperm(len(present), generator=generator_for(0, "subset", 0))[:CALIBRATED_ON]]
+    return present[torch.randperm(len(present), generator=generator_for(0, "subset", 0))[:CALIBRATED_ON].sort().values]
 
 
 def _copies(

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from echoless.config.body import DEEPEST
+from echoless.config.extras import install_command
 from echoless.config.normalisation import PROCESSOR, Normalisation, assume_usual, usual
 from echoless.data.resizing import BY_SIZE, Filter, Framing
 from echoless.errors import ConfigError, EcholessError, RunError, UntrustedFile
@@ -125,7 +126,9 @@ def _read_transformers(folder: Path) -> tuple[Any, Any]:
     try:
         from transformers import AutoConfig, AutoModel
     except Exception as error:  # a broken install counts as none
-        raise ConfigError(f"{folder} is a transformers folder, which needs the extra echoless[hf]: {error}") from None
+        raise ConfigError(
+            f"{folder} is a transformers folder, which needs the extra hf ({install_command('hf')}): {error}"
+        ) from None
     require_no_code(folder)
     depth = read_json_object(folder / "config.json").get("num_hidden_layers", 1)
     if not isinstance(depth, int) or not 1 <= depth <= DEEPEST:
@@ -183,7 +186,7 @@ def from_timm(source: str, device: str = "cpu") -> Encoder:
     try:
         import timm
     except Exception as error:
-        raise ConfigError(f"{source} needs the extra echoless[timm]: {error}") from None
+        raise ConfigError(f"{source} needs the extra timm ({install_command('timm')}): {error}") from None
     name = source.removeprefix("timm:")
     try:
         model = timm.create_model(name, pretrained=True).to(device).eval()

@@ -6,10 +6,11 @@ files, only regular ones are read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -26,7 +27,9 @@ from echoless.data.sources import LARGEST_FILE, ImageSource, read_or_error
 from echoless.data.synthetic import parse_shapes
 from echoless.data.tiling import PIXEL_LIMIT
 from echoless.errors import EcholessError
+from echoless.evaluation.extract import Report
 
+Made = TypeVar("Made")
 Corners = Sequence[Sequence[int]] | np.ndarray  # x and y of each tile in its file
 _NOWHERE = -1
 _LOOKED_FOR = 65_536  # paths whose numbers are in memory at a time
@@ -48,29 +51,49 @@ class Originals:
         address = without_secrets(self.root)
         return f"the table says that its images are at {address}, which is not opened unasked: give --root {address}"
 
+    def made(
+        self,
+        make: Callable[[Array], Made],
+        paths: Sequence[str],
+        corners: Corners | None = None,
+        reduction: Fit | None = None,
+        report: Report | None = None,
+    ) -> list[Made | None]:
+        """What `make` makes of each image; None where there is none. Each file is decoded once, in whatever order."""
+        order = sorted(range(len(paths)), key=paths.__getitem__)
+        places = None if corners is None else [corners[row] for row in order]
+        found: list[Made | None] = [None] * len(paths)
+        for done, pixels in enumerate(self.pixels([paths[row] for row in order], places, reduction)):
+            found[order[done]] = None if pixels is None else make(pixels)
+            if report is not None:
+                report(done + 1, len(paths))
+        return found
+
     def pixels(
         self, paths: Sequence[str], corners: Corners | None = None, reduction: Fit | None = None
     ) -> Iterator[Array | None]:
-        """(C, H, W) of one after the other; None where it is not there any more, or cannot be decoded."""
+        """(C, H, W) of one after the other; None where it is not there any more, or cannot be decoded.
+
+        The tiles of one file follow each other in a table: it is decoded once, and in memory until the next one is.
+        """
         settings = DecodeSettings(reduction=reduction)
         if self._tile:
             settings = DecodeSettings(pixel_limit=PIXEL_LIMIT)
-        for place, image in enumerate(self._files(paths, settings)):
-            if image is None or not self._tile or corners is None:
-                yield image
-                continue
-            x, y = (max(0, int(corner)) for corner in corners[place])
-            tile = image[:, y : y + self._tile, x : x + self._tile]
-            yield tile if tile.size else None
-
-    def _files(self, paths: Sequence[str], settings: DecodeSettings) -> Iterator[Array | None]:
-        """Whole images. The tiles of one follow each other in a table: it is decoded once."""
-        before, image = None, None
-        for path, number in self._numbered(paths):
+        before: str | None = None
+        image: Array | None = None
+        for place, (path, number) in enumerate(self._numbered(paths)):
             if path != before:
-                data = _bytes_of(self._folder / path) if number is None else self._read(number)
-                before, image = path, _decoded(data, settings)
-            yield image
+                before, image = path, None  # not two at a time
+                image = _decoded(_bytes_of(self._folder / path) if number is None else self._read(number), settings)
+            yield image if corners is None else self._cut(image, corners[place])
+
+    def _cut(self, image: Array | None, corner: Sequence[int] | np.ndarray) -> Array | None:
+        """A copy: a view would keep the whole file in memory for as long as the tile."""
+        if image is None or not self._tile:
+            return image
+        x, y = (max(0, int(place)) for place in corner)
+        tile = image[:, y : y + self._tile, x : x + self._tile]
+        return tile.copy(order="K") if tile.size else None
 
     def _numbered(self, paths: Sequence[str]) -> Iterator[tuple[str, int | None]]:
         """Each path with its number in an archive or an array; with None where it is that of a file."""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from echoless.config.extras import install_command
 from echoless.config.options import InspectOptions
 from echoless.config.options.fields import with_home
 from echoless.errors import ConfigError
@@ -122,7 +123,9 @@ def _transformers(folder: Path) -> tuple[nn.Module, Example]:
     try:
         from transformers import AutoConfig, AutoModel
     except Exception as error:
-        raise ConfigError(f"{folder} is a transformers folder, which needs the extra echoless[hf]: {error}") from None
+        raise ConfigError(
+            f"{folder} is a transformers folder, which needs the extra hf ({install_command('hf')}): {error}"
+        ) from None
 
     def build() -> nn.Module:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -136,7 +139,9 @@ def _diffusers(folder: Path, class_name: str) -> tuple[nn.Module, Example]:
     try:
         import diffusers
     except Exception as error:
-        raise ConfigError(f"{folder} is a diffusers folder, which needs the extra echoless[hf]: {error}") from None
+        raise ConfigError(
+            f"{folder} is a diffusers folder, which needs the extra hf ({install_command('hf')}): {error}"
+        ) from None
     kind = getattr(diffusers, class_name, None)
     if not (isinstance(kind, type) and issubclass(kind, diffusers.ModelMixin)):
         raise ConfigError(f"{folder / 'config.json'}: _class_name is {class_name!r}; allowed: a model of diffusers")
@@ -149,8 +154,8 @@ def _timm(name: str) -> tuple[nn.Module, Example]:
         import timm
     except Exception as error:
         raise ConfigError(
-            f"model is {name!r}, which is not a folder here; as the name of a timm model it needs the extra "
-            f"echoless[timm]: {error}"
+            f"model is {name!r}, which is not a folder here; as the name of a timm model it needs the extra timm "
+            f"({install_command('timm')}): {error}"
         ) from None
     model = _built("timm", name, lambda: timm.create_model(name, pretrained=False))
     channels, height, width = model.pretrained_cfg["input_size"]  # type: ignore[index]

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from echoless.config.extras import install_command
 from echoless.errors import ConfigError
 from echoless.exchange.exported import ExportedEncoder
 from echoless.exchange.plain import ReferenceTokens, folded, last_block, relative_error
@@ -69,7 +70,7 @@ def onnx_bytes(encoder: ViT, images: Tensor) -> bytes:
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
     except Exception as error:
-        raise ConfigError(f"--to onnx needs the extra echoless[onnx]: {error}") from None
+        raise ConfigError(f"--to onnx needs the extra onnx ({install_command('onnx')}): {error}") from None
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     try:

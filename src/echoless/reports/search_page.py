@@ -25,18 +25,16 @@ _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-ur
 
 @dataclass(frozen=True)
 class Tile:
-    """One image. `figure`: its similarity or distance, as text. pixels_CHW: None where the image is gone."""
+    """One image. `figure`: its similarity or distance, as text. jpeg: its thumbnail; None where the image is gone."""
 
     path: str
     figure: str = ""
     label: str = ""
-    pixels_CHW: np.ndarray | None = None
+    jpeg: bytes | None = None
 
     @property
     def uri(self) -> str:
-        if self.pixels_CHW is None:
-            return ""
-        return "data:image/jpeg;base64," + base64.b64encode(thumbnail(self.pixels_CHW)).decode()
+        return "" if self.jpeg is None else "data:image/jpeg;base64," + base64.b64encode(self.jpeg).decode()
 
 
 @dataclass(frozen=True)

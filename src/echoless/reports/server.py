@@ -184,8 +184,8 @@ def serve(root: Path, port: int, say: Callable[[str], None] = print) -> None:
     server = make_server(root, port)
     try:
         count = len(find_runs(root))
-        runs = counted(count, "run")
-        say(f"http://{ADDRESS}:{server.server_port}/ shows {runs} of {root}; stop with Ctrl-C")
+        does = f"shows {counted(count, 'run')} of" if count else "waits for the first run in"
+        say(f"http://{ADDRESS}:{server.server_port}/ {does} {root}; stop with Ctrl-C")
         server.serve_forever(poll_interval=0.2)
     except KeyboardInterrupt:
         say("stopped")

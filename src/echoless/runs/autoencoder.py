@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from echoless.config.extras import install_command
 from echoless.errors import ConfigError
 from echoless.storage.remembered import remembered_sha256
 from echoless.storage.seal import seal_of
@@ -67,7 +68,9 @@ def open_vae(folder: Path, device: str = "cpu", memory: Path | None = None) -> V
     try:
         import diffusers
     except Exception as error:  # a broken install counts as none
-        raise ConfigError(f"latent is {str(folder)!r}, which needs the extra echoless[hf]: {error}") from None
+        raise ConfigError(
+            f"latent is {str(folder)!r}, which needs the extra hf ({install_command('hf')}): {error}"
+        ) from None
     try:
         kind = getattr(diffusers, config["_class_name"])
         network = kind.from_pretrained(folder, local_files_only=True, use_safetensors=True, low_cpu_mem_usage=False)

@@ -23,8 +23,9 @@ class Progress:
         unit: str = "steps",
         stream: IO[str] | None = None,
         every: float = _PLAIN_SECONDS,  # seconds between plain lines
+        patience: float = 0.0,  # seconds before anything is shown: of work that is mostly short
     ) -> None:
-        self.title, self.total, self.unit, self.every = title, total, unit, every
+        self.title, self.total, self.unit, self.every, self.patience = title, total, unit, every, patience
         self.stream = stream or sys.stderr
         self._start, self._first, self._last_line = time.monotonic(), 0, 0.0
         self._shown = False
@@ -52,7 +53,7 @@ class Progress:
 
     def show(self, done: int, text: str = "") -> None:
         """Nothing as long as the total is 0: it is not known yet."""
-        if not self.total:
+        if not self.total or time.monotonic() - self._start < self.patience:
             return
         self._shown = True
         left = self.seconds_left(done)

@@ -1,14 +1,20 @@
-"""Which files of a folder are ours? Only what a verb wrote may be removed by it; anything else makes it refuse."""
+"""Which folders and files are ours? Only what a verb wrote may be removed by it; anything else makes it refuse."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from echoless.errors import RunError
 from echoless.storage.atomic import explained, is_leftover
+
+
+def is_run(names: Iterable[str]) -> bool:
+    """Whether a folder that holds these names is a run."""
+    found = {"config.json", "about.json", "checkpoints"}.intersection(names)
+    return "config.json" in found and len(found) > 1
 
 
 def require_ours(folder: Path, patterns: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from echoless.config.extras import install_command
 from echoless.errors import ConfigError
 from echoless.training.tensorboard import Board, import_tensorboard
 from echoless.training.weights_and_biases import WandbRun, import_wandb, require_login
@@ -36,7 +37,7 @@ def require_trackers(names: Sequence[str]) -> None:
             load()
         except Exception as error:
             raise ConfigError(
-                f"track is {name!r}, which needs the extra (pip install 'echoless[{extra}]'): {error}"
+                f"track is {name!r}, which needs the extra {extra} ({install_command(extra)}): {error}"
             ) from None
         if name == "wandb":
             require_login()

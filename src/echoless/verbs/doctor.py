@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import echoless
+from echoless.config.extras import install_command
 from echoless.config.options import DoctorOptions
 from echoless.runtime.machine import cpp_compiler, memory_bytes, usable_cores
 from echoless.storage.atomic import nearest_existing
@@ -46,7 +47,7 @@ NEEDED = {
 EXTRAS = {
     "fast": (("simplejpeg", "isal"), "JPEGs are decoded and cached pixels checked faster, with the same result"),
     "hf": (("transformers", "diffusers"), "import and export of transformers models, diffusers models"),
-    "timm": (("timm",), "import and export of timm models"),
+    "timm": (("timm",), "import and export of timm models; its torchvision must be of the same build as torch"),
     "science": (("tifffile", "pydicom"), "TIFF of any depth and number of channels, DICOM"),
     "heic": (("pillow-heif",), "HEIC photographs of phones"),
     "onnx": (("onnx", "onnxruntime", "onnxscript"), "export to ONNX"),
@@ -154,7 +155,7 @@ def _extras() -> Iterator[Finding]:
         missing = [name for name, (version, _) in looks.items() if not version]
         if missing:
             absent = "" if len(missing) == len(looks) else f" ({', '.join(missing)})"
-            wrong.append(f"not installed{absent}; pip install 'echoless[{extra}]' adds {adds}")
+            wrong.append(f"not installed{absent}; {install_command(extra)} adds {adds}")
         yield Finding("extras", extra, "; ".join([", ".join(present)] * bool(present) + wrong))
 
 

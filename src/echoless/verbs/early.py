@@ -17,6 +17,7 @@ from echoless.config.options.fields import AnyPath
 from echoless.config.shapes import count_and_split
 from echoless.errors import ConfigError, DataError, RunError
 from echoless.storage.atomic import can_write, in_the_way
+from echoless.storage.owned import is_run
 
 _OUTPUTS = ("out", "table")  # fields that name what is written, of all verbs
 _IMAGES = ("data", "train", "test", "probe_data")  # and what is read as images
@@ -63,6 +64,40 @@ def _similar(path: Path) -> str:
     except OSError:
         return ""
     return nearest(path.name, beside)
+
+
+def require_runs(folder: AnyPath) -> None:
+    """Refuse a folder of runs that is not there, with the one that may be meant: of a similar name, or with runs."""
+    path = Path(folder)
+    if path.is_dir():
+        return
+    if path.exists():
+        raise RunError(f"{path} is not a folder; give a folder of runs")
+    beside = _folders(path.parent)
+    with_runs = (name for name in beside if _holds_runs(path.parent / name))
+    meant = nearest(path.name, beside) or next((f"; did you mean {name!r}?" for name in with_runs), "")
+    raise RunError(f"{path} does not exist{meant or '; give a folder of runs'}")
+
+
+def _folders(folder: Path) -> list[str]:
+    """The visible folders inside; of very many, among the first."""
+    try:
+        with os.scandir(folder) as found:
+            return sorted(each.name for each in islice(found, _LOOKED_AT) if each.is_dir() and each.name[0] != ".")
+    except OSError:
+        return []
+
+
+def _holds_runs(folder: Path) -> bool:
+    """Whether it is a run, or a folder of runs."""
+    return any(is_run(_names(each)) for each in (folder, *(folder / name for name in _folders(folder))))
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208 (names alone)
+    except OSError:
+        return []
 
 
 def require_labels(*files: AnyPath | None) -> None:

@@ -20,11 +20,11 @@ from echoless.config.options import SearchOptions
 from echoless.data.resizing import Fit
 from echoless.evaluation.duplicates import Duplicates
 from echoless.evaluation.feature_table import FeatureTable
-from echoless.evaluation.originals import Originals
+from echoless.evaluation.originals import Corners, Originals
 from echoless.evaluation.ranks import LOOKED_AT, collapse_in_words, likeness_in_words
 from echoless.evaluation.search import Neighbours, Outliers, Searcher, place_in_words
 from echoless.reports.page import Page
-from echoless.reports.search_page import SIDE, Section, Tile, TileRow, write_search_page
+from echoless.reports.search_page import SIDE, Section, Tile, TileRow, thumbnail, write_search_page
 from echoless.runtime import Progress
 from echoless.storage import write_bytes
 from echoless.storage.atomic import explained
@@ -34,6 +34,8 @@ IN_A_ROW = 60  # images of a group
 OUTLIERS = 60
 PRINTED = 10  # queries, groups
 PRINTED_OUTLIERS = 20
+THUMBNAILS = 500  # of all queries and their neighbours: more makes a page slow to write, to open and to read
+_QUIETLY = 2.0  # seconds before thumbnails are counted aloud
 _SHOWN = Fit("cover", (SIDE, SIDE))
 
 
@@ -158,8 +160,8 @@ def run_search(options: SearchOptions) -> SearchResult:
 
 def _absent(sections: Sequence[Section], originals: Originals) -> list[str]:
     """How many images the page cannot show; an address that was not opened has been named before."""
-    found = [tile.pixels_CHW for section in sections for row in section.rows for tile in row.images]
-    gone = sum(pixels is None for pixels in found)
+    found = [tile.jpeg for section in sections for row in section.rows for tile in row.images]
+    gone = found.count(None)
     if not gone or originals.unopened:
         return []
     place = originals.root or "a place that the table names"
@@ -243,34 +245,54 @@ class _Tiles:
         """For each list its tiles; the images of all of them are looked for together."""
         rows = [row for each in lists for row in each.to_pylist()]
         corners = [(row["x"], row["y"]) for row in rows] if rows and "x" in rows[0] else None
-        pixels = self._originals.pixels([row["path"] for row in rows], corners, _SHOWN)
+        pictures = _thumbnails(self._originals, [row["path"] for row in rows], corners)
         figures = chain.from_iterable(_figures([each[self._figure].to_pylist() for each in lists], self._figure))
         tiles = (
-            Tile(_named(row), value, row.get("label") or "", image) for row, value, image in zip(rows, figures, pixels)
+            Tile(_named(row), value, row.get("label") or "", jpeg) for row, value, jpeg in zip(rows, figures, pictures)
         )
         return [list(islice(tiles, len(each))) for each in lists]
 
 
-def _query_pixels(near: Neighbours, searcher: Searcher) -> Iterator[np.ndarray | None]:
+def _thumbnails(originals: Originals, paths: Sequence[str], corners: Corners | None) -> list[bytes | None]:
+    """Kept as JPEGs: so memory is that of one file, however many there are."""
+    with Progress("thumbnails", len(paths), "images", patience=_QUIETLY) as progress:
+
+        def show(done: int, total: int) -> None:
+            progress.show(done)
+
+        return originals.made(thumbnail, paths, corners, _SHOWN, show)
+
+
+def _query_thumbnails(near: Neighbours, searcher: Searcher) -> list[bytes | None]:
     """Of the queries on the page: files, or rows of the table, which may be tiles."""
     if near.queries is not None:
         files, places = zip(*((str(file.absolute()), corner) for file, corner in near.queries[:ON_THE_PAGE]))
         cut = {} if searcher.tile is None else {"tiles": str(searcher.tile)}
-        return Originals(cut).pixels(files, places if cut else None, _SHOWN)
+        return _thumbnails(Originals(cut), files, places if cut else None)
     rows_Q = np.asarray(near.own[:ON_THE_PAGE], np.int64)
     corners = None if searcher.corners is None else searcher.corners[rows_Q]
-    return searcher.originals.pixels(searcher.paths.at(rows_Q), corners, _SHOWN)
+    return _thumbnails(searcher.originals, searcher.paths.at(rows_Q), corners)
 
 
 def _neighbours_section(near: Neighbours, table: pa.Table, searcher: Searcher) -> Section:
     tiles, each = _Tiles(searcher, "similarity"), near.rows_MK.shape[1]
-    shown = list(zip(near.names[:ON_THE_PAGE], _query_pixels(near, searcher)))
-    found = tiles.of([table.slice(place * each, each) for place in range(len(shown))])
-    rows = [TileRow(row, "", Tile(name, "query", "", image)) for row, (name, image) in zip(found, shown)]
-    more = f"{len(near.names) - len(rows)} more queries are not shown." if len(near.names) > len(rows) else ""
+    shown = list(zip(near.names[:ON_THE_PAGE], _query_thumbnails(near, searcher)))
+    first = min(each, THUMBNAILS // len(shown) - 1)
+    found = tiles.of([table.slice(place * each, first) for place in range(len(shown))])
+    rows = [TileRow(row, "", Tile(name, "query", "", jpeg)) for row, (name, jpeg) in zip(found, shown)]
     of = f"to {Path(near.names[0]).name}" if len(near.names) == 1 else f"to each of {len(near.names)} queries"
     note = "Nearest first, with the cosine similarity of the features to those of the query."
-    return Section("neighbours", f"The {counted(each, 'image')} nearest {of}", note, rows, more)
+    return Section(
+        "neighbours", f"The {counted(each, 'image')} nearest {of}", note, rows, _not_shown(near, len(rows), first)
+    )
+
+
+def _not_shown(near: Neighbours, queries: int, first: int) -> str:
+    """Which queries, and which of their neighbours, are not on the page; nothing where all are."""
+    hidden, each = len(near.names) - queries, near.rows_MK.shape[1]
+    said = [f"{counted(hidden, 'more query is', 'more queries are')} not shown"] if hidden else []
+    said += [f"of each query only the nearest {first} of {each} are shown"] if first < each else []
+    return f"{'; '.join(said)}; --table FILE.csv writes all of them." if said else ""
 
 
 def _duplicates_section(copies: Duplicates, table: pa.Table, searcher: Searcher, by: str) -> Section:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from echoless.config.options import ServeOptions
-from echoless.errors import RunError
+from echoless.verbs.early import require_runs
 from echoless.verbs.signature import signature_of
 
 
 @signature_of(ServeOptions)
 def serve(options: ServeOptions) -> None:
     """Returns after Ctrl-C."""
-    if not Path(options.folder).is_dir():
-        raise RunError(f"{options.folder} is not a folder; give a folder of runs")
+    require_runs(options.folder)
 
     from echoless.reports.server import serve as serve_pages
 

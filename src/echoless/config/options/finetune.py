@@ -51,7 +51,8 @@ class FinetuneOptions:
 
     group("images and labels")
     labels: AnyPath | None = None
-    """A CSV file (path,label) for --train, or one label per line in the order of the names."""
+    """A CSV file (path,label) for --train; or one label per line in the order of the names, as `LC_ALL=C ls` sorts;
+    path,label is safer."""
     test_labels: AnyPath | None = None
     """The same for --test."""
     classes: AnyPath | None = None

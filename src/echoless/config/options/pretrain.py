@@ -65,8 +65,8 @@ class PretrainOptions:
     channels: int | None = None
     """Number of channels to convert every image to (default: as most images have)."""
     labels: AnyPath | None = None
-    """Labels: a CSV or parquet file (path,label), a text file with one label per line in the order of the names, or
-    `none` to ignore sub-folders (default: sub-folders, if any)."""
+    """Labels: a CSV or parquet file (path,label), `none` to ignore sub-folders, or a text file with one label per line
+    in the order of the names, as `LC_ALL=C ls` sorts; path,label is safer (default: sub-folders, if any)."""
     classes: AnyPath | None = None
     """Use only these classes: a file with one class name per line, or imagenet100."""
     crop_scale: tuple[float, float] | None = None

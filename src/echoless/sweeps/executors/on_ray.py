@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from echoless.config.extras import install_command
 from echoless.errors import ConfigError
 from echoless.sweeps.commands import Words
 
-MISSING = "--on ray needs Ray: pip install 'echoless[cluster]'"
 # What decides how a run rounds and which code it runs, beside ECHOLESS_*; nodes of a cluster do not have it.
 _PASSED = ("PYTHONPATH", "OMP_NUM_THREADS")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -83,7 +83,7 @@ def connect() -> tuple[bool, Any]:
     try:
         import ray
     except ImportError:
-        raise ConfigError(MISSING) from None
+        raise ConfigError(f"--on ray needs Ray: {install_command('cluster')}") from None
     if ray.is_initialized():
         return False, ray
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}

@@ -11,12 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from echoless.config.extras import install_command
 from echoless.errors import ConfigError, RunError
 from echoless.storage import read_json_object, write_json
 from echoless.sweeps.commands import Words
 
 JOBS = "jobs.json"
-MISSING = "--on slurm needs submitit: pip install 'echoless[cluster]'"
 SIGNAL = "TERM@120"  # seconds before the time limit: a run saves upon SIGTERM
 _ALIVE = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "RESIZING")
 _FOR_EVER = 60 * 24 * 365  # minutes; submitit's own limit for jobs on this machine is two
@@ -32,7 +32,7 @@ class SlurmExecutor:
         try:
             import submitit
         except ImportError:
-            raise ConfigError(MISSING) from None
+            raise ConfigError(f"--on slurm needs submitit: {install_command('cluster')}") from None
         self.slots, self._folder, self._submitit = jobs, folder, submitit
         local = settings.get("cluster") == "local"
         self.seconds = 0.5 if local else 5.0
