@@ -395,8 +395,9 @@ def test_collapsed_features_are_written_with_a_warning(run, tmp_path, small_piec
 
 
 def test_the_labels_that_were_joined_are_counted(run, tmp_path, capsys):
+    (photos := tmp_path / "photos").mkdir()
     for index in range(4):
-        Image.new("RGB", (32, 32), (60 * index, 0, 0)).save(tmp_path / f"{index}.png")
+        Image.new("RGB", (32, 32), (60 * index, 0, 0)).save(photos / f"{index}.png")
     (tmp_path / "labels.csv").write_text("path,label\n0.png,cat\n1.png,dog\n2.png,cat\nother.png,cow\n")
-    echoless.embed(run, tmp_path, out=tmp_path / "f.csv", labels=tmp_path / "labels.csv")
+    echoless.embed(run, photos, out=tmp_path / "f.csv", labels=tmp_path / "labels.csv")
     assert "labels: 2 classes from labels.csv, on 3 of 4 images (cat, dog)" in capsys.readouterr().err

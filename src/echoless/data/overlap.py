@@ -106,5 +106,7 @@ def group_notes(images: Images, *, which: str = "") -> list[str]:
             lines.append(f"{'intervals' if which else 'folds'} by file: {images.usable} tiles{of} of {count} files")
         else:
             together = "intervals draw them together" if which else "copies stay in one fold"
-            lines.append(f"{images.usable - count} of {images.usable} images{of} are copies of others; {together}")
+            copies = images.usable - count
+            are = "is a copy of another" if copies == 1 else "are copies of others"
+            lines.append(f"{copies} of {images.usable} images{of} {are}; {together}")
     return lines
