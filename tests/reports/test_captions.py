@@ -73,6 +73,8 @@ def test_where_numbers_of_one_chart_differ_the_caption_has_each(tmp_path):
     assert conditions([one, moved]) == "n = 60 or 80. pooling mean, train here or photos, test held-out, k 5 or 20. "
     assert conditions([one, other], over="k") == "n = 60. pooling mean, train here, test held-out. "
     assert conditions([]) == ""
+    part = measured(0.4, overlap=50_000)
+    assert "No test: 160 of 160 images" in conditions([part]), "a scan measures a part of many images"
 
 
 def test_curves_of_two_evaluations_are_told_apart_without_hashes(tmp_path):

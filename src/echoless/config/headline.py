@@ -33,8 +33,10 @@ def _trained(metric: Metric) -> bool:
 
 def no_test(metric: Metric) -> str:
     """A clause on images that training has seen, where its protocol counts any; else nothing."""
-    seen = metric.protocol.get("overlap")
-    return f"{seen} of {metric.n} images trained the probe or, by label, the encoder" if seen else ""
+    seen, n = metric.protocol.get("overlap"), metric.n
+    if isinstance(seen, int) and isinstance(n, int):  # a file may hold anything
+        seen = min(seen, n)  # a scan measures a part of many images
+    return f"{seen} of {n} images trained the probe or, by label, the encoder" if seen else ""
 
 
 # Of a run without any number on other images.
