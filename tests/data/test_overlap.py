@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from echoless.data import open_images
-from echoless.data.overlap import overlap_warning
+from echoless.data.overlap import group_notes, overlap_warning
 
 
 @pytest.fixture(autouse=True)
@@ -46,9 +46,18 @@ def test_a_set_its_copy_and_a_part_of_it_are_told(tmp_path):
 def test_renamed_copies_are_found(tmp_path):
     train, test = folder(tmp_path / "train", 0), folder(tmp_path / "test", 1)
     shutil.copy(train / "dog" / "0.png", test / "cat" / "another-name.png")
-    assert told(train, test).startswith("1 of 7 images")
+    assert told(train, test).startswith("1 of 7 images of --test is in --train too")
 
 
 def test_equal_names_of_different_images_are_not(tmp_path):
     assert told(folder(tmp_path / "train", 0), folder(tmp_path / "test", 1)) == ""
     assert told("shapes:20", tmp_path / "test") == ""
+
+
+def test_one_copy_is_said_in_the_singular(tmp_path):
+    """`1 of 7 images are copies of others`."""
+    images = folder(tmp_path / "images", 0)
+    shutil.copy(images / "dog" / "0.png", images / "dog" / "again.png")
+    assert group_notes(open_images(images)) == ["1 of 7 images is a copy of another; copies stay in one fold"]
+    shutil.copy(images / "dog" / "0.png", images / "dog" / "and-again.png")
+    assert group_notes(open_images(images)) == ["2 of 8 images are copies of others; copies stay in one fold"]

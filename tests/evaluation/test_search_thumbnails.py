@@ -15,6 +15,7 @@ from PIL import Image
 
 import echoless
 from echoless.evaluation import originals
+from echoless.reports.search_page import Tile
 from echoless.verbs import searching
 
 FILES, SIDE, TILE = 4, 240, 60  # 16 tiles of each file
@@ -96,3 +97,14 @@ def test_thumbnails_that_take_long_are_counted(tiles, monkeypatch, capsys):
         monkeypatch.setattr(searching, "_QUIETLY", seconds)
         echoless.search(tiles, query="0.png", k=2)
         assert bool(line.search(capsys.readouterr().err)) == said
+
+
+def test_below_a_thumbnail_the_name_of_the_file_is_whole(tiles):
+    """Tiles were called `…g at 2560,2488`: whose they were could not be told."""
+    tile = Tile("scans of 2024/hospital of the north/IMG_0000.JPG at 2560,2488")
+    assert (tile.folder, tile.file) == ("scans of…e north/", "IMG_0000.JPG at 2560,2488")
+    assert (Tile("a/b.png").folder, Tile("a/b.png").file, Tile("b.png").folder) == ("a/", "b.png", "")
+    page = echoless.search(tiles, outliers=True).page.read_text()
+    assert "<bdi>0.png at 60,120</bdi>" in page and 'title="0.png at 60,120"' in page
+    (style,) = re.findall(r"\.tile \.path {(.*?)}", page)
+    assert "ellipsis" not in style and "hidden" not in style

@@ -237,7 +237,8 @@ def test_photographs_are_prepared_by_the_image_processor_as_by_embed(side, tmp_p
     encoder_folder(tmp_path, replace(FADED, image_size=(side, side), patch_size=side // 8, channels=3))
     (tmp_path / "about.json").write_text(json.dumps({"data": OF_PHOTOS}))
     report = export_encoder(tmp_path, "hf", tmp_path / "hf")
-    assert "short side up to 128 pixels whole, bilinear: their features differ" in str(report).splitlines()[-1]
+    assert "short side up to 128 pixels are used whole, and resized bilinear: their" in str(report).splitlines()[-1]
+    assert str(report).startswith(f"wrote {tmp_path / 'hf'}\n"), "hf (hf) says it twice"
     processor = transformers.AutoImageProcessor.from_pretrained(tmp_path / "hf")
     model = transformers.AutoModel.from_pretrained(tmp_path / "hf").eval()
     table = echoless.load(tmp_path).embed(tmp_path / "photos")
@@ -262,6 +263,9 @@ def test_a_photograph_on_its_side_is_turned_by_the_snippet_of_the_card(channels,
 
     folder, _ = encoder_folder(tmp_path, replace(FADED, channels=channels))
     report = export_encoder(folder, "hf", tmp_path / "hf")
+    assert (
+        "images with a short side above 128 pixels are first cropped to their central 87.5 %, and resized bicubic"
+    ) in str(report)
     pixels = np.random.default_rng(0).integers(0, 256, (5, 8, 3), dtype=np.uint8)
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned by 90 degrees
@@ -310,7 +314,7 @@ def test_the_card_says_what_it_is_and_names_no_folder_of_this_machine(tmp_path):
     card = (tmp_path / "out" / "README.md").read_text()
     for words in ("alpha from 1 to 0.6", "hidden_states[-1]", "scans, 96 images", "40 steps of 8", "knn", "41.23 %"):
         assert words in card, words
-    assert "short side above 128 pixels with the central 0.875, bicubic: their features differ" in card
+    assert "are first cropped to their central 87.5 %, and resized bicubic: their features differ" in card
     assert "0.97333" in card and report.settings["layer_norm_eps"] in card
     for file in (tmp_path / "out").iterdir():
         assert str(tmp_path).encode() not in file.read_bytes(), file

@@ -52,9 +52,10 @@ def overlap_warning(train: Images, test: Images) -> str:
     shared = count_shared(train, test)
     if not shared:
         return ""
+    are = "is" if shared == 1 else "are"
     return (
-        f"{shared} of {test.usable} images of --test are in --train too: overlapping images inflate test accuracy, so "
-        "these numbers say little about new images"
+        f"{shared} of {test.usable} images of --test {are} in --train too: overlapping images inflate test accuracy, "
+        "so these numbers say little about new images"
     )
 
 
@@ -87,5 +88,7 @@ def group_notes(images: Images, *, which: str = "") -> list[str]:
             lines.append(f"{'intervals' if which else 'folds'} by file: {images.usable} tiles{of} of {count} files")
         else:
             together = "intervals draw them together" if which else "copies stay in one fold"
-            lines.append(f"{images.usable - count} of {images.usable} images{of} are copies of others; {together}")
+            copies = images.usable - count
+            are = "is a copy of another" if copies == 1 else "are copies of others"
+            lines.append(f"{copies} of {images.usable} images{of} {are}; {together}")
     return lines

@@ -72,11 +72,11 @@ def _input(source: ExportedEncoder) -> str:
 
 def other_images(source: ExportedEncoder, written: Written) -> str:
     """Libraries have one rule for all images; echoless has two, by their size."""
-    which, how = f"above {LARGE}", f"with the central {SHARE:g}, bicubic"
+    which, how = f"above {LARGE}", f"first cropped to their central {100 * SHARE:g} %, and resized bicubic"
     if source.large:
-        which, how = f"up to {LARGE}", "whole, bilinear"
+        which, how = f"up to {LARGE}", "used whole, and resized bilinear"
     text = (
-        f"echoless itself shows images with a short side {which} pixels {how}: their features differ from those of "
+        f"In echoless itself, images with a short side {which} pixels are {how}: their features differ from those of "
         f"images that are prepared as the model card says. {written.difference}"
     )
     if source.encoder.config.channels not in _MODES:

@@ -34,8 +34,10 @@ class ExportReport:
 
     def __str__(self) -> str:
         chosen = "; ".join(f"{name} {value}" for name, value in self.settings.items())
-        what = "" if self.weights == "encoder" else f", {self.weights}"
-        return f"wrote {self.out} ({self.to}{what})\n{self.how}\n{chosen}\n{self.feature}\n{self.images}"
+        kind = [] if self.out.name == self.to else [self.to]
+        what = ", ".join([*kind, *([] if self.weights == "encoder" else [self.weights])])
+        wrote = f"wrote {self.out} ({what})" if what else f"wrote {self.out}"
+        return f"{wrote}\n{self.how}\n{chosen}\n{self.feature}\n{self.images}"
 
 
 def export_encoder(run: str | Path, to: str, out: str | Path, *, tolerance: float = TOLERANCE) -> ExportReport:

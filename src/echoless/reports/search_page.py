@@ -20,6 +20,7 @@ from echoless.storage.atomic import explained
 
 SIDE = 160  # pixels of the longer side of a thumbnail: more than the page shows, for dense screens
 _QUALITY = 80
+_FOLDER = 16  # letters of a folder below a thumbnail: one line
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
@@ -31,6 +32,16 @@ class Tile:
     figure: str = ""
     label: str = ""
     jpeg: bytes | None = None
+
+    @property
+    def folder(self) -> str:
+        """Of a long one the middle is left out. What tells images apart is the name of the file, which stays whole."""
+        folder = self.path[: self.path.rfind("/") + 1]
+        return folder if len(folder) <= _FOLDER else f"{folder[: _FOLDER // 2]}…{folder[-_FOLDER // 2 :]}"
+
+    @property
+    def file(self) -> str:
+        return self.path.rpartition("/")[2]
 
     @property
     def uri(self) -> str:
