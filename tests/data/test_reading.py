@@ -68,8 +68,8 @@ def test_labels_are_counted_among_the_images_that_can_be_read(tmp_path):
     (tmp_path / "broken.png").write_bytes(b"no image")
     file = tmp_path.parent / f"{tmp_path.name}.csv"
     file.write_text("path,label\na.png,cat\nb.png,dog\nbroken.png,dog\n")
-    (line,) = describe_classes(open_images(tmp_path, labels=file, max_bad_fraction=0.5))
-    assert "on 2 of 3 images" in line
+    counted, left_out = describe_classes(open_images(tmp_path, labels=file, max_bad_fraction=0.5))
+    assert "on 2 of 3 images" in counted and left_out.endswith("of an unreadable image, 'broken.png'")
 
 
 @pytest.mark.parametrize(("bad", "named"), [(1, 1), (4, 4), (5, 3)])

@@ -280,7 +280,7 @@ def test_a_stopped_run_is_embedded_as_the_complete_one(run, stopped, photos, tmp
 
 def test_a_stopped_run_is_exported_and_its_card_says_so(stopped, tmp_path):
     report = export_encoder(stopped, "onnx", tmp_path / "onnx", tolerance=1e-3)
-    assert "(onnx, checkpoint of step 30, averaged)" in str(report)
+    assert "onnx (checkpoint of step 30, averaged)" in str(report)
     card = (tmp_path / "onnx" / "README.md").read_text()
     assert "checkpoint of step 30, averaged; the run has not ended" in card
 

@@ -23,9 +23,9 @@ from echoless.errors import EcholessError, RunError
 from echoless.exchange import export_encoder, import_checkpoint
 from echoless.runs.open import load_body
 from echoless.training import loop
+from echoless.verbs.closing import trained_where
 from echoless.verbs.finetune import finetune
 from echoless.verbs.pretrain import pretrain
-from echoless.verbs.table import _known_of
 
 SHOWN = ("dinov2", "dinov3", "vitmae", "vit", "ijepa")
 QUICK = {"batch_size": 16, "workers": 0, "log_every": 1, "base_lr": 2e-2, "labels": "none"}
@@ -326,4 +326,4 @@ def test_what_evaluate_advises_follows_from_who_trained_the_weights(folders, tmp
     import_checkpoint(folders["vitmae"], tmp_path / "run" / "imported")
     verbs = {"run": "pretrain", "run/encoder": "pretrain", "run/snapshots/step-00000001": "pretrain"}
     for place, verb in (verbs | {"run/imported": "", "nowhere": ""}).items():
-        assert _known_of(tmp_path / place)[1] == verb, place
+        assert trained_where(tmp_path / place) == verb, place

@@ -83,7 +83,7 @@ class Images:
     class_names: tuple[str, ...] | None = None
     label_source: str = ""  # where the labels come from: sub-folders, the data set, or a labels file
     label_file: str = ""  # the name of that file
-    label_note: str = ""  # why there are none, or which rows of a labels file name no image
+    label_note: str = ""  # why there are none, or how those of a file were matched: order, rows without an image
     bad: list[BadSample] = field(default_factory=list)
     max_bad_fraction: float = 0.01
     cache_note: str = ""  # one sentence: what became of the cache, and why

@@ -23,7 +23,7 @@ class Written:
     settings: dict[str, str]  # what was chosen, by name: printed, and listed in the card
     feature: str  # which tensor is the feature, in one or two sentences
     usage: str  # a few lines of Python, which take what `snippet.py` opens
-    prepares: bool  # whether they take `image`, a picture of Pillow, and not `images`, a prepared array
+    prepares: bool = False  # whether they take `image`, a picture of Pillow, and not `images`, a prepared array
     difference: str = ""  # where its own preparation of images is another than ours, beside what `card.py` says of all
 
 

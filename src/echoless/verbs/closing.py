@@ -18,7 +18,7 @@ from echoless.storage import read_json_object
 
 def verdict_of(metrics: Sequence[Metric], run: Path) -> tuple[str, ...]:
     """The verdict and the next step; nothing where neither trained features nor their ranks were measured."""
-    words = in_words(metrics, str(run), known_of(run).results, _trained_by(run), paired_interval)
+    words = in_words(metrics, str(run), known_of(run).results, trained_where(run), paired_interval)
     return () if words is None else (words.verdict, f"{NEXT}{words.next}")
 
 
@@ -30,7 +30,7 @@ def known_of(run: Path) -> RunData:
         return RunData(path=run, name=run.name)
 
 
-def _trained_by(weights: Path) -> str:
+def trained_where(weights: Path) -> str:
     """The verb that trained a run, or an encoder, a checkpoint or a snapshot in one; empty of any other weights."""
     for folder in (weights, weights.parent, weights.parent.parent):
         with suppress(EcholessError):
