@@ -13,6 +13,7 @@ from echoless.evaluation.extract import View
 from echoless.evaluation.layer_scan import _say_best
 from echoless.measures import accuracy_interval
 from echoless.measures.outcomes import kept
+from echoless.reports.compare import paired_interval
 from echoless.runs import RunFolder
 from echoless.verbs.evaluate import evaluate
 
@@ -59,6 +60,12 @@ def test_the_difference_is_paired_over_the_images():
     assert "It is above the usual block05/+mlp, mean pooling (26.67 %): difference +13.3 points [+" in told(
         usual=list(range(16)), other=list(range(24))
     )
+
+
+def test_the_interval_allows_for_the_choice_among_many():
+    """Of 18 cells that differ by chance alone, the highest was called clearly above the usual one."""
+    usual, other = measured(list(range(12))), measured(list(range(1, 20)))
+    assert paired_interval(other, usual)[0] > 0 > paired_interval(other, usual, among=17)[0]
 
 
 def test_the_usual_layer_is_the_best_where_no_other_is_above_it():

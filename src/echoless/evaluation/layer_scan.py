@@ -97,18 +97,22 @@ def _say_best(evaluation: Evaluation, chosen: dict[View, Metric]) -> None:
         evaluation.closing.append(f"Best layer {how}: the usual one, {where}: {highest}")
         return
     embed = f"embed takes it by --layer {best.layer} --pooling {best.pooling}."
-    beside = _beside_usual(found, chosen.get(usual), usual)
+    beside = _beside_usual(found, chosen.get(usual), usual, len(chosen))
     evaluation.closing.append(f"Best layer {how}: {where}: {highest}{beside} {embed}")
 
 
-def _beside_usual(best: Metric, known: Metric | None, usual: View) -> str:
-    """Whether it clearly differs from the usual layer and pooling, paired over the images; nothing where unmeasured."""
-    interval = None if known is None else paired_interval(best, known)
+def _beside_usual(best: Metric, known: Metric | None, usual: View, cells: int) -> str:
+    """Whether it clearly differs from the usual layer and pooling, paired over the images; nothing where unmeasured.
+
+    The highest of many cells is above one of them by chance, too: the interval allows for that.
+    """
+    interval = None if known is None else paired_interval(best, known, among=cells - 1)
     if known is None or interval is None:
         return ""
     low, high = interval
     differs = "is above" if low > 0 else "does not clearly differ from"
     return (
         f" It {differs} the usual {usual.layer}, {usual.pooling} pooling ({number(known)}): difference "
-        f"{100 * (best.value - known.value):+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}]."
+        f"{100 * (best.value - known.value):+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}], corrected for the "
+        "choice."
     )

@@ -237,13 +237,19 @@ def _difference(base: Mapping[Any, Metric], other: Mapping[Any, Metric]) -> Diff
     return Difference(ours.value - theirs.value, interval, None, len(both))
 
 
-def paired_interval(one: Metric, other: Metric) -> tuple[float, float] | None:
-    """Of one minus other, paired over their images where both keep which of them they got right."""
-    paired = _paired_over_images([other], [one])
+def paired_interval(one: Metric, other: Metric, among: int = 1) -> tuple[float, float] | None:
+    """Of one minus other, paired over their images where both keep which of them they got right.
+
+    among: how many such differences there are, of which this is the largest; the interval is then 95 % for all of them
+    (Bonferroni), and none where the images cannot be paired.
+    """
+    paired = _paired_over_images([other], [one], level=1 - 0.05 / among)
+    if paired is None and among > 1:
+        return None
     return independent(one.value, one.interval, other.value, other.interval) if paired is None else paired.interval
 
 
-def _paired_over_images(base: Sequence[Metric], other: Sequence[Metric]) -> Difference | None:
+def _paired_over_images(base: Sequence[Metric], other: Sequence[Metric], level: float = 0.95) -> Difference | None:
     """Of two single runs whose numbers have one protocol, seed included: it decides the folds, hence the order."""
     if len(base) != 1 or len(other) != 1 or base[0].protocol.get("seed") != other[0].protocol.get("seed"):
         return None
@@ -256,7 +262,7 @@ def _paired_over_images(base: Sequence[Metric], other: Sequence[Metric]) -> Diff
     if base[0].groups and groups_N is None:
         return None
     drawn = generator_for(0, "probe", 1_000_002)
-    value, low, high = paired_accuracy_interval(answers[0], answers[1], generator=drawn, groups_N=groups_N)
+    value, low, high = paired_accuracy_interval(answers[0], answers[1], generator=drawn, groups_N=groups_N, level=level)
     return Difference(value, (low, high), None, 1, base[0].n)
 
 
