@@ -47,10 +47,6 @@ sys.exit(code)
         ("finetune run --train shapes --test shapes --out run", "run is not empty (it holds a run)"),
         ("pretrain shapes --out new --test-labels a.csv", "test_labels is 'a.csv', but --test is missing"),
         ("sweep shapes --out new --test-labels a.csv", "test_labels is 'a.csv', but --test is missing"),
-        (
-            "sweep shapes --out new --paper fig7 --alpha-min 0.5",
-            "alpha_min is (0.5,), but the experiment fig7 sets its own",
-        ),
         ("sweep shapes --out new --paper fig7 --recipe demo", "recipe is 'demo', but the experiment fig7 sets its own"),
         ("sweep shapes --out new --scale cpu", "scale is 'cpu', but it applies only with --paper"),
         ("embed run nowhere --out f.npy", "data 'nowhere' does not exist"),

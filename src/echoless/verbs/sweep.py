@@ -20,7 +20,7 @@ def _print(text: str) -> None:
     print(text, flush=True)
 
 
-OF_A_GRID = ("alpha_min", "recipe")  # what an experiment of a paper sets itself
+OF_A_GRID = ("recipe",)  # what an experiment of a paper sets itself
 OF_A_PAPER = ("scale", "extractor", "reference")
 
 

@@ -31,12 +31,14 @@ class SweepOptions:
     out: AnyPath
     """Output folder, with one sub-folder per run."""
     alpha_min: tuple[float, ...] | None = None
-    """Values of alpha_min to try; 1 is a standard residual network (default: 1.0 0.9 0.8 0.7 0.6)."""
+    """Values of alpha_min to try; 1 is a standard residual network (default: 1.0 0.9 0.8 0.7 0.6). With --paper, only
+    the rows that have one of these values."""
     seeds: int = 3
     """Number of seeds per setting, counted from 0."""
     over: tuple[str, ...] = ()
     """Further pretrain settings as NAME=VALUE,VALUE: several values are varied, a single one is fixed for all runs
-    (variant=faded,identity depth=6,12 base_lr=1e-3)."""
+    (variant=faded,identity depth=6,12 base_lr=1e-3). A setting in which the rows of --paper differ chooses among
+    them."""
     paper: str | None = None
     """Run an experiment of the papers instead of a grid; `echoless recipes` lists them."""
     scale: Literal["tiny", "cpu", "paper"] = "tiny"

@@ -1,8 +1,8 @@
 """Which settings of a published experiment may the user change? Each is applied to its commands, or refused by name.
 
 Length, batch size, --latent and --over apply to the training of every row, --metrics and --extractor to what measures
-it. A fine-tuning whose length is in steps has no more than --max-steps, so that a few steps try the whole of an
-experiment.
+it. Of a setting in which the rows differ, the values given choose among the rows. A fine-tuning whose length is in
+steps has no more than --max-steps, so that a few steps try the whole of an experiment.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from echoless.sweeps.commands import Words, option_of, with_options
 from echoless.sweeps.experiment import Experiment, Quantity, Trial, trial_name
 from echoless.sweeps.grid import Choices, parse_over, require_few, require_trainable
 from echoless.sweeps.papers.scale import effective_over
+from echoless.sweeps.papers.selecting import column, selected
 
 TRAINING = ("epochs", "max_steps", "batch_size", "latent")  # options of `pretrain` that have a flag of their own
 OF_SAMPLES = ("extractor", "reference")
@@ -31,12 +32,13 @@ def steered(experiment: Experiment, options: SweepOptions) -> Experiment:
     """The experiment with what the user gave; a note says what differs from the experiment's own settings."""
     _require_used(experiment, options)
     fixed = given(options, *TRAINING)
-    choices = parse_over(options.over, taken=fixed)
+    wanted, choices = _rows_and_choices(experiment, options)
+    experiment = selected(experiment, wanted)
     for name in (*fixed, *choices):
         _require_same_in_all_rows(experiment, name)
     require_few(len(experiment.trials), choices)
     changed = [f"{name} {value}" for name, value in fixed.items()]
-    changed += [f"{name} {', '.join(map(str, values))}" for name, values in choices.items()]
+    changed += [f"{name} {', '.join(map(str, values))}" for name, values in {**wanted, **choices}.items()]
     trials = tuple(
         _changed(trial, fixed, chosen, choices) for chosen in _combinations(choices) for trial in experiment.trials
     )
@@ -51,6 +53,17 @@ def steered(experiment: Experiment, options: SweepOptions) -> Experiment:
     if not changed:
         return experiment
     return replace(experiment, notes=(*experiment.notes, f"Changed on request: {'; '.join(changed)}."))
+
+
+def _rows_and_choices(experiment: Experiment, options: SweepOptions) -> tuple[Choices, Choices]:
+    """What chooses among the rows, and what is set in each of them."""
+    given_over = parse_over(options.over, taken=given(options, *TRAINING))
+    if options.alpha_min is not None:
+        if not column(experiment, "alpha_min"):
+            _refuse("alpha_min", options.alpha_min, f"the experiment {experiment.name} sets its own")
+        given_over["alpha_min"] = list(options.alpha_min)
+    wanted = {name: values for name, values in given_over.items() if column(experiment, name)}
+    return wanted, {name: values for name, values in given_over.items() if name not in wanted}
 
 
 def _combinations(choices: Choices) -> Iterator[dict[str, Any]]:
@@ -169,5 +182,5 @@ def _require_trainable(trials: Sequence[Trial], options: SweepOptions) -> None:
             require_trainable({"recipe": recipe, **settings, **chosen})
 
 
-def _refuse(name: str, value: str, why: str) -> None:
+def _refuse(name: str, value: Any, why: str) -> None:
     raise ConfigError(f"{name} is {value!r}, but {why}; leave it out")
