@@ -111,12 +111,44 @@ def test_statistics_of_bytes_are_refused(given, refused, tmp_path):
 
 def test_those_of_an_image_processor_are_refused_too(tmp_path):
     folder = folder_of(tmp_path / "hfvit")
-    processor = {"image_mean": BYTES["mean"], "image_std": BYTES["std"], "do_rescale": False}
+    processor = {"image_mean": BYTES["mean"], "image_std": BYTES["std"]}
     (folder / "preprocessor_config.json").write_text(json.dumps(processor))
     with pytest.raises(RunError, match=r"image_mean is \[123.68, .*; allowed: 3 numbers in \[0, 1\]"):
         echoless.load(folder)
     with pytest.raises(ConfigError, match=r"mean is \[123.68, .*; allowed: numbers in \[0, 1\], "):
         import_checkpoint(folder, tmp_path / "out")
+
+
+@pytest.mark.parametrize("steps", [
+    {"do_normalize": False},
+    {"do_rescale": False, "image_mean": BYTES["mean"], "image_std": BYTES["std"]},
+    {"do_rescale": False, "do_normalize": False},
+    {"rescale_factor": 1 / 127.5, "image_mean": [1.0, 0.9, 1.1], "image_std": [0.5, 0.5, 0.5]},
+], ids=lambda steps: "-".join(steps))  # fmt: skip
+def test_the_steps_of_an_image_processor_are_those_of_transformers(steps, tmp_path):
+    """One that does not normalise was normalised by its unused image_mean all the same, or by that of ImageNet."""
+    transformers = pytest.importorskip("transformers")
+    folder = folder_of(tmp_path / "hfvit")
+    usual = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5], "do_resize": False}
+    kept = {"image_processor_type": "ViTImageProcessor", **usual, **steps}
+    (folder / "preprocessor_config.json").write_text(json.dumps(kept))
+    picture = np.random.default_rng(0).integers(0, 256, (16, 16, 3), dtype=np.uint8)
+    theirs = transformers.AutoImageProcessor.from_pretrained(folder)(picture, return_tensors="np")["pixel_values"][0]
+
+    encoder = echoless.load(folder)
+    mean, std = (np.array(each).reshape(3, 1, 1) for each in (encoder.mean, encoder.std))
+    ours = (picture.transpose(2, 0, 1) / 255 - mean) / std
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+    import_checkpoint(folder, tmp_path / "out")
+    imported = echoless.load(tmp_path / "out")
+    assert (imported.mean, imported.std) == (encoder.mean, encoder.std)
+
+
+def test_a_processor_with_no_number_to_rescale_by_is_refused(tmp_path):
+    folder = folder_of(tmp_path / "hfvit")
+    (folder / "preprocessor_config.json").write_text('{"rescale_factor": "much"}')
+    with pytest.raises(ConfigError, match=r"^rescale_factor is 'much'; allowed: a number above 0, at most 1$"):
+        echoless.load(folder)
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.float32])

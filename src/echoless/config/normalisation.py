@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from echoless.config.checks import require
 from echoless.config.counts import counted
@@ -20,6 +20,33 @@ PROCESSOR = "preprocessor_config.json"  # of a transformers folder
 def usual(channels: int) -> Normalisation:
     """That of a model of images which does not say its own."""
     return (IMAGENET_MEAN, IMAGENET_STD) if channels == 3 else ((0.5,) * channels, (0.25,) * channels)
+
+
+def stated_by(processor: Mapping[str, Any], channels: int) -> tuple[Any, Any]:
+    """Mean and deviation with which pixels in 0..1 become what this image processor makes of bytes; None: unsaid.
+
+    transformers multiplies bytes by `rescale_factor` and subtracts and divides then; either step may be switched off.
+
+    >>> stated_by({"image_mean": [0.5], "image_std": [0.25]}, 1)
+    ([0.5], [0.25])
+    >>> stated_by({"do_normalize": False}, 1), stated_by({"image_mean": [51.0], "do_rescale": False}, 1)
+    (([0.0], [1.0]), ([0.2], None))
+    """
+    factor = processor.get("rescale_factor", 1 / 255) if processor.get("do_rescale", True) else 1.0
+    require(
+        isinstance(factor, int | float) and 0 < factor <= 1, "rescale_factor", factor, "a number above 0, at most 1"
+    )
+    scale = 255 * factor
+    if not processor.get("do_normalize", True):
+        return [0.0] * channels, [1 / scale] * channels
+    mean, std = (_rescaled(processor.get(name), scale) for name in ("image_mean", "image_std"))
+    return mean, std
+
+
+def _rescaled(values: Any, scale: float) -> Any:
+    """What is no list of numbers is left to whoever checks it."""
+    numbers = isinstance(values, list) and all(isinstance(value, int | float) for value in values)
+    return [value / scale for value in values] if numbers else values
 
 
 class Assumption(NamedTuple):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from echoless.config.body import DEEPEST
 from echoless.config.extras import install_command
-from echoless.config.normalisation import PROCESSOR, Normalisation, assume_usual, usual
+from echoless.config.normalisation import PROCESSOR, Normalisation, assume_usual, stated_by, usual
 from echoless.data.resizing import BY_SIZE, Filter, Framing
 from echoless.errors import ConfigError, EcholessError, RunError, UntrustedFile
 from echoless.evaluation.encoder import NORM, Encoder, Layers, Tokens
@@ -252,13 +252,13 @@ def _normalisation(folder: Path, channels: int) -> Normalisation | None:
     """As its image processor says; None where there is none, or where it does not."""
     file = folder / PROCESSOR
     settings = read_json_object(file) if file.is_file() else {}
-    if "image_mean" not in settings:
+    mean, std = stated_by(settings, channels)
+    if mean is None:
         return None
-    return _per_channel("image_mean", settings, channels, file), _per_channel("image_std", settings, channels, file)
+    return _per_channel("image_mean", mean, channels, file), _per_channel("image_std", std, channels, file)
 
 
-def _per_channel(name: str, settings: Mapping[str, Any], channels: int, file: Path) -> tuple[float, ...]:
-    values = settings.get(name)
+def _per_channel(name: str, values: Any, channels: int, file: Path) -> tuple[float, ...]:
     listed = values if isinstance(values, list) else []
     above = 0 if name == "image_std" else -1
     good = all(isinstance(each, int | float) and above < each and 0 <= each <= 1 for each in listed)

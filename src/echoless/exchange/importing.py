@@ -21,7 +21,7 @@ from torch import Tensor
 
 from echoless.config import DataConfig, RunConfig, SiTConfig, UViTConfig, ViTConfig, to_dict
 from echoless.config.counts import counted
-from echoless.config.normalisation import Assumption, Normalisation, assume_usual, require_statistics, usual
+from echoless.config.normalisation import Assumption, Normalisation, assume_usual, require_statistics, stated_by, usual
 from echoless.config.options import ImportOptions
 from echoless.config.training import IMPORTED
 from echoless.errors import ConfigError, UntrustedFile
@@ -147,7 +147,7 @@ def _encoder_parts(imported: Imported, foreign: Foreign, options: ImportOptions)
     imported = _with_fixed_positions(imported)
     channels = imported.encoder.channels
     mean, std = _normalisation(channels, foreign, options, usual(channels))
-    assumed = None if all(_stated(foreign, options)) else assume_usual(foreign.path, channels)
+    assumed = None if all(_stated(foreign, options, channels)) else assume_usual(foreign.path, channels)
     state, shortcuts = _checked(imported.encoder, imported.encoder_state, foreign.path)
     parts = Parts(
         config=imported.encoder,
@@ -249,7 +249,7 @@ def _normalisation(
 ) -> Normalisation:
     """As given, as the folder says, or as usual."""
     chosen = []
-    for name, stated, otherwise in zip(("mean", "std"), _stated(foreign, options), default):
+    for name, stated, otherwise in zip(("mean", "std"), _stated(foreign, options, channels), default):
         values = stated or otherwise
         numbers = isinstance(values, list | tuple) and all(isinstance(value, int | float) for value in values)
         if numbers and not latents:
@@ -261,10 +261,10 @@ def _normalisation(
     return chosen[0], chosen[1]
 
 
-def _stated(foreign: Foreign, options: ImportOptions) -> tuple[Any, Any]:
+def _stated(foreign: Foreign, options: ImportOptions, channels: int) -> tuple[Any, Any]:
     """Mean and deviation as they are given, or as the folder has them; None where nobody says."""
-    own = foreign.processor
-    return options.mean or own.get("image_mean"), options.std or own.get("image_std")
+    mean, std = stated_by(foreign.processor, channels)
+    return options.mean or mean, options.std or std
 
 
 def _write_checkpoint(folder: Path, ours: Parts) -> None:
