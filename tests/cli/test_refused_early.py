@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 import echoless
+from echoless.config.options import PretrainOptions
 from echoless.errors import ConfigError
+from echoless.verbs.early import require_outputs
 
 WITHOUT_TORCH = """
 import sys
@@ -86,10 +88,17 @@ sys.exit(code)
         ("conditioning --out file", "--out is file, which is a file; give a folder"),
         ("pretrain shapes --out file/new", "out is 'file/new', but file is not a folder; give a path inside one"),
         ("conditioning nowhere --out new", "data 'nowhere' does not exist"),
-        ("pretrain photos --out photos/new", "out is 'photos/new', inside data 'photos', and would be read with the"),
-        ("pretrain . --out new", "out is 'new', inside data '.', and would be read with the images the next time"),
-        ("embed run photos --out ./photos/f.parquet", "inside data 'photos', and would be read with the images"),
-        ("finetune run --train photos --test shapes --out photos/new", "out is 'photos/new', inside train 'photos'"),
+        ("pretrain photos --out photos/new", "out is 'photos/new', inside the images of data 'photos'; allowed: "),
+        ("pretrain . --out new", "out is 'new', inside the images of data '.'; allowed: a path outside, such as "),
+        ("embed run photos --out ./photos/f.parquet", "inside the images of data 'photos'; allowed: a path outside"),
+        (
+            "search old.parquet --outliers --root photos --table photos/t.csv",
+            "table is 'photos/t.csv', inside the images of root 'photos'; allowed: a path outside",
+        ),
+        (
+            "finetune run --train photos --test shapes --out photos/new",
+            "out is 'photos/new', inside the images of train 'photos'",
+        ),
     ],
 )
 def test_it_is_one_sentence_and_no_heavy_library_is_loaded(words, sentence, tmp_path: Path):
@@ -105,6 +114,16 @@ def test_it_is_one_sentence_and_no_heavy_library_is_loaded(words, sentence, tmp_
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("\n") == 1 and sentence in done.stderr
     assert not (tmp_path / "new").exists()
+
+
+def test_a_run_inside_its_images_can_be_continued(tmp_path: Path):
+    """An earlier version made it there; its files are passed over when the images are read."""
+    run = tmp_path / "photos" / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "config.json").write_text("{}")
+    require_outputs(PretrainOptions(tmp_path / "photos", out=run, resume=True))
+    with pytest.raises(ConfigError, match=r"inside the images of data"):
+        require_outputs(PretrainOptions(tmp_path / "photos", out=run.with_name("other")))
 
 
 @pytest.mark.parametrize("words", ["evaluate {}", "pretrain {} --out new", "report {}", "export {} --to hf --out new"])

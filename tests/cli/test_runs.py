@@ -155,6 +155,9 @@ def test_a_run_measured_only_on_images_that_it_learned_from_is_marked_and_said(f
     results = typed("runs", "results", folder / "plain").printed
     assert "knn 90.00 %" in results and "(no test: 4 seen)" in one_line(results) and "no test: so many" in results
     assert "no test" not in typed("runs", "results", folder / "deep" / "faded").printed
+    seen_too = [seen | {"metric": name} for name in ("linear", "rankme")]
+    RunFolder(folder / "plain").add_results([*seen_too, knn(0.7, "a") | {"metric": "finetune"}])
+    assert "70.00 %" in typed("runs", "ls", folder).printed, "what is no test must not hide what is one"
     RunFolder(folder / "plain").add_results([knn(0.5, "a")])
     assert "no test" not in typed("runs", "ls", folder).printed, "it has a test now"
     assert "left out" not in typed("runs", "best", folder, "--metric", "knn").printed

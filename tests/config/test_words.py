@@ -111,6 +111,7 @@ def test_weights_that_no_verb_trained_are_not_trained_longer_but_started_from():
     assert in_words(equal, "hfvit", verb="").next.startswith(f"Train it on your images {command} or label more images.")
     assert in_words([rankme(1.2)], "hfvit", verb="").next.endswith(f"Train it on your images {command}.")
     assert "echoless pretrain DATA --out RUN" in in_words(worse, "timm:vit_tiny_patch16_224", verb="").next
+    assert "--init 'my vit' --out RUN" in in_words(worse, "my vit", verb="").next
     assert parse(PretrainOptions, shlex.split(command.strip("()"))[2:], "echoless pretrain").init == "hfvit"
 
 

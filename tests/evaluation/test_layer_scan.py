@@ -12,7 +12,8 @@ from echoless.config.options import EvaluateOptions
 from echoless.evaluation.extract import View
 from echoless.evaluation.layer_scan import _say_best
 from echoless.measures import accuracy_interval
-from echoless.measures.outcomes import kept
+from echoless.measures.intervals import paired_accuracy_interval
+from echoless.measures.outcomes import kept, unpack
 from echoless.reports.compare import paired_interval
 from echoless.runs import RunFolder
 from echoless.verbs.evaluate import evaluate
@@ -66,6 +67,19 @@ def test_the_interval_allows_for_the_choice_among_many():
     """Of 18 cells that differ by chance alone, the highest was called clearly above the usual one."""
     usual, other = measured(list(range(12))), measured(list(range(1, 20)))
     assert paired_interval(other, usual)[0] > 0 > paired_interval(other, usual, among=17)[0]
+
+
+def test_the_end_of_an_interval_among_many_is_not_that_of_one_lucky_draw():
+    """Among 500 cells it was the second smallest of 10,000 draws, and moved by a third with other draws."""
+    usual, other = measured(list(range(12))), measured(list(range(1, 20)))
+    right = [unpack(metric.right, metric.n) for metric in (usual, other)]
+    level = 1 - 0.05 / 500
+    ends = [
+        paired_accuracy_interval(*right, generator=torch.Generator().manual_seed(seed), level=level, resamples=10**6)
+        for seed in range(5)
+    ]
+    kept = paired_interval(other, usual, among=500)
+    assert max(abs(kept[0] - each.low) for each in ends) <= 1 / 60 and len({each.low for each in ends}) <= 2
 
 
 def test_the_usual_layer_is_the_best_where_no_other_is_above_it():

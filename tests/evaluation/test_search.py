@@ -420,6 +420,7 @@ def test_no_file_of_others_is_replaced(features):
     for verb in (words, ("report", ".")):
         code, shown = _typed(*verb, "--out", "mine.html")
         assert code == 2 and "out is 'mine.html', which exists and is no page of echoless; give another --out" in shown
+        assert ("or --overwrite to replace it" in shown) == (verb is words), "where the verb has it"
     assert Path("mine.html").read_text() == "<title>mine</title>"
     for _ in range(2):
         assert _typed(*words, "--out", "page.html")[0] == 0

@@ -155,6 +155,17 @@ def test_a_model_that_was_saved_faded_shows_the_alphas_that_it_was_saved_with(li
         inspect_model(tmp_path, alpha_min=0.6)
 
 
+def test_a_damaged_record_of_alphas_is_refused(tmp_path):
+    """It was taken for a model that is not faded, and other alphas were shown as proposed."""
+    model = transformers.ViTModel(transformers.ViTConfig(**VISION))
+    fade(model, 0.3, example=torch.randn(2, 3, 32, 32))
+    model.save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(file.read_text().replace('"alpha"', '"alhpa"', 1))
+    with pytest.raises(ConfigError, match=r"^its alphas are damaged: .*config\.json is not a file written by"):
+        inspect_model(tmp_path)
+
+
 def test_of_a_model_that_is_not_faded_it_says_what_would_be(tmp_path):
     """It said "4 shortcuts faded"; weights that were not downloaded are no obstacle."""
     TRANSFORMERS["vit"][0]().save_pretrained(tmp_path)

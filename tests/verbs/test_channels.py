@@ -16,6 +16,7 @@ from PIL import Image
 
 import echoless
 from echoless.config import ViTConfig, to_dict
+from echoless.config.counts import counted
 from echoless.data import cache, open_images
 from echoless.errors import DataError
 from echoless.evaluation.extract import CHUNK
@@ -91,7 +92,7 @@ def test_images_are_seen_as_preprocess_shows_them_and_a_line_says_so(encoders, k
     for _ in range(2):  # the second time from the cache
         assert np.array_equal(vectors(encoder.embed(data)), expected)
     said = capsys.readouterr().err.count(
-        f"channels: images of {given[0]} are converted to {needed}, as the model takes\n"
+        f"channels: images of {counted(given[0], 'channel')} are converted to {needed}\n"
     )
     assert said == (0 if given[0] == needed else 2)
     assert echoless.embed(encoders[needed], data, out=tmp_path / "f.npy") == len(images)
@@ -105,7 +106,7 @@ def test_evaluate_records_the_channels_of_the_files_and_says_once_what_is_done_w
     how = {"train": train, "test": test, "metrics": ("knn",), "k": (1,), "baselines": True}
     for metric in echoless.evaluate(encoders[3], **how):
         assert metric.protocol["file_channels"] == "1"
-    assert capsys.readouterr().err.count("channels: images of 1 are converted to 3") == 1
+    assert capsys.readouterr().err.count("channels: images of 1 channel are converted to 3") == 1
     assert "file_channels" not in echoless.evaluate(encoders[1], **how)[0].protocol
 
 
@@ -129,7 +130,7 @@ def test_tiles_are_converted_too(encoders, tmp_path, capsys):
     data = folder_of(tmp_path / "data", *[1] * 4)
     encoder = echoless.load(encoders[3])
     table = encoder.embed(data, tiles=16)
-    assert "images of 1 are converted to 3" in capsys.readouterr().err
+    assert "images of 1 channel are converted to 3" in capsys.readouterr().err
     assert len(table) == 4 * 9 and table.equals(encoder.embed(data, tiles=16))
 
 
@@ -138,7 +139,7 @@ def test_arrays_fine_tune_an_encoder_of_colour_and_probe_it(tmp_path, capsys):
     grey = array_of(tmp_path / "grey.npz", 1)
     probe = {"probe_every": 1, "probe_data": grey}
     echoless.pretrain("shapes:12", out=tmp_path / "run", max_steps=1, **probe, **TINY)
-    assert "images of 1 are converted to 3" in capsys.readouterr().err
+    assert "images of 1 channel are converted to 3" in capsys.readouterr().err
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert "probe_knn" in lines[-1]
     metric = echoless.finetune(

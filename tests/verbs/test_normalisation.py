@@ -68,6 +68,11 @@ def test_so_does_a_run_that_starts_from_it(tmp_path):
     echoless.pretrain("shapes:8", out=tmp_path / "own", init=folder, mean=(0.5,) * 3, std=(0.5,) * 3, **SHORT)
     assert "normalised by" not in (tmp_path / "own" / "log.txt").read_text()
     assert "assumed_normalisation" not in json.loads((tmp_path / "own" / "about.json").read_text())["start"]
+    usual = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+    echoless.pretrain("shapes:8", out=tmp_path / "same", init=folder, **usual, **SHORT)
+    assert "normalised by" not in (tmp_path / "same" / "log.txt").read_text(), (
+        "given, if to the values of the usual ones"
+    )
 
 
 @pytest.mark.parametrize(("given", "assumed"), [({}, True), ({"mean": (0.5,) * 3, "std": (0.5,) * 3}, False)])

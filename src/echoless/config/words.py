@@ -7,6 +7,7 @@ does not hold 0: intervals of two values may overlap although they differ, above
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -103,7 +104,7 @@ def _training(verb: str, run: str) -> str:
         return f"Train longer ({_LONGER[verb]})"
     if run.startswith("timm:"):  # which --init does not take
         return "Train an encoder on your images (echoless pretrain DATA --out RUN)"
-    return f"Train it on your images (echoless pretrain DATA --init {run} --out RUN)"
+    return f"Train it on your images (echoless pretrain DATA --init {shlex.quote(run)} --out RUN)"
 
 
 def tuned_in_words(

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from echoless.config.counts import counted
 from echoless.data.decode import to_channels
 from echoless.data.images import BadSample, Fetched, Images, PixelStore
 from echoless.data.resample import Array
@@ -39,7 +40,6 @@ def with_channels(images: Images, channels: int | None) -> Images:
 
 
 def converted_note(images: Images) -> str:
-    """A sentence where the files have other channels than the model."""
-    if not images.converted:
-        return ""
-    return f"channels: images of {images.file_channels} are converted to {images.shape.channels}, as the model takes"
+    """A sentence where the files have other channels than the images that they become."""
+    have, wanted = images.file_channels, images.shape.channels
+    return "" if have in (None, wanted) else f"channels: images of {counted(have, 'channel')} are converted to {wanted}"

@@ -24,7 +24,7 @@ from echoless.exchange.examples import (
 from echoless.exchange.trained_layers import inspect_trained
 from echoless.runs.open import is_trained
 from echoless.shortcuts import FadeReport, fade
-from echoless.shortcuts.saved import find_saved
+from echoless.shortcuts.saved import UnreadableWeights, find_saved
 from echoless.storage import read_json_object
 
 MOST_PARAMETERS = 2_000_000_000  # 8 GB in float32
@@ -64,8 +64,10 @@ def _saved(path: Path) -> FadeReport | None:
     folder = _network_of(path.parent if path.is_file() else path)
     try:
         found = find_saved(folder)
-    except ValueError:  # weights that were not downloaded: the config says what the model is
+    except UnreadableWeights:  # they were not downloaded: the config says what the model is
         return None
+    except ValueError as error:
+        raise ConfigError(f"its alphas are damaged: {error}") from None
     if found is None:
         return None
     rule = f"It was faded before it was saved; these are its alphas, as they were found in {folder}."

@@ -28,6 +28,7 @@ _MEASURED = (
 )
 # Where something lies -> the hash of what lies there, which decides.
 _HASH_OF = {"data.path": "data.fingerprint", "data.labels": "data.label_fingerprint"}
+_BEYOND = 500  # draws of a bootstrap that lie outside its interval, whatever the level: its ends must not be chance
 _MAY_DIFFER = ("seed", "steps_done", *NAMES_OF_SETS)  # entries of a protocol in which two comparable numbers may differ
 
 
@@ -262,7 +263,10 @@ def _paired_over_images(base: Sequence[Metric], other: Sequence[Metric], level: 
     if base[0].groups and groups_N is None:
         return None
     drawn = generator_for(0, "probe", 1_000_002)
-    value, low, high = paired_accuracy_interval(answers[0], answers[1], generator=drawn, groups_N=groups_N, level=level)
+    resamples = round(_BEYOND / (1 - level))
+    value, low, high = paired_accuracy_interval(
+        answers[0], answers[1], generator=drawn, groups_N=groups_N, level=level, resamples=resamples
+    )
     return Difference(value, (low, high), None, 1, base[0].n)
 
 

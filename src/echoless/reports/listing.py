@@ -136,9 +136,11 @@ def list_folders(folders: Sequence[Path]) -> Listing:
     """Every run below the folders, by name."""
     found = _find(folders)
     rows = _rows(found)
-    measured = [name for name in METRICS if any(name in row.metrics or name in row.no_test for row in rows)]
+    tested = [name for name in METRICS if any(name in row.metrics for row in rows)]
+    seen = [name for name in METRICS if name not in tested and any(name in row.no_test for row in rows)]
     places = ", ".join(map(str, folders))
-    return Listing(rows, _no_run_in(places), measured[:SHOWN])
+    shown = (*tested, *seen)[:SHOWN]  # a number that counts is never hidden behind one that does not
+    return Listing(rows, _no_run_in(places), [name for name in METRICS if name in shown])
 
 
 def _no_run_in(places: str) -> str:

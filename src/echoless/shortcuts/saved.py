@@ -19,6 +19,10 @@ from echoless.shortcuts.travel import BUFFER, CONFIG_ENTRY, record_of
 _LARGEST = 100_000_000  # bytes of a header of safetensors; a record of a thousand shortcuts has 200,000
 
 
+class UnreadableWeights(ValueError):
+    """A .safetensors file that is none, such as the pointer to one that was not downloaded."""
+
+
 def read_saved(path: str | os.PathLike[str]) -> Saved:
     """Of a folder that `save_pretrained` wrote, a .safetensors file, or the file of a `FadeReport`."""
     given = at_home(path)
@@ -64,7 +68,7 @@ def _entries(file: Path) -> dict[str, Any]:
         parts = {name: _limited(file, end - start, 8 + length + start) for name, (start, end) in places.items()}
         return {name: torch.frombuffer(bytearray(part), dtype=torch.uint8) for name, part in parts.items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{file} is not a safetensors file: {error}") from error
+        raise UnreadableWeights(f"{file} is not a safetensors file: {error}") from error
 
 
 def _limited(file: Path, size: int, start: int) -> bytes:

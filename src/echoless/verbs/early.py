@@ -19,8 +19,8 @@ from echoless.errors import ConfigError, DataError, RunError
 from echoless.storage.atomic import can_write, in_the_way
 from echoless.storage.owned import is_run
 
-_OUTPUTS = ("out", "table")  # fields that name what is written, of all verbs
-_IMAGES = ("data", "train", "test", "probe_data")  # and what is read as images
+# Fields that name what is written, of all verbs -> those that name what is read as images, the next time too.
+_OUTPUTS = {"out": ("data", "train", "test", "probe_data"), "table": ("root",)}
 _PAGE, _HEAD = " · echoless</title>".encode(), 4096  # what every page has in its first bytes
 _LOOKED_AT = 1000  # names beside a path that does not exist
 _PATTERN = frozenset("*?[]{}:")  # of shards, of an address, of `shapes:100`
@@ -117,7 +117,7 @@ def require_encoder(run: AnyPath, others: str = ", a transformers folder, or tim
 def require_outputs(options: object) -> None:
     """Of any verb: refuse an output whose name is no text, which safetensors and pyarrow could not open again, one
     that lies below a file, and one among the images that the verb reads."""
-    for name in _OUTPUTS:
+    for name, read in _OUTPUTS.items():
         if (given := getattr(options, name, None)) is None:
             continue
         try:
@@ -126,19 +126,20 @@ def require_outputs(options: object) -> None:
             raise ConfigError(f"{name} is {str(given)!r}, which is not UTF-8; give another name") from None
         if alone() and (other := in_the_way(Path(given))) is not None:
             raise ConfigError(f"{name} is {str(given)!r}, but {other} is not a folder; give a path inside one")
-        for images in _IMAGES:
+        for images in read:
             _require_outside(name, given, images, getattr(options, images, None))
 
 
 def _require_outside(name: str, out: AnyPath, images: str, folder: AnyPath | None) -> None:
-    """What is written into a folder of images is read with them later: pictures as images, a table as the data."""
+    """What is written into a folder of images is read with them later: pictures as images, a table as the data. A run
+    is passed over there, so one that exists may be continued."""
     if folder is None or is_remote(str(folder)) or _is_named(str(folder)) or not Path(folder).is_dir():
         return
     around = Path(folder).resolve()
-    if Path(out).resolve().is_relative_to(around):
+    if Path(out).resolve().is_relative_to(around) and not is_run(_names(Path(out))):
         raise ConfigError(
-            f"{name} is {str(out)!r}, inside {images} {str(folder)!r}, and would be read with the images the next "
-            f"time; allowed: a path outside, such as {str(around.parent / Path(out).name)!r}"
+            f"{name} is {str(out)!r}, inside the images of {images} {str(folder)!r}; allowed: a path outside, such as "
+            f"{str(around.parent / Path(out).name)!r}"
         )
 
 
@@ -153,13 +154,18 @@ def require_vectors_file(out: AnyPath, *, overwrite: bool) -> None:
         raise RunError(f"{out} exists; give --overwrite to replace it, or another --out")
 
 
-def require_page_place(out: AnyPath) -> None:
-    """Refuse to replace a file that is not an earlier page: somebody wrote it by hand, or another program did."""
+def require_page_place(out: AnyPath, otherwise: str = "") -> None:
+    """Refuse to replace a file that is not an earlier page: somebody wrote it by hand, or another program did.
+
+    otherwise: what the verb takes besides another --out, as the sentence ends.
+    """
     if not (alone() and Path(out).is_file()):
         return
     with Path(out).open("rb") as file:
         if _PAGE not in file.read(_HEAD):
-            raise RunError(f"out is {str(out)!r}, which exists and is no page of echoless; give another --out")
+            raise RunError(
+                f"out is {str(out)!r}, which exists and is no page of echoless; give another --out{otherwise}"
+            )
 
 
 def require_new_file(name: str, given: AnyPath | None) -> None:

@@ -25,7 +25,7 @@ def search(options: SearchOptions) -> SearchResult:
     if Path(options.page).is_dir():
         raise ConfigError(f"out is {str(options.page)!r}, which is a folder; give a file")
     if not options.overwrite:
-        require_page_place(options.page)
+        require_page_place(options.page, ", or --overwrite to replace it")
         require_new_file("table", options.table)
 
     from echoless.verbs.searching import run_search

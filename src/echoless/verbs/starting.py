@@ -24,7 +24,9 @@ def open_start(options: PretrainOptions) -> Start | None:
         return None
     path = Path(options.init)
     if path.exists() and is_foreign(path):
-        return open_foreign(path)
+        start = open_foreign(path)
+        said = options.mean is not None and options.std is not None
+        return replace(start, assumed=None) if said else start  # what was given is no assumption
     require_source(path)
     return Start(body=load_body(path), whole=load_model(path) if (path / "checkpoints").is_dir() else None)
 
