@@ -92,7 +92,7 @@ def test_a_baseline_on_other_images_is_not_spoken_of():
 def test_a_run_is_trained_longer_by_options_that_its_own_verb_has():
     """A fine-tuned run was told to give --time and --alpha-min, which `finetune` refuses."""
     worse = [linear(0.2), linear(0.31, "raw pixels")]
-    assert in_words(worse).next.startswith("Train longer (--time, ")
+    assert in_words(worse).next.startswith("Train longer (--resume with more --max-steps, ")
     assert in_words(worse, verb="finetune").next.startswith("Train longer (--epochs, ")
     assert "--alpha-min" not in in_words([rankme(1.2)], verb="finetune").next
     for advice, options in (
@@ -104,7 +104,7 @@ def test_a_run_is_trained_longer_by_options_that_its_own_verb_has():
 
 
 def test_weights_that_no_verb_trained_are_not_trained_longer_but_started_from():
-    """Of a transformers folder, `evaluate` advised "--time, or --resume with more --max-steps"."""
+    """Of a transformers folder, `evaluate` advised "--resume with more --max-steps"."""
     command = "(echoless pretrain DATA --init hfvit --out RUN)"
     worse, equal = [linear(0.2), linear(0.31, "raw pixels")], [linear(0.3), linear(0.31, "raw pixels")]
     assert in_words(worse, "hfvit", verb="").next.startswith(f"Train it on your images {command}. Another layer")

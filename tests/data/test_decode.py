@@ -19,6 +19,7 @@ from PIL import Image
 from echoless.data import jpeg
 from echoless.data.decode import DecodeSettings, Undecodable, check_size, decode, file_shape, to_bits, to_channels
 from echoless.data.resizing import Fit
+from echoless.data.tiling import PIXEL_LIMIT as LIMIT_OF_TILES
 
 Picture = Callable[..., np.ndarray]
 Encoded = Callable[..., bytes]
@@ -370,7 +371,8 @@ def test_a_decompression_bomb_is_refused_from_its_header(tmp_path: Path, encoded
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     growth, spent, reason = result.stdout.strip().split("|")
     print(f"R8 bytes={bomb.stat().st_size} Mpx=177 rss_growth_kB={growth} ms={1000 * float(spent):.1f}")
-    assert "13300 x 13300 pixels is more than the limit of 50,000,000" in reason
+    more = f"--tiles cuts files of up to {LIMIT_OF_TILES:,} into pieces"
+    assert f"13300 x 13300 pixels is more than the limit of 50,000,000; {more}" in reason
     assert int(growth) < 50 * 1024
 
 

@@ -172,6 +172,23 @@ def test_timm_folder_is_written_where_timm_is_not_installed_and_says_so(tmp_path
     assert settings["model_args"]["img_size"] == [32, 32]
 
 
+@pytest.mark.parametrize("library", ["transformers", "timm"])
+def test_a_library_that_is_broken_is_not_called_missing(library, tmp_path, monkeypatch):
+    """torchvision of another build breaks both; `pip install` of what is installed mends nothing."""
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / f"{library}.py").write_text(
+        "raise RuntimeError('operator torchvision::nms\\n does not exist')"
+    )
+    monkeypatch.delitem(sys.modules, library, raising=False)
+    monkeypatch.syspath_prepend(tmp_path / "broken")
+    folder, _ = encoder_folder(tmp_path, FADED)
+    report = export_encoder(folder, "hf" if library == "transformers" else library, tmp_path / "out")
+    said = (
+        f"{library} is installed here but cannot be imported (operator torchvision::nms does not exist), so it was not"
+    )
+    assert not report.verified and said in str(report) and said in (tmp_path / "out" / "README.md").read_text()
+
+
 def test_the_stream_is_scaled_only_where_a_fixed_eps_needs_it():
     faded, plain = trained(FADED), trained(PLAIN)
     assert with_given_eps(plain, 1e-6, reference_tokens(plain)).scale == 1.0

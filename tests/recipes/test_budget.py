@@ -168,7 +168,7 @@ def test_the_time_that_is_named_for_the_next_size_is_more_than_the_one_given_and
         wanted(), Time(seconds), facts, lambda o: resolve(o, facts, DataConfig()), lambda config: Speed(speed)
     )
     (line,) = (line for line in plan.sentences if "more time would buy" in line)
-    named = parse_duration("time", line.split("--time ")[1].split(" on ")[0])
+    named = parse_duration("time", line.split("--time ")[1])
     assert seconds < named <= max(1.1 * seconds, seconds + 60), line
     assert choose(named, facts, CANDIDATES, lambda candidate: speed).candidate == CANDIDATES[1]
 
@@ -240,3 +240,12 @@ def test_a_given_length_says_that_the_encoder_is_not_fitted_to_the_machine():
     for settings in ({}, {"time": "1h"}, {"recipe": "demo", "max_steps": 5}, {"init": "RUN", "epochs": 1}):
         assert unfitted(wanted(**settings), accelerated=False) == ""
     assert unfitted(wanted(max_steps=5), accelerated=True) == "", "with a GPU, nothing is fitted"
+
+
+def test_of_few_images_the_plan_names_the_better_start():
+    """Whoever wants features should hear it before the hour is spent; who starts from weights has it already."""
+    few, many = PHOTOS._replace(count=1_530), PHOTOS._replace(count=20_000)
+    (said,) = (line for line in plan_for(wanted(), few).sentences if "published" in line)
+    assert said.startswith("plan: 1,530 images are few to train an encoder from nothing") and "--init FOLDER" in said
+    assert not any("published" in line for line in plan_for(wanted(), many).sentences)
+    assert not any("published" in line for line in plan_for(wanted(init="FOLDER"), few).sentences)

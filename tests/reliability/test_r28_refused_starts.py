@@ -70,7 +70,7 @@ def test_a_complete_run_keeps_its_record_whatever_it_is_resumed_with(run, capsys
     assert echoless.pretrain("shapes:64", out=run, resume=True, checkpoint_every=7)
     assert "nothing was trained" not in capsys.readouterr().err
     assert echoless.pretrain("shapes:128", out=run, resume=True, checkpoint_every=7, new_data=True)
-    assert "the run is complete; nothing was trained on the images given now" in capsys.readouterr().err
+    assert "nothing was trained on the images given now: give --max-steps above " in capsys.readouterr().err
     logged = content(run).pop("log.txt")
     assert logged.startswith(before["log.txt"]) and content(run) == before | {"log.txt": logged}
 

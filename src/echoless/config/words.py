@@ -26,7 +26,7 @@ _FEWEST = 10  # images: the rank of so few is low whatever the encoder
 # Entries in which baselines may differ: they have no checkpoint.
 _OF_THE_FEATURES = ("features", "checkpoint", "layer", "layers", "pooling", *NAMES_OF_SETS)
 _LONGER = {  # by the verb that trained the run, in options that it has; other weights were trained by none
-    "pretrain": "--time, or --resume with more --max-steps",
+    "pretrain": "--resume with more --max-steps, or a new run with a longer --time",
     "finetune": "--epochs, or --resume with more --max-steps",
 }
 Tone = Literal["good", "neutral", "warning"]

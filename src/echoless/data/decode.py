@@ -194,7 +194,8 @@ def _open(data: bytes) -> Image.Image:
 def check_size(width: int, height: int, limit: int) -> None:
     """Refuse what the header announces, before anything of that size is allocated."""
     if width * height > limit:
-        raise Undecodable(f"{width} x {height} pixels is more than the limit of {limit:,}")
+        tiles = "; --tiles cuts files of up to 400,000,000 into pieces" if limit == PIXEL_LIMIT else ""
+        raise Undecodable(f"{width} x {height} pixels is more than the limit of {limit:,}{tiles}")
 
 
 def _webp_size(data: bytes) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from echoless.exchange import to_hf, to_onnx, to_timm
 from echoless.exchange.card import model_card, other_images
 from echoless.exchange.exported import open_encoder
 from echoless.exchange.plain import TOLERANCE, reference_tokens, relative_error, token_error
-from echoless.exchange.target import NotInstalled, Target
+from echoless.exchange.target import Target, Unusable
 from echoless.storage import new_folder
 from echoless.storage.seal import write_sealed
 
@@ -64,10 +64,10 @@ def export_encoder(run: str | Path, to: str, out: str | Path, *, tolerance: floa
                 f"Loaded back with {target.library} {version}: relative error of the last block's output {error:.1e} "
                 f"(worst token {token_error(tokens, reference.tokens):.1e})."
             )
-        except NotInstalled:
+        except Unusable as reason:
             how = (
-                f"{target.library} is not installed here (extra: echoless[{target.extra}]), so it was not loaded back; "
-                f"as computed by echoless, the relative error of the last block's output is {error:.1e}."
+                f"{target.library} {reason}, so it was not loaded back; as computed by echoless, the relative error of "
+                f"the last block's output is {error:.1e}."
             )
         card = model_card(source, target.library, written, how)
         write_sealed(temporary / "README.md", card.encode())

@@ -36,8 +36,14 @@ class Target:
     read_back: Callable[[Path, ExportedEncoder, Tensor], tuple[Tensor, str]]
 
 
-class NotInstalled(Exception):
-    """The library cannot be imported here; a broken install counts as none."""
+class Unusable(Exception):
+    """The other library cannot be imported here; says whether it is missing, or what is broken."""
+
+    def __init__(self, module: str, extra: str, error: Exception) -> None:
+        if isinstance(error, ModuleNotFoundError) and error.name == module:
+            super().__init__(f"is not installed here (extra: echoless[{extra}])")
+        else:
+            super().__init__(f"is installed here but cannot be imported ({' '.join(str(error).split())[:200]})")
 
 
 def write_json_file(path: Path, value: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ from echoless.exchange.exported import ExportedEncoder
 from echoless.exchange.hf_models import HFModel, hf_config, hf_model
 from echoless.exchange.plain import ReferenceTokens, with_one_eps
 from echoless.exchange.snippet import has_pictures
-from echoless.exchange.target import NotInstalled, Target, Written, write_json_file
+from echoless.exchange.target import Target, Unusable, Written, write_json_file
 from echoless.storage.tensorfile import write_tensors
 
 USAGE = """\
@@ -142,7 +142,7 @@ def read_back(folder: Path, source: ExportedEncoder, images: Tensor) -> tuple[Te
 
         library = getattr(transformers, hf_model(source.encoder.config).name)
     except Exception as error:
-        raise NotInstalled(str(error)) from None
+        raise Unusable("transformers", TARGET.extra, error) from None
     with _no_progress_bar(transformers.utils.logging):
         model = library.from_pretrained(folder, local_files_only=True).eval()
     tokens = model(images, output_hidden_states=True).hidden_states[-1]

@@ -17,7 +17,7 @@ from echoless.config.extras import install_command
 from echoless.errors import ConfigError
 from echoless.exchange.exported import ExportedEncoder
 from echoless.exchange.plain import ReferenceTokens, folded, last_block, relative_error
-from echoless.exchange.target import NotInstalled, Target, Written, write_json_file
+from echoless.exchange.target import Target, Unusable, Written, write_json_file
 from echoless.models import ViT
 from echoless.storage.seal import write_sealed
 
@@ -117,7 +117,7 @@ def read_back(folder: Path, source: ExportedEncoder, images: Tensor) -> tuple[Te
     try:
         import onnxruntime
     except Exception as error:
-        raise NotInstalled(str(error)) from None
+        raise Unusable("onnxruntime", TARGET.extra, error) from None
     session = onnxruntime.InferenceSession(str(folder / MODEL), providers=["CPUExecutionProvider"])
     (tokens,) = session.run(["tokens"], {"images": images.numpy()})
     return torch.from_numpy(tokens), onnxruntime.__version__

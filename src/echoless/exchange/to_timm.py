@@ -19,7 +19,7 @@ from echoless.exchange.exported import ExportedEncoder
 from echoless.exchange.names import linear_to_conv
 from echoless.exchange.plain import Plain, ReferenceTokens, with_given_eps
 from echoless.exchange.snippet import has_pictures
-from echoless.exchange.target import NotInstalled, Target, Written, write_json_file
+from echoless.exchange.target import Target, Unusable, Written, write_json_file
 from echoless.storage.jsonfile import read_json_object
 from echoless.storage.tensorfile import write_tensors
 
@@ -158,7 +158,7 @@ def read_back(folder: Path, source: ExportedEncoder, images: Tensor) -> tuple[Te
     try:
         import timm
     except Exception as error:
-        raise NotInstalled(str(error)) from None
+        raise Unusable("timm", TARGET.extra, error) from None
     model = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
     [(patches, prefix)] = model.forward_intermediates(
         images, indices=1, return_prefix_tokens=True, norm=False, output_fmt="NLC", intermediates_only=True

@@ -79,7 +79,8 @@ def _refuse_other_time(options: PretrainOptions, given: float | None, record: Ru
     if given is not None and given != recorded:
         was = "was not planned by time" if recorded is None else f"was planned for {recorded:g} s"
         raise ConfigError(
-            f"time is {options.time!r}, but the run being resumed {was}; give --max-steps to change its length"
+            f"time is {options.time!r}, but the run being resumed {was}; give --max-steps above its "
+            f"{record.steps} to change its length"
         )
 
 

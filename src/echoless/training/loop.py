@@ -28,6 +28,7 @@ from echoless.training.step import StepReport, Trainee, take_step
 from echoless.training.tracking import Trackers
 
 _TIMED_STEPS = 10  # after the first and before an estimate: SOAP renews its bases in every tenth
+_ON_OTHERS = "; nothing was trained on the images given now: give --max-steps above {}"
 _LONG_ENOUGH = 30.0  # seconds after which fewer are enough
 
 
@@ -166,7 +167,7 @@ def _continue(session: Session) -> int:
         session.trainee.observe(session.judge)
     others = checkpoint.manifest["config"]["data"]["fingerprint"] != session.config.data.fingerprint
     session.say(
-        f"nothing left to do: the run is complete{'; nothing was trained on the images given now' if others else ''}"
+        f"nothing left to do: the run is complete{_ON_OTHERS.format(session.config.steps) if others else ''}"
         if complete
         else f"resuming after step {checkpoint.step} of {session.config.steps}"
     )

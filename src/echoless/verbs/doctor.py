@@ -57,7 +57,11 @@ EXTRAS = {
     "cluster": (("submitit", "ray"), "sweep --on slurm and --on ray"),
     "remote": (("fsspec", "aiohttp"), "data at an address: https://, and s3:// with s3fs, gs:// with gcsfs"),
 }
-_MODULES = {"pillow": "PIL", "scikit-learn": "sklearn", "faiss-cpu": "faiss", "pillow-heif": "pillow_heif"}
+# What is imported of each; a library that loads its parts when they are asked for is asked for one.
+_MODULES = {
+    **{"pillow": "PIL", "scikit-learn": "sklearn", "faiss-cpu": "faiss", "pillow-heif": "pillow_heif"},
+    "transformers": "transformers.models.vit.modeling_vit",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from echoless.config import RunConfig
-from echoless.config.counts import speed_in_words
+from echoless.config.counts import counted, speed_in_words
 from echoless.config.facts import DataFacts, natural_size
 from echoless.config.options import PretrainOptions
 from echoless.config.training import BudgetConfig
@@ -23,6 +23,7 @@ from echoless.training.timing import Speed
 Resolve = Callable[[PretrainOptions], RunConfig]
 Measure = Callable[[RunConfig], Speed]
 
+FEW = 10_000  # images, below which the plan says that a published encoder is the better start
 BUSY = 0.5  # below this share of a core, the plan says that the machine has other work
 
 
@@ -100,9 +101,20 @@ def _choose(options: PretrainOptions, time: Time, facts: DataFacts, resolve: Res
         f"plan: {_given(time, spent)}; {size_of}; {length}",
         *_busy(speed),
         _longer(choice, resolve(with_candidate(choice.larger)) if choice.larger else None, is_longest(fitting, facts)),
+        *_few(options, facts),
         f"plan: to repeat this run without measuring, give {exact}",
     )
     return Plan(chosen, _budget(time, speed), sentences)
+
+
+def _few(options: PretrainOptions, facts: DataFacts) -> tuple[str, ...]:
+    """Whoever wants features, and not an experiment, should hear it before the time is spent."""
+    if facts.count >= FEW or options.init is not None:
+        return ()
+    return (
+        f"plan: {counted(facts.count, 'image')} are few to train an encoder from nothing: of photographs, a published "
+        "one has better features, as it is or continued with --init FOLDER (docs/continue.md)",
+    )
 
 
 def _with_length(
@@ -148,8 +160,8 @@ def _longer(choice: Choice, larger: RunConfig | None, longest: bool) -> str:
     body: Any = larger.model.body
     epochs = "" if longest else "more epochs, and "
     return (
-        f"plan: more time would buy {epochs}from --time {_as_option(choice.larger_seconds)} on "
-        f"{larger.recipe}, encoder {body.width} x {body.blocks}, patch {body.patch_size}"
+        f"plan: more time would buy {epochs}{larger.recipe}, encoder {body.width} x {body.blocks}, patch "
+        f"{body.patch_size}, from --time {_as_option(choice.larger_seconds)}"
     )
 
 
