@@ -246,6 +246,6 @@ def test_of_few_images_the_plan_names_the_better_start():
     """Whoever wants features should hear it before the hour is spent; who starts from weights has it already."""
     few, many = (DataFacts(3, 96, 96, count) for count in (1_530, 20_000))
     (said,) = (line for line in plan_for(wanted(), few).sentences if "published" in line)
-    assert said.startswith("plan: 1,530 images are few to train an encoder from nothing") and "--init FOLDER" in said
+    assert said.startswith("plan: 1530 images are few to train an encoder from nothing") and "--init FOLDER" in said
     assert not any("published" in line for line in plan_for(wanted(), many).sentences)
     assert not any("published" in line for line in plan_for(wanted(init="FOLDER"), few).sentences)
