@@ -81,6 +81,7 @@ def test_a_run_that_no_labels_trained_records_nothing(phone, tmp_path):
 
 def test_hashes_are_added_and_a_damaged_file_is_not_believed(tmp_path):
     (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "config.json").write_text("{}")
     one, two = Taught(frozenset({b"a" * 16}), unknown=True), Taught(frozenset({b"b" * 16, b"a" * 16}))
     add_taught(tmp_path, one)
     add_taught(tmp_path, two)
@@ -138,3 +139,18 @@ def test_a_run_of_an_earlier_version_is_known_by_the_fingerprint_of_its_images(p
     going_on = PretrainOptions(out=old, resume=True)
     for images, unknown in ((open_images(data["path"]), False), (open_images("shapes:32"), True)):
         assert taught_before(None, going_on, images).unknown == unknown
+
+
+@pytest.mark.parametrize(
+    ("place", "beside"),
+    [("enc", ()), ("encoder", ()), ("checkpoints/step-00000001", ()), ("enc", ("config.json", "about.json"))],
+)
+def test_a_neighbour_is_not_the_run_of_an_encoder(place, beside, supervised, tmp_path, monkeypatch):
+    """A folder `checkpoints` beside it, or the folder in which the command was given, was taken for its run."""
+    shutil.copytree(supervised / "encoder", tmp_path / "proj" / place)
+    (tmp_path / "proj" / "checkpoints").mkdir(exist_ok=True)
+    for name in beside:
+        (tmp_path / "proj" / name).write_text("{}")
+    monkeypatch.chdir(tmp_path / "proj")
+    for path in (tmp_path / "proj" / place, Path(place), Path("../proj") / place):
+        assert taught_by(path, {}) == Taught(unknown=True)

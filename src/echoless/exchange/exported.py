@@ -12,6 +12,7 @@ from echoless.data.resizing import LARGE
 from echoless.errors import EcholessError
 from echoless.models import ViT
 from echoless.runs import RunFolder
+from echoless.runs.around import run_of
 from echoless.runs.open import load_body
 from echoless.shortcuts import effective_alpha
 
@@ -68,10 +69,8 @@ def open_encoder(path: str | Path) -> ExportedEncoder:
 
 def _data(path: Path) -> Mapping[str, Any]:
     """What is recorded of the images of its run: the run of a checkpoint is around it."""
-    for run in (path, path.parent, path.parent.parent):
-        with suppress(EcholessError):
-            if data := _object(RunFolder(run).read_about().get("data")):
-                return data
+    with suppress(EcholessError):
+        return _object(RunFolder(run_of(path)).read_about().get("data"))
     return {}
 
 

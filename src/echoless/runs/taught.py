@@ -13,6 +13,7 @@ from typing import Any
 
 from echoless.config.supervised import SupervisedConfig
 from echoless.errors import EcholessError
+from echoless.runs.around import run_of
 from echoless.runs.checkpoint import MANIFEST
 from echoless.runs.weights import CONFIG
 from echoless.storage.atomic import write_bytes
@@ -53,7 +54,7 @@ def taught_by(path: Path, known: KnownSets) -> Taught:
     Runs of earlier versions recorded the fingerprint of their images alone: known has the hashes of the sets at hand by
     theirs. What left its run has no record.
     """
-    run = _run_of(path)
+    run = run_of(path)
     recorded = _recorded(run)
     if recorded is not None:
         return recorded
@@ -95,11 +96,6 @@ def _supervised_on(folder: Path) -> str | None:
     if not isinstance(objective, dict) or objective.get("kind") != SupervisedConfig.kind:
         return None
     return str(data.get("fingerprint", "")) if isinstance(data, dict) else ""
-
-
-def _run_of(path: Path) -> Path:
-    """The run that a checkpoint, snapshot or encoder lies in; the path itself where it lies in none."""
-    return next((each for each in (path, path.parent, path.parent.parent) if (each / "checkpoints").is_dir()), path)
 
 
 def _object(file: Path) -> dict[str, Any]:
