@@ -14,6 +14,7 @@ from echoless.models import ViT
 from echoless.runs import RunFolder
 from echoless.runs.around import run_of
 from echoless.runs.open import load_body
+from echoless.runs.taught import mark_of
 from echoless.shortcuts import effective_alpha
 
 
@@ -29,6 +30,7 @@ class ExportedEncoder:
     bits: int | None  # of each channel of the images that it was trained on; None: not recorded
     facts: dict[str, str]  # what the run was: data, length, recipe
     results: list[dict[str, Any]]  # what was measured: RUN/results.json
+    mark: Mapping[str, bool]  # that labels trained it: an entry for its config
 
     @property
     def alphas(self) -> list[float]:
@@ -64,6 +66,7 @@ def open_encoder(path: str | Path) -> ExportedEncoder:
         bits=data["bits"] if data.get("bits") in (8, 16) else None,
         facts=facts,
         results=_results(path) if run and not body.is_checkpoint else [],
+        mark=mark_of(path),
     )
 
 

@@ -40,6 +40,11 @@ class NotInstalled(Exception):
     """The library cannot be imported here; a broken install counts as none."""
 
 
+def write_config(folder: Path, value: Mapping[str, Any], source: ExportedEncoder) -> None:
+    """With what echoless asks of every encoder, whoever opens it: did labels train it?"""
+    write_json_file(folder / "config.json", {**value, **source.mark})
+
+
 def write_json_file(path: Path, value: Mapping[str, Any]) -> None:
     """A new JSON file in a folder that is being filled."""
     write_sealed(path, json_bytes(dict(value), path))
