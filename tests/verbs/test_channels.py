@@ -125,6 +125,23 @@ def test_the_decoded_cache_does_not_mix_channels_and_is_shared_where_they_are_th
     assert len(built) == 1
 
 
+@pytest.mark.parametrize("tiles", [None, 16])
+def test_a_cache_of_an_earlier_version_does_not_hide_that_channels_were_converted(tiles, tmp_path):
+    """It does not say which channels the files have; they passed for those of the cache."""
+    how = {"cache": "on", "cache_dir": tmp_path / "caches", "tiles": tiles}
+    data, said = folder_of(tmp_path / "data", *[3] * 4), []
+    for channels in (1, None):
+        open_images(data, channels=channels, **how)
+    for about in (tmp_path / "caches").rglob("about.json"):
+        kept = json.loads(about.read_text())
+        assert kept.pop("file_channels") == 3
+        about.write_text(json.dumps(kept))
+    for channels, converted in ((1, True), (3, False), (None, False)):
+        images = open_images(data, channels=channels, say=said.append, **how)
+        assert (images.file_channels, images.converted) == (3, converted), channels
+    assert said == ["channels: images of 3 are converted to 1, as the model takes"]
+
+
 def test_tiles_are_converted_too(encoders, tmp_path, capsys):
     data = folder_of(tmp_path / "data", *[1] * 4)
     encoder = echoless.load(encoders[3])
