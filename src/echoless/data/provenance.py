@@ -28,9 +28,18 @@ def describe_sets(
         sets |= {"test": short_name(names[1]), "test_set": _fingerprint(test)}
     if known := count_known(train, test, taught):
         sets["overlap"] = known
-    if converted := {each.file_channels for each in (train, test) if each is not None and each.converted}:
-        sets["file_channels"] = ", ".join(map(str, sorted(converted, key=str)))
-    return sets | count_groups(test or train)
+    return sets | _file_channels(train, test) | count_groups(test or train)
+
+
+def _file_channels(train: Images, test: Images | None) -> dict[str, str]:
+    """Of most files, where they were converted; of each set, where the two differ."""
+    given = {"train": train} if test is None else {"train": train, "test": test}
+    if not any(images.converted for images in given.values()):
+        return {}
+    found = {name: images.file_channels or images.shape.channels for name, images in given.items()}
+    if len(set(found.values())) == 1:
+        return {"file_channels": str(found["train"])}
+    return {"file_channels": ", ".join(f"{name} {channels}" for name, channels in found.items())}
 
 
 def _fingerprint(images: Images) -> str:
