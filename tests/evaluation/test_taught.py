@@ -70,9 +70,29 @@ def test_images_whose_labels_trained_the_encoder_are_told_from_others_of_their_f
     sets |= {"test": phone / "phone", "test_labels": phone / f"{test}.csv"} if test else {}
     (metric,) = echoless.evaluate(supervised, **sets, **QUICK)
     assert (metric.n, metric.protocol.get("overlap", 0)) == (40, taught)
-    assert ("is not a test: 40 of 40 images trained the probe or, by label," in in_words([metric]).verdict) == bool(
-        taught
-    )
+    said = "is not a test: 40 of 40 images trained the encoder by their labels"
+    assert (said in in_words([metric]).verdict) == bool(taught)
+
+
+@pytest.mark.parametrize(
+    ("learned", "labels", "overlap", "by_label", "why"),
+    [
+        ("others", "L", 40, 40, "trained the encoder by their labels"),
+        ("phone", "T", 40, 0, "are in the training set too"),
+        ("phone", "both", 80, 40, "trained the probe or, by label, the encoder"),
+    ],
+)
+def test_a_protocol_tells_images_of_train_from_those_whose_labels_trained_the_encoder(
+    phone, supervised, learned, labels, overlap, by_label, why
+):
+    """Readers could only say that it was one of the two."""
+    rows = [line for name in "LT" for line in (phone / f"{name}.csv").read_text().splitlines()[1:]]
+    (phone / "both.csv").write_text("\n".join(["path,label", *rows]))
+    sets = {"train": phone / learned, "test": phone / "phone", "test_labels": phone / f"{labels}.csv"}
+    sets |= {"labels": phone / "both.csv"} if learned == "phone" else {}
+    (metric,) = echoless.evaluate(supervised, **sets, **QUICK)
+    assert (metric.protocol["overlap"], metric.protocol["overlap_by_label"]) == (overlap, by_label)
+    assert f"{overlap} of {overlap} images {why}" in in_words([metric]).verdict
 
 
 def test_a_run_that_no_labels_trained_records_nothing(phone, tmp_path):
