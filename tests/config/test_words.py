@@ -52,7 +52,19 @@ def rankme(value: float, **protocol) -> Metric:
         ),
         (
             [linear(0.9, overlap=12)],
+            "12 of 500 images trained the encoder by their labels",
+            "Give --test images",
+            "warning",
+        ),
+        (
+            [linear(0.9, test="val", overlap=12)],
             "12 of 500 images trained the probe or, by label, the encoder",
+            "Give --test images",
+            "warning",
+        ),
+        (
+            [linear(0.9, test="val", overlap=12, overlap_by_label=0)],
+            "12 of 500 images are in the training set too",
             "Give --test images",
             "warning",
         ),
@@ -328,9 +340,16 @@ def tuned(value: float, **protocol) -> Metric:
             "warning",
         ),
         (
-            tuned(0.9, overlap=40),
+            tuned(0.9, overlap=40, overlap_by_label=0),
             [],
-            "90.00 % is not a test: 40 of 500 images were trained on",
+            "90.00 % is not a test: 40 of 500 images are in the training set too",
+            "--test images",
+            "warning",
+        ),
+        (
+            tuned(0.9, overlap=40, overlap_by_label=40),
+            [],
+            "90.00 % is not a test: 40 of 500 images trained the encoder by their labels",
             "--test images",
             "warning",
         ),

@@ -70,16 +70,31 @@ def test_a_blank_line_is_no_label(photos: Path, end: str) -> None:
         labelled(photos, "\n\n\n\n\n")
 
 
-def test_labels_of_unreadable_images_are_said_and_are_no_part_of_the_set_of_labels(photos: Path) -> None:
-    """With a row for one, the same labels counted as another set, and were compared with nothing."""
+def test_labels_of_unreadable_images_are_said_however_the_labels_are_given(photos: Path) -> None:
+    """They are not used: no class of theirs is counted, and none of them is in the chance level."""
     (photos / "empty.png").write_bytes(b"")
-    rows = "A.png,horn\na.png,truck\n"
-    without, known = (labelled(photos, text, "labels.csv") for text in (rows, f"{rows}empty.png,church\n"))
-    assert describe_labels(known, None) == describe_labels(without, None)
-    assert named(known) == named(without) and known.class_names == ("horn", "truck")
-    assert describe_classes(known)[1:] == [
-        "labels: 1 label of labels.csv left out, of an unreadable image, 'empty.png'"
-    ]
+    (photos.parent / "classes.txt").write_text("horn\nchurch\n")
+    said = "1 label of labels.csv left out, of an unreadable image, 'empty.png'"
+    known = labelled(photos, "A.png,horn\na.png,truck\nempty.png,church\n", "labels.csv")
+    counted, left_out = describe_classes(known)
+    assert "2 classes from labels.csv, on 2 of 5 images (horn, truck)" in counted and left_out == f"labels: {said}"
+    assert describe_labels(known, None)["chance"] == 0.5
+    how = {"labels": photos.parent / "labels.csv", "max_bad_fraction": 1.0}
+    assert open_images(photos, classes=photos.parent / "classes.txt", **how).label_note == said
     in_a_list = labelled(photos, "\nhorn\ntruck\n\nchurch\n\n", "labels.csv")
-    assert describe_labels(in_a_list, None) == describe_labels(without, None)
-    assert in_a_list.label_note.endswith("; 1 label of labels.csv left out, of an unreadable image, 'empty.png'")
+    assert in_a_list.label_note.endswith(f"; {said}")
+
+
+@pytest.mark.parametrize("given", [{}, {"tiles": 16}, {"classes": "horn\ntruck\nzebra\n"}], ids=str)
+def test_the_set_of_labels_and_its_classes_are_the_same_with_and_without_a_cache(photos: Path, given: dict) -> None:
+    """Without one, it is not known at first which images cannot be read: there was one class more, and another set."""
+    (photos / "A.png").write_bytes(b"no image")
+    (photos.parent / "labels.csv").write_text("A.png,zebra\na.png,truck\nb.png,horn\n")
+    if "classes" in given:
+        (photos.parent / "classes.txt").write_text(given["classes"])
+        given = {"classes": photos.parent / "classes.txt"}
+    how = {"labels": photos.parent / "labels.csv", "max_bad_fraction": 1.0, **given}
+    opened = [open_images(photos, cache=cache, **how) for cache in ("on", "off")]
+    assert [len(images.bad) for images in opened] == [1, 0]
+    assert {images.class_names for images in opened} == {("horn", "truck", "zebra")}
+    assert len({describe_labels(images, None)["label_set"] for images in opened}) == 1

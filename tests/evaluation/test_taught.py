@@ -5,6 +5,7 @@ Fine-tuned runs: tests/verbs/test_finetune.py. Run alone: pytest tests/evaluatio
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from echoless.config.options import PretrainOptions
 from echoless.config.words import in_words
 from echoless.data import open_images
 from echoless.runs import RunFolder
-from echoless.runs.taught import TAUGHT, Taught, add_taught, taught_by
+from echoless.runs.taught import MARK, TAUGHT, Taught, add_taught, taught_by
 from echoless.verbs.starting import taught_before
 
 QUICK = {"metrics": ("linear",), "baselines": False}
@@ -69,9 +70,29 @@ def test_images_whose_labels_trained_the_encoder_are_told_from_others_of_their_f
     sets |= {"test": phone / "phone", "test_labels": phone / f"{test}.csv"} if test else {}
     (metric,) = echoless.evaluate(supervised, **sets, **QUICK)
     assert (metric.n, metric.protocol.get("overlap", 0)) == (40, taught)
-    assert ("is not a test: 40 of 40 images trained the probe or, by label," in in_words([metric]).verdict) == bool(
-        taught
-    )
+    said = "is not a test: 40 of 40 images trained the encoder by their labels"
+    assert (said in in_words([metric]).verdict) == bool(taught)
+
+
+@pytest.mark.parametrize(
+    ("learned", "labels", "overlap", "by_label", "why"),
+    [
+        ("others", "L", 40, 40, "trained the encoder by their labels"),
+        ("phone", "T", 40, 0, "are in the training set too"),
+        ("phone", "both", 80, 40, "trained the probe or, by label, the encoder"),
+    ],
+)
+def test_a_protocol_tells_images_of_train_from_those_whose_labels_trained_the_encoder(
+    phone, supervised, learned, labels, overlap, by_label, why
+):
+    """Readers could only say that it was one of the two."""
+    rows = [line for name in "LT" for line in (phone / f"{name}.csv").read_text().splitlines()[1:]]
+    (phone / "both.csv").write_text("\n".join(["path,label", *rows]))
+    sets = {"train": phone / learned, "test": phone / "phone", "test_labels": phone / f"{labels}.csv"}
+    sets |= {"labels": phone / "both.csv"} if learned == "phone" else {}
+    (metric,) = echoless.evaluate(supervised, **sets, **QUICK)
+    assert (metric.protocol["overlap"], metric.protocol["overlap_by_label"]) == (overlap, by_label)
+    assert f"{overlap} of {overlap} images {why}" in in_words([metric]).verdict
 
 
 def test_a_run_that_no_labels_trained_records_nothing(phone, tmp_path):
@@ -81,6 +102,7 @@ def test_a_run_that_no_labels_trained_records_nothing(phone, tmp_path):
 
 def test_hashes_are_added_and_a_damaged_file_is_not_believed(tmp_path):
     (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "config.json").write_text("{}")
     one, two = Taught(frozenset({b"a" * 16}), unknown=True), Taught(frozenset({b"b" * 16, b"a" * 16}))
     add_taught(tmp_path, one)
     add_taught(tmp_path, two)
@@ -98,6 +120,10 @@ def taken(supervised: Path, inside: str, place: Path) -> Path:
     """A part of a run as `cp -r` takes it away, or the run as an earlier version left it."""
     alone = Path(shutil.copytree(supervised / inside, place))
     (alone / TAUGHT).unlink(missing_ok=True)
+    if inside == ".":
+        described = json.loads((alone / "encoder" / "config.json").read_text())
+        assert described["config"].pop(MARK)
+        (alone / "encoder" / "config.json").write_text(json.dumps(described))
     return alone
 
 
@@ -138,3 +164,71 @@ def test_a_run_of_an_earlier_version_is_known_by_the_fingerprint_of_its_images(p
     going_on = PretrainOptions(out=old, resume=True)
     for images, unknown in ((open_images(data["path"]), False), (open_images("shapes:32"), True)):
         assert taught_before(None, going_on, images).unknown == unknown
+
+
+@pytest.fixture(scope="module")
+def handed_on(phone, supervised) -> Path:
+    """A run that uses no label, from weights that labels trained; only its `taught.bin` says so, and its marks."""
+    out, how = phone / f"on from {supervised.name}", STEPS | {"recipe": "demo"}
+    if supervised.name.endswith("pretrain"):
+        how |= {"recipe": "mae-tiny", "depth": 2}
+    echoless.pretrain(phone / "others", init=supervised, out=out, snapshot_every=1, **how)
+    return out
+
+
+def says_so(source: Path, phone: Path, capsys) -> bool:
+    capsys.readouterr()
+    echoless.evaluate(source, train=phone / "phone", labels=phone / "L.csv", **QUICK)
+    return SAID in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("inside", ["encoder", "snapshots/step-00000001", "checkpoints/step-00000001"])
+def test_weights_that_inherited_labels_say_so_without_their_run(inside, phone, handed_on, tmp_path, capsys):
+    """An objective without labels made a copy of the encoder clean."""
+    assert says_so(Path(shutil.copytree(handed_on / inside, tmp_path / "alone" / Path(inside).name)), phone, capsys)
+
+
+@pytest.mark.parametrize("to", ["hf", "timm"])
+def test_exported_weights_say_that_labels_trained_them_and_so_do_runs_that_start_there(
+    to, phone, supervised, handed_on, tmp_path, capsys
+):
+    for number, run in enumerate((supervised, handed_on)):
+        out = tmp_path / f"{to}{number}"
+        echoless.export(run, to=to, out=out, tolerance=0.1)
+        assert taught_by(out, {}) == taught_by(out / "model.safetensors", {}) == Taught(unknown=True)
+    if to == "timm":  # which is not there to open it
+        assert (
+            taught_by(Path(f"local-dir:{out}"), {})
+            == taught_by(Path(f"timm:local-dir:{out}"), {})
+            == Taught(unknown=True)
+        )
+        assert taught_by(Path("timm:vit_tiny"), {}) == Taught()
+        return
+    assert says_so(out, phone, capsys)
+    echoless.import_(out, out=tmp_path / "imported")
+    assert says_so(tmp_path / "imported", phone, capsys)
+    echoless.finetune(out, train="shapes:16", test="shapes:16@test", out=tmp_path / "on", **STEPS)
+    assert SAID in capsys.readouterr().err
+
+
+def test_weights_that_no_labels_trained_are_not_marked(phone, supervised, tmp_path):
+    """Their files are those of earlier versions, byte for byte."""
+    echoless.pretrain(phone / "phone", out=tmp_path / "run", recipe="demo", **STEPS)
+    echoless.export(tmp_path / "run", to="hf", out=tmp_path / "hf", tolerance=0.1)
+    written = [*(tmp_path / "run").rglob("*.json"), tmp_path / "hf" / "config.json"]
+    assert len(written) > 4 and not any(MARK in file.read_text() for file in written)
+
+
+@pytest.mark.parametrize(
+    ("place", "beside"),
+    [("enc", ()), ("encoder", ()), ("checkpoints/step-00000001", ()), ("enc", ("config.json", "about.json"))],
+)
+def test_a_neighbour_is_not_the_run_of_an_encoder(place, beside, supervised, tmp_path, monkeypatch):
+    """A folder `checkpoints` beside it, or the folder in which the command was given, was taken for its run."""
+    shutil.copytree(supervised / "encoder", tmp_path / "proj" / place)
+    (tmp_path / "proj" / "checkpoints").mkdir(exist_ok=True)
+    for name in beside:
+        (tmp_path / "proj" / name).write_text("{}")
+    monkeypatch.chdir(tmp_path / "proj")
+    for path in (tmp_path / "proj" / place, Path(place), Path("../proj") / place):
+        assert taught_by(path, {}) == Taught(unknown=True)

@@ -302,6 +302,7 @@ def test_a_photograph_on_its_side_is_turned_by_the_snippet_of_the_card(channels,
 
 def test_the_images_of_a_run_decide_how_an_export_prepares_images_and_tiles_count_as_images(tmp_path):
     folder, _ = encoder_folder(tmp_path, FADED)
+    (tmp_path / "config.json").write_text("{}")
     for data, resample in (
         (OF_PHOTOS, 3),
         ({**OF_PHOTOS, "file_height": 100}, 2),

@@ -101,7 +101,7 @@ def test_a_table_of_images_that_training_has_seen_says_so_on_the_terminal_and_on
     found = {
         trial.name: [metric("knn", 0.5, overlap=40), metric("rank_paper", 2.0, overlap=40)] for trial in plan.trials
     }
-    sentence = "No test: 40 of 100 images trained the probe or, by label, the encoder."
+    sentence = "No test: 40 of 100 images trained the encoder by their labels."
     assert sentence in table(plan, found) and sentence in page_of(plan, found)
     for honest in ([metric("knn", 0.5), metric("rank_paper", 2.0, overlap=40)], [metric("linear", 0.5, overlap=40)]):
         assert "No test" not in table(plan, {trial.name: honest for trial in plan.trials}), "numbers of the table alone"

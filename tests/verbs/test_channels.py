@@ -110,6 +110,15 @@ def test_evaluate_records_the_channels_of_the_files_and_says_once_what_is_done_w
     assert "file_channels" not in echoless.evaluate(encoders[1], **how)[0].protocol
 
 
+def test_where_only_one_set_is_converted_the_protocol_says_which(encoders, tmp_path):
+    """Colour to learn from and grey to test read as grey in both."""
+    colour, grey = folder_of(tmp_path / "colour", *[3] * 6), folder_of(tmp_path / "grey", *[1] * 6)
+    how = {"metrics": ("knn",), "k": (1,), "baselines": False}
+    for train, test, said in ((colour, grey, "train 3, test 1"), (grey, colour, "train 1, test 3"), (grey, None, "1")):
+        (metric,) = echoless.evaluate(encoders[3], train=train, test=test, **how)
+        assert metric.protocol["file_channels"] == said
+
+
 def test_the_decoded_cache_does_not_mix_channels_and_is_shared_where_they_are_those_of_the_files(tmp_path, monkeypatch):
     data, root = folder_of(tmp_path / "data", *[3] * 6), tmp_path / "caches"
     built = []
@@ -124,6 +133,23 @@ def test_the_decoded_cache_does_not_mix_channels_and_is_shared_where_they_are_th
     for channels in (3, None):  # and in the other order
         open_images(data, channels=channels, cache="on", cache_dir=tmp_path / "other")
     assert len(built) == 1
+
+
+@pytest.mark.parametrize("tiles", [None, 16])
+def test_a_cache_of_an_earlier_version_does_not_hide_that_channels_were_converted(tiles, tmp_path):
+    """It does not say which channels the files have; they passed for those of the cache."""
+    how = {"cache": "on", "cache_dir": tmp_path / "caches", "tiles": tiles}
+    data, said = folder_of(tmp_path / "data", *[3] * 4), []
+    for channels in (1, None):
+        open_images(data, channels=channels, **how)
+    for about in (tmp_path / "caches").rglob("about.json"):
+        kept = json.loads(about.read_text())
+        assert kept.pop("file_channels") == 3
+        about.write_text(json.dumps(kept))
+    for channels, converted in ((1, True), (3, False), (None, False)):
+        images = open_images(data, channels=channels, say=said.append, **how)
+        assert (images.file_channels, images.converted) == (3, converted), channels
+    assert said == ["channels: images of 3 are converted to 1, as the model takes"]
 
 
 def test_tiles_are_converted_too(encoders, tmp_path, capsys):
@@ -145,7 +171,7 @@ def test_arrays_fine_tune_an_encoder_of_colour_and_probe_it(tmp_path, capsys):
     metric = echoless.finetune(
         tmp_path / "run", train=grey, test=array_of(tmp_path / "rgba.npz", 4), out=tmp_path / "ft", max_steps=1
     )
-    assert metric.n == COUNT and metric.protocol["file_channels"] == "1, 4"
+    assert metric.n == COUNT and metric.protocol["file_channels"] == "train 1, test 4"
     about = json.loads((tmp_path / "ft" / "about.json").read_text())
     assert (about["data"]["channels"], about["data"]["file_channels"]) == (3, 1)
 

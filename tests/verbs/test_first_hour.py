@@ -303,12 +303,22 @@ def test_the_card_of_a_run_without_a_test_says_why_it_shows_no_number():
     def record(value: float, **protocol: object) -> dict:
         return {"metric": "knn", "value": value, "n": 160, "protocol": {"train_set": "a"} | protocol}
 
-    seen, scan = record(0.9, test="val", test_set="b", overlap=10), record(0.3, scan="layers")
-    because = "10 of 160 images trained the probe or, by label, the encoder"
+    counted = {"test": "val", "test_set": "b", "overlap": 10}
+    seen, scan = record(0.9, **counted, overlap_by_label=0), record(0.3, scan="layers")
+    because = "10 of 160 images are in the training set too"
     only = f"No number is shown: the only evaluation has images of --train in --test ({because})."
     assert _results([seen]) == only and _results([seen, scan]) == only
+    taught = "images whose labels trained the encoder"
+    for known, what in (
+        (
+            {},
+            f"images of --train in --test, or {taught} (10 of 160 images trained the probe or, by label, the encoder)",
+        ),
+        ({"overlap_by_label": 10}, f"{taught} (10 of 160 images trained the encoder by their labels)"),
+    ):
+        assert _results([record(0.9, **counted, **known)]).endswith(f": the only evaluation has {what}.")
     assert "every evaluation has images of --train in --test" in _results(
-        [seen, seen | record(1, test_set="c", overlap=10)]
+        [seen, record(1, **counted | {"test_set": "c"}, overlap_by_label=0)]
     )
     assert "the only evaluation has images whose labels trained the encoder" in _results([record(0.9, overlap=160)])
     assert _results([scan]).startswith("No number is shown: the run has none of its last layer")

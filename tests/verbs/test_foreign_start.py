@@ -316,7 +316,7 @@ def test_other_weights_are_not_taken_for_the_start_of_a_run(folders, tmp_path, m
         pretrain(DATA, out=tmp_path / "run", resume=True)
 
 
-def test_what_evaluate_advises_follows_from_who_trained_the_weights(folders, tmp_path, capsys):
+def test_what_evaluate_advises_follows_from_who_trained_the_weights(folders, tmp_path, capsys, monkeypatch):
     """A folder of transformers has no run that --resume could continue; a snapshot has one."""
     sets = ["--train", "shapes:80", "--test", "shapes:80@test", "--metrics", "knn", "--k", "3", "--device", "cpu"]
     assert main(["evaluate", str(folders["vit"]), *sets]) == 0
@@ -325,5 +325,11 @@ def test_what_evaluate_advises_follows_from_who_trained_the_weights(folders, tmp
     assert pretrain(DATA, out=tmp_path / "run", max_steps=1, snapshot_every=1, **QUICK)
     import_checkpoint(folders["vitmae"], tmp_path / "run" / "imported")
     verbs = {"run": "pretrain", "run/encoder": "pretrain", "run/snapshots/step-00000001": "pretrain"}
-    for place, verb in (verbs | {"run/imported": "", "nowhere": ""}).items():
-        assert trained_where(tmp_path / place) == verb, place
+    copied = {"run/imported": "", "run/copy of it": "", "run/copies/step-00000001": "", "nowhere": ""}
+    for place in copied:
+        if place.startswith("run/cop"):
+            shutil.copytree(folders["vit"], tmp_path / place)
+    monkeypatch.chdir(tmp_path / "run")  # whose config.json was taken for that of "../my vit"
+    shutil.copytree(folders["vit"], tmp_path / "my vit")
+    for place, verb in (verbs | copied | {"my vit": ""}).items():
+        assert trained_where(tmp_path / place) == trained_where(Path("..") / place) == verb, place

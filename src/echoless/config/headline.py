@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from echoless.config.metrics import FINGERPRINTS, NAMES_OF_SETS, Metric, describe, on_same_images, without_fingerprints
 
@@ -36,7 +36,24 @@ def no_test(metric: Metric) -> str:
     seen, n = metric.protocol.get("overlap"), metric.n
     if isinstance(seen, int) and isinstance(n, int):  # a file may hold anything
         seen = min(seen, n)  # a scan measures a part of many images
-    return f"{seen} of {n} images trained the probe or, by label, the encoder" if seen else ""
+    return f"{seen} of {n} images {_SEEN[seen_by(metric)]}" if seen else ""
+
+
+Seen = Literal["train", "labels", "either"]
+_SEEN: dict[Seen, str] = {
+    "train": "are in the training set too",
+    "labels": "trained the encoder by their labels",
+    "either": "trained the probe or, by label, the encoder",
+}
+
+
+def seen_by(metric: Metric) -> Seen:
+    """Why the images that its protocol counts are no test. Records of earlier versions leave it open, but in folds: no
+    image is learned from and predicted by one probe there."""
+    seen, by_label = (metric.protocol.get(name) for name in ("overlap", "overlap_by_label"))
+    if by_label == seen or not {"test", "test_set"} & set(metric.protocol):
+        return "labels"
+    return "train" if by_label == 0 else "either"
 
 
 # Of a run without any number on other images.

@@ -115,8 +115,8 @@ def tuned_in_words(
     frozen: what is known of the weights that it started from. measure: the command that measures them on the same
     images.
     """
-    if shared := tuned.protocol.get("overlap"):
-        verdict = f"{number(tuned)} is not a test: {shared} of {tuned.n} images were trained on."
+    if seen := no_test(tuned):
+        verdict = f"{number(tuned)} is not a test: {seen}."
         return Words(verdict, "Give --test images that were not used for training.", "warning")
     what, alone = _independent(tuned)
     title = f"{tuned.info.title} is {number(tuned)}"

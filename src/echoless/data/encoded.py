@@ -74,7 +74,7 @@ def open_encoded(
     wanted = replace(wanted, reduction=reduction)
     pixels = _find_cache(content, wanted, place) if content and place.choice != "off" else None
     if content is not None and pixels is not None:
-        return _images(source, pixels, survey_of(pixels), content, max_bad_fraction)
+        return _images(source, pixels, survey_of(pixels, source, wanted), content, max_bad_fraction)
     survey = (survey or look_at(source, wanted)).reduced_by(reduction)
     store, content, note = _decoded(_Job(source, _named_as(wanted, survey), survey, place, memory), content)
     return _images(source, store, survey, content, max_bad_fraction, note=note, reduction=reduction)
@@ -274,7 +274,7 @@ def open_tiles(
     found, note = (_find_cache(content, wanted, place) if place.choice != "off" else None), ""
     store: CachedPixels | TilesOnDemand
     if found is not None:
-        store, survey = found, survey_of(found)
+        store, survey = found, survey_of(found, source, wanted)
     else:
         survey = look_at(source, wanted).reduced_by(None)
         key = _key(content, _named_as(wanted, survey))

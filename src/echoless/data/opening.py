@@ -115,24 +115,22 @@ def _replace_labels(images: Images, file: Path | None, selected: FoundLabels | N
         images.labels, images.class_names, images.label_source, images.label_note = None, None, "", ""
         return
     found = selected or read_label_file(file, images.paths, images.folder)
-    notes = [found.note]
     if selected is None:
-        notes += _without_unreadable(found.labels, images.bad, file)
         images.labels, images.class_names = encode_labels(found.labels, None)
-    images.label_note = "; ".join(filter(None, notes))
+    images.label_note = "; ".join(filter(None, [found.note, _of_unreadable(images, file)]))
     images.label_source, images.label_file = LABELS_FILE, file.name
 
 
-def _without_unreadable(labels: list[int | str | None], bad: Sequence[BadSample], file: Path) -> list[str]:
-    """Forgets labels of images that cannot be read, so that the labels are those of a file without them."""
-    found = [sample for sample in bad if labels[sample.index] is not None]
-    for sample in found:
-        labels[sample.index] = None
+def _of_unreadable(images: Images, file: Path) -> str:
+    """Which labels are not used. They stay in the set of labels and its classes, as those of sub-folders do: without a
+    cache nobody knows yet which images cannot be read, and the set must be the same on every machine."""
+    assert images.labels is not None
+    found = [sample for sample in images.bad if images.labels[sample.index] >= 0]
     if not found:
-        return []
+        return ""
     many = f"{counted(len(found), 'label')} of {file.name}"
     of = "an unreadable image," if len(found) == 1 else "unreadable images, first"
-    return [f"{many} left out, of {of} {found[0].path!r}"]
+    return f"{many} left out, of {of} {found[0].path!r}"
 
 
 class _Teller:

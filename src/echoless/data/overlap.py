@@ -23,9 +23,14 @@ def count_known(train: Images, test: Images | None, taught: Collection[bytes] = 
     neither set: one folder may hold both. Without `test` the images of `train` are predicted, in folds.
     """
     if test is None:
-        return sum(key in taught for key in file_keys(train))
+        return count_taught(train, taught)
     known = set(_keys(train))
     return sum(key in known or file in taught for key, file in zip(_keys(test), file_keys(test)))
+
+
+def count_taught(images: Images, taught: Collection[bytes]) -> int:
+    """Of how many of these images, or of the files of these tiles, the labels trained the encoder."""
+    return sum(key in taught for key in file_keys(images))
 
 
 def file_keys(images: Images, ids: Array | None = None) -> list[bytes]:
@@ -80,7 +85,7 @@ def _named(path: str, copy: str) -> str:
 def taught_warning(train: Images, test: Images | None, taught: Collection[bytes]) -> str:
     """One sentence where labels of the predicted images trained the encoder, else nothing."""
     predicted = test or train
-    if not (count := sum(key in taught for key in file_keys(predicted))):
+    if not (count := count_taught(predicted, taught)):
         return ""
     whose = f"{count} of the {counted(predicted.usable, 'image')}{' of --test' if test is not None else ''}"
     return (

@@ -9,7 +9,7 @@ from typing import Any
 
 from echoless.config.addresses import without_secrets
 from echoless.data.images import Images
-from echoless.data.overlap import count_groups, count_known
+from echoless.data.overlap import count_groups, count_known, count_taught
 from echoless.data.shards import fixed_part, is_local_pattern
 
 _SHOWN = 12  # digits of a fingerprint: enough to tell sets apart, short enough to read
@@ -18,8 +18,8 @@ _SHOWN = 12  # digits of a fingerprint: enough to tell sets apart, short enough 
 def describe_sets(
     train: Images, test: Images | None, names: tuple[str, str], taught: Collection[bytes] = ()
 ) -> dict[str, Any]:
-    """Name and fingerprint of each set, files or distinct images of the predicted one, and how many of it are known;
-    the channels of the files, where they were converted.
+    """Name and fingerprint of each set, files or distinct images of the predicted one, and how many of it are known,
+    of these by label; the channels of the files, where they were converted.
 
     Numbers of different fingerprints are never compared. taught: images whose labels trained the encoder.
     """
@@ -27,10 +27,19 @@ def describe_sets(
     if test is not None:
         sets |= {"test": short_name(names[1]), "test_set": _fingerprint(test)}
     if known := count_known(train, test, taught):
-        sets["overlap"] = known
-    if converted := {each.file_channels for each in (train, test) if each is not None and each.converted}:
-        sets["file_channels"] = ", ".join(map(str, sorted(converted, key=str)))
-    return sets | count_groups(test or train)
+        sets |= {"overlap": known, "overlap_by_label": count_taught(test or train, taught)}
+    return sets | _file_channels(train, test) | count_groups(test or train)
+
+
+def _file_channels(train: Images, test: Images | None) -> dict[str, str]:
+    """Of most files, where they were converted; of each set, where the two differ."""
+    given = {"train": train} if test is None else {"train": train, "test": test}
+    if not any(images.converted for images in given.values()):
+        return {}
+    found = {name: images.file_channels or images.shape.channels for name, images in given.items()}
+    if len(set(found.values())) == 1:
+        return {"file_channels": str(found["train"])}
+    return {"file_channels": ", ".join(f"{name} {channels}" for name, channels in found.items())}
 
 
 def _fingerprint(images: Images) -> str:

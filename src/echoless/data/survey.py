@@ -53,12 +53,15 @@ class Survey(NamedTuple):
         return self._replace(shape=Shape(channels, *_typical(kept)), bytes_per_image=pixels * channels * self.bits / 8)
 
 
-def survey_of(pixels: CachedPixels) -> Survey:
-    """What was seen when the cache was built."""
+def survey_of(pixels: CachedPixels, source: ImageSource, wanted: DecodeSettings) -> Survey:
+    """What was seen when the cache was built; by an earlier version, without the channels of the files."""
     about = pixels.about
     height, width = about.get("file_shape") or about["shape"][1:]
     shape = Shape(*about["shape"])
-    return Survey(shape, about["bits"], 0.0, ((height, width),), about.get("file_channels", shape.channels))
+    channels = about.get("file_channels")
+    if channels is None:  # unless some were wanted, they are those of the files
+        channels = shape.channels if wanted.channels is None else look_at(source, wanted).file_channels
+    return Survey(shape, about["bits"], 0.0, ((height, width),), channels)
 
 
 def look_at(source: ImageSource, wanted: DecodeSettings) -> Survey:

@@ -6,7 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from echoless.config.counts import counted
-from echoless.config.headline import RULE, comparable, evaluations, no_test, sets_of, single, strength, told_apart
+from echoless.config.headline import (
+    RULE,
+    Seen,
+    comparable,
+    evaluations,
+    no_test,
+    seen_by,
+    sets_of,
+    single,
+    strength,
+    told_apart,
+)
 from echoless.config.metrics import Metric, describe, interval_text, number, on_same_images
 from echoless.data.resizing import LARGE, SHARE
 from echoless.exchange.exported import ExportedEncoder
@@ -15,6 +26,11 @@ from echoless.exchange.target import Written
 
 _KIND = ("probe", "k", "noise")  # entries of a protocol that tell measurements of one metric apart
 _HUB_NAMES = {"onnxruntime": "onnx"}
+_NO_TEST: dict[Seen, str] = {
+    "train": "images of --train in --test",
+    "labels": "images whose labels trained the encoder",
+    "either": "images of --train in --test, or images whose labels trained the encoder",
+}
 _WHITE = {8: "divided by 255", 16: "divided by 65535", None: "divided by 255, or by 65535 where they have 16 bit"}
 
 
@@ -109,8 +125,8 @@ def _none_shown(numbers: Sequence[Metric]) -> str:
     if not seen:
         return "No number is shown: the run has none of its last layer after the last step."
     which = "the only evaluation has" if len(evaluations(seen)) == 1 else "every evaluation has"
-    tested = any("test" in metric.protocol for metric in seen)
-    what = "images of --train in --test" if tested else "images whose labels trained the encoder"
+    kinds = {seen_by(metric) for metric in seen}
+    what = _NO_TEST[kinds.pop() if len(kinds) == 1 else "either"]
     return f"No number is shown: {which} {what} ({no_test(seen[-1])})."
 
 

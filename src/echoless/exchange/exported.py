@@ -12,7 +12,9 @@ from echoless.data.resizing import LARGE
 from echoless.errors import EcholessError
 from echoless.models import ViT
 from echoless.runs import RunFolder
+from echoless.runs.around import run_of
 from echoless.runs.open import load_body
+from echoless.runs.taught import mark_of
 from echoless.shortcuts import effective_alpha
 
 
@@ -28,6 +30,7 @@ class ExportedEncoder:
     bits: int | None  # of each channel of the images that it was trained on; None: not recorded
     facts: dict[str, str]  # what the run was: data, length, recipe
     results: list[dict[str, Any]]  # what was measured: RUN/results.json
+    mark: Mapping[str, bool]  # that labels trained it: an entry for its config
 
     @property
     def alphas(self) -> list[float]:
@@ -63,15 +66,14 @@ def open_encoder(path: str | Path) -> ExportedEncoder:
         bits=data["bits"] if data.get("bits") in (8, 16) else None,
         facts=facts,
         results=_results(path) if run and not body.is_checkpoint else [],
+        mark=mark_of(path),
     )
 
 
 def _data(path: Path) -> Mapping[str, Any]:
     """What is recorded of the images of its run: the run of a checkpoint is around it."""
-    for run in (path, path.parent, path.parent.parent):
-        with suppress(EcholessError):
-            if data := _object(RunFolder(run).read_about().get("data")):
-                return data
+    with suppress(EcholessError):
+        return _object(RunFolder(run_of(path)).read_about().get("data"))
     return {}
 
 

@@ -36,6 +36,7 @@ from echoless.exchange.target import write_json_file
 from echoless.models import outline, sincos_positions
 from echoless.runs import save_checkpoint, save_weights
 from echoless.runs.open import USES
+from echoless.runs.taught import mark_of
 from echoless.storage import new_folder, write_json
 from echoless.storage.jsonfile import open_untrusted
 
@@ -152,7 +153,13 @@ def _encoder_parts(imported: Imported, foreign: Foreign, options: ImportOptions)
     parts = Parts(
         config=imported.encoder,
         state=state,
-        described={"kind": "vit", "model": to_dict(imported.encoder), "mean": list(mean), "std": list(std)},
+        described={
+            "kind": "vit",
+            "model": to_dict(imported.encoder),
+            "mean": list(mean),
+            "std": list(std),
+            **mark_of(foreign.path),
+        },
         shortcuts=shortcuts,
         dropped=(*foreign.dropped, *imported.dropped),
         head_state=imported.head_state,

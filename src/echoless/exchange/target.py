@@ -46,6 +46,11 @@ class Unusable(Exception):
             super().__init__(f"is installed here but cannot be imported ({' '.join(str(error).split())[:200]})")
 
 
+def write_config(folder: Path, value: Mapping[str, Any], source: ExportedEncoder) -> None:
+    """With what echoless asks of every encoder, whoever opens it: did labels train it?"""
+    write_json_file(folder / "config.json", {**value, **source.mark})
+
+
 def write_json_file(path: Path, value: Mapping[str, Any]) -> None:
     """A new JSON file in a folder that is being filled."""
     write_sealed(path, json_bytes(dict(value), path))

@@ -16,7 +16,7 @@ from echoless.exchange.exported import ExportedEncoder
 from echoless.exchange.hf_models import HFModel, hf_config, hf_model
 from echoless.exchange.plain import ReferenceTokens, with_one_eps
 from echoless.exchange.snippet import has_pictures
-from echoless.exchange.target import Target, Unusable, Written, write_json_file
+from echoless.exchange.target import Target, Unusable, Written, write_config, write_json_file
 from echoless.storage.tensorfile import write_tensors
 
 USAGE = """\
@@ -42,7 +42,7 @@ def write(folder: Path, source: ExportedEncoder, reference: ReferenceTokens) -> 
     plain = with_one_eps(source.encoder, reference)
     model = hf_model(plain.encoder.config)
     write_tensors(folder / "model.safetensors", model.tensors(plain.encoder))
-    write_json_file(folder / "config.json", hf_config(plain))
+    write_config(folder, hf_config(plain), source)
     processor = processor_config(source)
     if processor is not None:
         write_json_file(folder / "preprocessor_config.json", processor)

@@ -17,7 +17,7 @@ from echoless.config.extras import install_command
 from echoless.errors import ConfigError
 from echoless.exchange.exported import ExportedEncoder
 from echoless.exchange.plain import ReferenceTokens, folded, last_block, relative_error
-from echoless.exchange.target import Target, Unusable, Written, write_json_file
+from echoless.exchange.target import Target, Unusable, Written, write_config
 from echoless.models import ViT
 from echoless.storage.seal import write_sealed
 
@@ -48,7 +48,7 @@ class FeatureNetwork(nn.Module):
 def write(folder: Path, source: ExportedEncoder, reference: ReferenceTokens) -> Written:
     plain = folded(source.encoder).eval()
     write_sealed(folder / MODEL, onnx_bytes(plain, reference.images[:2]))
-    write_json_file(folder / "config.json", _description(source))
+    write_config(folder, _description(source), source)
     return Written(
         error=relative_error(last_block(plain, reference.images), reference.tokens),
         settings={"eps": "one for each norm"},

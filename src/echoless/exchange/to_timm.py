@@ -19,7 +19,7 @@ from echoless.exchange.exported import ExportedEncoder
 from echoless.exchange.names import linear_to_conv
 from echoless.exchange.plain import Plain, ReferenceTokens, with_given_eps
 from echoless.exchange.snippet import has_pictures
-from echoless.exchange.target import Target, Unusable, Written, write_json_file
+from echoless.exchange.target import Target, Unusable, Written, write_config
 from echoless.storage.jsonfile import read_json_object
 from echoless.storage.tensorfile import write_tensors
 
@@ -50,7 +50,7 @@ def write(folder: Path, source: ExportedEncoder, reference: ReferenceTokens) -> 
     _refuse_options(source.encoder.config)
     plain = with_given_eps(source.encoder, TIMM_EPS, reference)
     write_tensors(folder / "model.safetensors", timm_state(plain))
-    write_json_file(folder / "config.json", timm_config(plain, source))
+    write_config(folder, timm_config(plain, source), source)
     scaled = plain.scale != 1.0
     what = f"divided by {plain.scale:.8g} (echoless_stream_scale in config.json)" if scaled else "as it is"
     if source.encoder.config.final_norm:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from echoless.config.headline import no_test
 from echoless.config.metrics import NAMES_OF_SETS, Metric, describe, on_same_images, without_fingerprints
 
-# Entries that say which value of a chart it is, and `overlap`, which has a sentence of its own.
-_OF_A_VALUE = ("features", "layer", "layers", "scan", "overlap")
+# Entries that say which value of a chart it is, and those of the overlap, which has a sentence of its own.
+_OF_A_VALUE = ("features", "layer", "layers", "scan", "overlap", "overlap_by_label")
 
 
 def conditions(metrics: Sequence[Metric], over: str = "") -> str:

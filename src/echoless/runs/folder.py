@@ -24,7 +24,7 @@ from echoless.runs import checkpoint
 from echoless.runs.checkpoint import STEP_FOLDER, Found, folder_of
 from echoless.runs.journal import Journal, MetricsJournal
 from echoless.runs.results import merge_results, read_results, remove_results
-from echoless.runs.taught import TAUGHT
+from echoless.runs.taught import TAUGHT, mark_of
 from echoless.runs.weights import save_weights
 from echoless.storage.atomic import (
     clear_leftovers,
@@ -141,7 +141,9 @@ class RunFolder:
         self.metrics.sync()
         with explained(self.checkpoints):
             self.checkpoints.mkdir(exist_ok=True)
-        return checkpoint.save_checkpoint(self.checkpoints, step, tensors, state, manifest, keep)
+        return checkpoint.save_checkpoint(
+            self.checkpoints, step, tensors, state, {**manifest, **mark_of(self.path)}, keep
+        )
 
     def find_latest_valid(self) -> Found | None:
         return checkpoint.find_latest_valid(self.checkpoints)
@@ -149,7 +151,7 @@ class RunFolder:
     def save_encoder(
         self, tensors: Mapping[str, Tensor], config: Mapping[str, Any], shortcuts: Mapping[str, Any]
     ) -> None:
-        save_weights(self.encoder, tensors, config, shortcuts)
+        save_weights(self.encoder, tensors, {**config, **mark_of(self.path)}, shortcuts)
 
     def set_results_aside(self, step: int) -> Path | None:
         """Before a complete run goes on: its numbers are of the weights after `step`, and stay under that name.
@@ -173,7 +175,7 @@ class RunFolder:
         with explained(self.snapshots):
             self.snapshots.mkdir(exist_ok=True)
         folder = folder_of(self.snapshots, step)
-        save_weights(folder, tensors, config, shortcuts)
+        save_weights(folder, tensors, {**config, **mark_of(self.path)}, shortcuts)
         return folder
 
     def snapshot_folders(self) -> list[Path]:

@@ -27,6 +27,7 @@ from echoless.config.training import OBJECTIVE_CONFIGS, LatentConfig, model_afte
 from echoless.errors import EcholessError, RunError, UntrustedFile
 from echoless.models.outline import outline
 from echoless.models.registry import BODIES, body_config, build
+from echoless.runs.around import run_of
 from echoless.runs.checkpoint import MANIFEST, STEP_FOLDER, find_latest_valid, load_checkpoint
 from echoless.runs.weights import CONFIG, WEIGHTS, checked_shortcuts, load_weights, require_same_shortcuts
 from echoless.storage.jsonfile import read_json_object
@@ -136,9 +137,7 @@ def trained_tiles(source: str | Path) -> int | None:
     An encoder folder says it in its config, a run in its data.
     """
     path = Path(source)
-    encoders = (path / "encoder", path)
-    runs = (path, path.parent, path.parent.parent)  # of a checkpoint: its run
-    for folder, section in [*((each, "config") for each in encoders), *((each, "data") for each in runs)]:
+    for folder, section in ((path / "encoder", "config"), (path, "config"), (run_of(path), "data")):
         try:
             found = read_json_object(folder / CONFIG).get(section)
         except EcholessError:  # not a folder of ours

@@ -1,11 +1,13 @@
 """Which images trained these weights by their labels? Their hashes are in RUN/taught.bin, 16 bytes each, sealed.
 
 Accuracies on these images are no test, whatever the images are called later. A run that starts from other weights
-inherits theirs, and where it is not known of which images those are, that too.
+inherits theirs, and where it is not known of which images those are, that too. Weights that leave their run leave the
+hashes behind; their config then says by MARK that there were labels.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +15,16 @@ from typing import Any
 
 from echoless.config.supervised import SupervisedConfig
 from echoless.errors import EcholessError
+from echoless.runs.around import run_of
 from echoless.runs.checkpoint import MANIFEST
-from echoless.runs.weights import CONFIG
+from echoless.runs.weights import CONFIG, WEIGHTS
 from echoless.storage.atomic import write_bytes
 from echoless.storage.jsonfile import open_untrusted, read_json_object
 from echoless.storage.seal import sealed, unsealed
 
 TAUGHT = "taught.bin"
 KEY_BYTES = 16  # of a hash: `data.overlap.file_keys`
+MARK = "taught_by_labels"  # true in the config of weights that labels trained: ours, and those that we export
 _UNKNOWN = b"\xff" * KEY_BYTES  # among the hashes: there are others
 
 KnownSets = Mapping[str, Callable[[], Collection[bytes]]]
@@ -51,16 +55,23 @@ def taught_by(path: Path, known: KnownSets) -> Taught:
     """Of a run, or of a checkpoint, snapshot or encoder in it.
 
     Runs of earlier versions recorded the fingerprint of their images alone: known has the hashes of the sets at hand by
-    theirs. What left its run has no record.
+    theirs. What left its run has no record but its mark.
     """
-    run = _run_of(path)
+    run = _place_of(path)
     recorded = _recorded(run)
     if recorded is not None:
         return recorded
-    damaged, fingerprint = Taught(unknown=(run / TAUGHT).exists()), _supervised_on(run)
+    others, fingerprint = Taught(unknown=os.path.lexists(run / TAUGHT) or _is_marked(run)), _supervised_on(run)
     if fingerprint is None:
-        return damaged
-    return damaged | (Taught(frozenset(known[fingerprint]())) if fingerprint in known else Taught(unknown=True))
+        return others
+    return others | (Taught(frozenset(known[fingerprint]())) if fingerprint in known else Taught(unknown=True))
+
+
+def mark_of(path: Path) -> dict[str, bool]:
+    """For the config of these weights, which may be read without their run: that labels trained them or their start."""
+    place = _place_of(path)
+    taught = os.path.lexists(place / TAUGHT) or _is_marked(place) or _supervised_on(place) is not None
+    return {MARK: True} if taught else {}
 
 
 def add_taught(run: Path, taught: Taught) -> None:
@@ -89,21 +100,35 @@ def _supervised_on(folder: Path) -> str | None:
 
     The folder is a run, or a checkpoint, snapshot or encoder that left its run.
     """
-    described = _object(folder / CONFIG) or _object(folder / MANIFEST)
-    inner = described.get("config", described)  # of an encoder or a checkpoint
-    objective, data = (inner.get(name) if isinstance(inner, dict) else None for name in ("objective", "data"))
+    _, inner = _described(folder)
+    objective, data = inner.get("objective"), inner.get("data")
     if not isinstance(objective, dict) or objective.get("kind") != SupervisedConfig.kind:
         return None
     return str(data.get("fingerprint", "")) if isinstance(data, dict) else ""
 
 
-def _run_of(path: Path) -> Path:
-    """The run that a checkpoint, snapshot or encoder lies in; the path itself where it lies in none."""
-    return next((each for each in (path, path.parent, path.parent.parent) if (each / "checkpoints").is_dir()), path)
+def _is_marked(folder: Path) -> bool:
+    """The folder of a run, of an import, or of weights alone, also in the format of another library."""
+    return any(each.get(MARK) is True for place in (folder, folder / "encoder") for each in _described(place))
+
+
+def _described(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What config.json or the manifest says, and the config in it, where it is of an encoder or a checkpoint."""
+    whole = _object(folder / CONFIG) or _object(folder / MANIFEST)
+    inner = whole.get("config", whole)
+    return whole, inner if isinstance(inner, dict) else {}
+
+
+def _place_of(path: Path) -> Path:
+    """The run of weights of ours, else their own folder, which timm names with a prefix."""
+    before, named, folder = str(path).rpartition("local-dir:")
+    if named and before in ("", "timm:"):
+        return Path(folder)
+    return run_of(path.parent if path.name == WEIGHTS and path.is_file() else path)
 
 
 def _object(file: Path) -> dict[str, Any]:
     try:
-        return read_json_object(file)
+        return read_json_object(file.resolve())  # download caches keep links
     except EcholessError:  # not there, or not of ours
         return {}

@@ -13,6 +13,7 @@ from echoless.config.words import in_words
 from echoless.errors import EcholessError
 from echoless.reports.collect import RunData, collect
 from echoless.reports.compare import paired_interval
+from echoless.runs.around import run_of
 from echoless.storage import read_json_object
 
 
@@ -32,8 +33,7 @@ def known_of(run: Path) -> RunData:
 
 def trained_where(weights: Path) -> str:
     """The verb that trained a run, or an encoder, a checkpoint or a snapshot in one; empty of any other weights."""
-    for folder in (weights, weights.parent, weights.parent.parent):
-        with suppress(EcholessError):
-            if "recipe" in (config := read_json_object(folder / "config.json")):
-                return trained_by(config["recipe"])
+    with suppress(EcholessError):
+        if "recipe" in (config := read_json_object(run_of(weights) / "config.json")):
+            return trained_by(config["recipe"])
     return ""
