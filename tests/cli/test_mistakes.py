@@ -42,6 +42,7 @@ class Options:
     """Any number of numbers."""
     dry: bool | None = None
     """Wait."""
+    ELSEWHERE = (("brush", "--colour"),)
 
 
 GOOD = ["a", "b", "--out", "c"]
@@ -52,6 +53,7 @@ MISTAKES = [
         "unknown option '-odd.png'; see paint --help; a value that begins with a dash is given as --OPTION=-odd.png, "
         "a path as ./-odd.png",
     ),
+    (["--brush", "flat"], "unknown option '--brush'; see paint --help; here it is --colour"),
     (["--no-dyr"], "unknown option '--no-dyr'; see paint --help; did you mean '--no-dry'?"),
     (["--coats", "two"], "--coats is 'two'; allowed: a whole number; see paint --help"),
     (["--coats", "1.5"], "--coats is '1.5'; allowed: a whole number; see paint --help"),

@@ -37,7 +37,8 @@ def explain(options: type[Any], words: Sequence[str], prog: str, other_flags: It
         if several := _expanded(walk):
             return several
         kind = "option" if _is_flag(walk.unknown) else "word"
-        hint = _dashed(walk.unknown) or meant(walk.unknown, [*walk.flags, *other_flags])
+        hint = _dashed(walk.unknown) or _elsewhere(options, walk.unknown)
+        hint = hint or meant(walk.unknown, [*walk.flags, *other_flags])
         return f"unknown {kind} {walk.unknown!r}; {help_page}{hint}"
     for name, values in walk.given.items():
         if mistake := _mistake(walk.hints[name], walk.shown(name), values):
@@ -59,6 +60,12 @@ def _meaning(walk: _Walk, name: str) -> str:
     if name not in walk.positional or not choices(walk.hints[name]):
         return ""
     return f": {explanations(walk.options)[name].rstrip('.')}"
+
+
+def _elsewhere(options: type[Any], typed: str) -> str:
+    """How an option of another verb is given to this one."""
+    known = {flag(name): how for name, how in getattr(options, "ELSEWHERE", ())}
+    return f"; here it is {known[typed]}" if typed in known else ""
 
 
 def _dashed(typed: str) -> str:

@@ -14,6 +14,7 @@ from echoless.config.facts import DataFacts
 from echoless.config.metrics import YIELDS
 from echoless.config.options import PretrainOptions, SweepOptions
 from echoless.config.options.fields import given
+from echoless.config.options.sweep import SWEPT, SWEPT_SHORTCUTS
 from echoless.recipes.resolve import resolve
 from echoless.sweeps.commands import RUN, Inputs, Words, command, evaluate_command
 from echoless.sweeps.experiment import Experiment, Quantity, Trial, trial_name
@@ -22,14 +23,7 @@ MOST_TRIALS = 10_000
 EPOCHS = 100.0  # of the recipe auto where no length is given
 ALPHA_MIN, RECIPE, METRICS = (1.0, 0.9, 0.8, 0.7, 0.6), "auto", ("knn", "linear", "rank")
 Choices = dict[str, list[Any]]
-# Settings of pretrain that are one word each and decide the result.
-SHORTCUTS = ("alpha_min", "variant", "schedule", "per", "fade")
-SWEPT = (
-    *SHORTCUTS[1:],
-    *("decoder", "depth", "width", "decoder_depth", "zero_init"),
-    *("mask_ratio", "normalize_pixels", "optimizer", "base_lr", "weight_decay", "warmup", "decay", "clip", "ema"),
-    *("batch_size", "patch_size"),
-)
+SHORTCUTS = ("alpha_min", *SWEPT_SHORTCUTS)
 
 
 def grid(data: str, options: SweepOptions) -> Experiment:

@@ -9,6 +9,15 @@ from echoless.config.checks import require
 from echoless.config.metrics import require_measurements
 from echoless.config.options.fields import AnyPath, group
 
+# Settings of `pretrain` that --over takes: those that are one word each and decide the result.
+SWEPT_SHORTCUTS = ("variant", "schedule", "per", "fade")
+SWEPT = (
+    *SWEPT_SHORTCUTS,
+    *("decoder", "depth", "width", "decoder_depth", "zero_init"),
+    *("mask_ratio", "normalize_pixels", "optimizer", "base_lr", "weight_decay", "warmup", "decay", "clip", "ema"),
+    *("batch_size", "patch_size"),
+)
+
 
 @dataclass(frozen=True)
 class SweepOptions:
@@ -22,6 +31,12 @@ class SweepOptions:
         "echoless sweep PHOTOS --alpha-min 1.0 0.8 0.6 --seeds 3 --out SWEEP",
         "echoless sweep PHOTOS --paper table3b --scale tiny --out TABLE",
         "echoless sweep PHOTOS --out SWEEP --on slurm --slurm-options partition=gpu time=12:00:00 gres=gpu:1",
+    )
+
+    # Options of `pretrain` that are not of this verb -> how they are given here.
+    ELSEWHERE = (
+        *((name, f"--over {name}=VALUE") for name in SWEPT),
+        ("time", "--epochs or --max-steps: runs that are compared have one length"),
     )
 
     data: AnyPath
