@@ -106,3 +106,24 @@ def test_finetune_refuses_classes_that_are_absent_from_training(run, tmp_path):
     train, test = noise(tmp_path / "train", 0, 32), noise(tmp_path / "test", 1, 32, classes=3)
     with pytest.raises(DataError, match="classes that the training set lacks: class2"):
         echoless.finetune(run, train=train, test=test, out=tmp_path / "tuned", max_steps=1)
+
+
+def test_more_photographs_without_a_label_are_the_same_sets(run, tmp_path):
+    """Next month's photographs have no labels yet: kNN was equal to the digit, and no table compared it."""
+    photos = noise(tmp_path / "photos", 0)
+    files = sorted(photos.rglob("*.bmp"))
+    labels = tmp_path / "labels.csv"
+    rows = [f"{file.relative_to(photos)},{number % 2}" for number, file in enumerate(files)]
+    labels.write_text("\n".join(["path,label", *rows]))
+
+    def measured() -> dict:
+        (metric,) = echoless.evaluate(run, train=photos, labels=labels, **QUICK)
+        return {name: metric.protocol[name] for name in ("train_set", "label_set")} | {"value": metric.value}
+
+    before = measured()
+    for name in ("class0/00_new.bmp", "class1/zz_new.bmp"):
+        Image.fromarray(np.full((16, 16, 3), 99, np.uint8)).save(photos / name)
+    assert measured() == before
+    labels.write_text("\n".join(["path,label", *rows[1:]]))
+    fewer = measured()
+    assert fewer["train_set"] != before["train_set"] and fewer["label_set"] != before["label_set"]

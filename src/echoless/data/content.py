@@ -129,9 +129,12 @@ def digest(lines: Iterable[str]) -> str:
 def make_content(paths: Sequence[str], digests: bytes | bytearray | Array) -> Content:
     """`digests`: the hashes of the images, one after the other."""
     digests_ND = np.frombuffer(digests, np.uint8).reshape(-1, DIGEST_BYTES)
+    return Content(fingerprint_of(paths, digests_ND), kept_on_disk(digests_ND))
+
+
+def fingerprint_of(paths: Iterable[str], digests_ND: Array) -> str:
     in_hex = (each.hex() for each in _pieces(digests_ND.data.cast("B"), DIGEST_BYTES))
-    lines = (f"{path}/{each}" for path, each in zip(paths, in_hex, strict=True))
-    return Content(digest(lines), kept_on_disk(digests_ND))
+    return digest(f"{path}/{each}" for path, each in zip(paths, in_hex, strict=True))
 
 
 def _pieces(data: memoryview, size: int) -> Iterator[memoryview]:

@@ -202,11 +202,17 @@ class Images:
     @property
     def label_fingerprint(self) -> str:
         """Which image has which label, by name; empty where there are no labels."""
-        if self.labels is None:
-            return ""
-        names, numbers = self.class_names, self.labels.tolist()
-        known = [names[label] if names and label >= 0 else str(label) for label in numbers]
-        return hashlib.sha256("\0".join(known).encode(errors="surrogateescape")).hexdigest()
+        return "" if self.labels is None else self._hashed(self.labels)
+
+    @property
+    def known_label_fingerprint(self) -> str:
+        """The same of the images that have a label, as if there were no others."""
+        return "" if self.labels is None else self._hashed(self.labels[self.labels >= 0])
+
+    def _hashed(self, labels: Tensor) -> str:
+        names = self.class_names
+        words = [names[label] if names and label >= 0 else str(label) for label in labels.tolist()]
+        return hashlib.sha256("\0".join(words).encode(errors="surrogateescape")).hexdigest()
 
     def _accepted(self) -> float:
         """The fraction that would accept what is bad, rounded up to two digits."""

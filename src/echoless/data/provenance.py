@@ -7,7 +7,10 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from echoless.config.addresses import without_secrets
+from echoless.data.content import fingerprint_of
 from echoless.data.images import Images
 from echoless.data.overlap import count_groups, count_known, count_taught
 from echoless.data.shards import fixed_part, is_local_pattern
@@ -43,11 +46,15 @@ def _file_channels(train: Images, test: Images | None) -> dict[str, str]:
 
 
 def _fingerprint(images: Images) -> str:
-    """Of the images that are used: of a folder with few labels, those without one may be left out."""
+    """Of the images that are used, as if there were no others: more photographs without a label change no number."""
     left_out = images.excluded - {sample.index for sample in images.bad}
     if not left_out:
         return images.fingerprint[:_SHOWN]
-    return hashlib.sha256(f"{images.fingerprint} without {sorted(left_out)}".encode()).hexdigest()[:_SHOWN]
+    if images.digests_ND is None:
+        return hashlib.sha256(f"{images.fingerprint} without {sorted(left_out)}".encode()).hexdigest()[:_SHOWN]
+    used_U = np.setdiff1d(np.arange(len(images)), sorted(left_out))
+    digests_UD = np.ascontiguousarray(images.digests_ND[used_U])
+    return fingerprint_of((images.paths[index] for index in used_U), digests_UD)[:_SHOWN]
 
 
 def describe_labels(train: Images, test: Images | None) -> dict[str, Any]:
@@ -61,7 +68,7 @@ def describe_labels(train: Images, test: Images | None) -> dict[str, Any]:
     known = predicted.known_labels
     files = dict.fromkeys(each.label_file or each.label_source for each in (train, predicted))
     named = {"label_file": " and ".join(files)} if train.label_file or predicted.label_file else {}
-    both = train.label_fingerprint + (test.label_fingerprint if test is not None else "")
+    both = "".join(each.known_label_fingerprint for each in (train, test) if each is not None)
     return {
         "labels": predicted.label_source,
         **named,
