@@ -61,6 +61,15 @@ def test_the_first_shared_images_are_named_and_the_rest_counted(tmp_path):
     assert "(cat/1.png, cat/3.png, cat/5.png, and 3 more):" in told(train, train)
 
 
+def test_a_file_of_many_tiles_is_named_once(tmp_path):
+    """It was named three times, and the other files not at all."""
+    for file in (whole := folder(tmp_path / "whole", 0)).rglob("*.png"):
+        Image.open(file).resize((32, 16), Image.Resampling.NEAREST).save(file)
+    train, test = open_images(whole, tiles=16), open_images(whole, tiles=16)
+    said = overlap_warning(train, test)
+    assert said.startswith("12 of 12") and " (cat/1.png, cat/3.png, cat/5.png, and 3 more):" in said
+
+
 def test_a_set_without_its_unlabelled_images_names_those_that_are_left(tmp_path):
     train = open_images(folder(tmp_path / "train", 0))
     train.leave_out([0, 1])

@@ -94,9 +94,7 @@ def open_images(
         for line in source.passed_over if isinstance(source, FolderSource) else ():
             tell(line)
         if names is not None and (require_labels or given is not None or source.labels is not None):
-            folder = source.root if isinstance(source, FolderSource) else None
-            listed = read_label_file(given, source.paths, folder) if given else None
-            source = select_classes(source, names, None if listed is None else listed.labels)
+            source, listed = _of_classes(source, names, given)
         if tiles is None:
             images = open_encoded(source, wanted, place, reduction=reduction, max_bad_fraction=max_bad_fraction)
         else:
@@ -107,6 +105,13 @@ def open_images(
         tell(note)
     images.notes = tuple(tell.told)
     return images
+
+
+def _of_classes(source: ImageSource, names: Sequence[str], file: Path | None) -> tuple[ImageSource, FoundLabels | None]:
+    """The images of these classes, by their own labels or those of a file; and what that file says of all images."""
+    folder = source.root if isinstance(source, FolderSource) else None
+    listed = read_label_file(file, source.paths, folder) if file else None
+    return select_classes(source, names, None if listed is None else listed.labels), listed
 
 
 def _replace_labels(images: Images, file: Path | None, selected: FoundLabels | None) -> None:

@@ -63,9 +63,13 @@ def overlap_warning(train: Images, test: Images, learned: str = "--train") -> st
     shared = [place for place, key in enumerate(test_keys) if key in known]
     if not shared:
         return ""
-    pairs = [(place, train_keys.index(test_keys[place])) for place in shared[:_NAMED]]
+    ids = test.usable_ids()
+    firsts: dict[str, int] = {}  # tiles of one file have one name
+    for place in shared:
+        firsts.setdefault(test.paths[int(ids[place])], place)
+    pairs = [(place, train_keys.index(test_keys[place])) for place in list(firsts.values())[:_NAMED]]
     named = [_named(_path(test, own), _path(train, its)) for own, its in pairs]
-    listing = first_of(named, _NAMED, of=len(shared))
+    listing = first_of(named, _NAMED, of=len(firsts))
     verb = "is" if len(shared) == 1 else "are"
     return (
         f"{len(shared)} of {test.usable} images of --test {verb} in {learned} too ({listing}): "
