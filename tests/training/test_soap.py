@@ -52,6 +52,19 @@ def largest_difference(ours, others) -> float:
     return max(float((a - b).detach().abs().max()) for a, b in zip(ours, others, strict=True))
 
 
+def test_a_very_long_side_beside_a_short_one_has_no_basis(monkeypatch):
+    """As the library without a basis for that side. It cost thirty steps, and learned more slowly."""
+    monkeypatch.setattr(soap, "LONG", 16)
+    ours, others = ([torch.nn.Parameter(torch.ones(40, 2)), torch.nn.Parameter(torch.ones(3))] for _ in range(2))
+    take_steps(optimiser(SOAP, ours, max_precondition_dim=10_000), range(STEPS))
+    take_steps(optimiser(theirs, others, max_precondition_dim=39), range(STEPS))
+    assert largest_difference(ours, others) < 1e-5
+    longer = torch.nn.Parameter(torch.ones(40, 3))
+    take_steps(learner := optimiser(SOAP, [longer, torch.nn.Parameter(torch.ones(3))]), range(1))
+    take_steps(whole := optimiser(SOAP, [longer, torch.nn.Parameter(torch.ones(3))], max_precondition_dim=40), range(1))
+    assert learner.state[longer]["bases"][0] is None is not whole.state[longer]["bases"][0]
+
+
 def test_it_moves_every_weight_as_the_library_does():
     """Three renewals; a step moves a weight by about lr = 1e-2, and rounding alone by less than 1e-5."""
     ours, others = weights(), weights()

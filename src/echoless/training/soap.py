@@ -6,7 +6,7 @@ kept in the bases instead of being rotated in every step, which saves a quarter 
 states of its weights: `state[weight]` are views of it.
 
 Shapes: S weights in a stack, then the sides of the weight. Each side has a covariance and a basis (S, d, d), or None if
-the weight is a vector or the side is larger than `max_precondition_dim`.
+the weight is a vector, or the side is larger than `max_precondition_dim` or very long beside the others.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from torch import Tensor
 
 from echoless.training.uncompiled import Uncompiled
 
+# A side of more than LONG values that is more than SLENDER times as long as the others together gets no basis. Of 3072
+# x 64, the patches of 32 of a small encoder, it costs thirty steps, and learns more slowly (docs/performance.md).
+LONG, SLENDER = 1024, 16
 STACKED_VALUES = 2**24  # a stack's largest tensor: more would take memory and save no time
 
 Sides = Sequence[Tensor | None]
@@ -165,7 +168,7 @@ def update_covariances(covariances: Sides, gradient: Tensor, beta: float) -> Non
 
 def first_state(gradient: Tensor, beta: float, largest: int) -> dict[str, Any]:
     """The state of one weight after its first gradient. `mean` and `square` are moments in the bases."""
-    whole = [gradient.ndim > 1 and side <= largest for side in gradient.shape]
+    whole = [gradient.ndim > 1 and has_basis(side, gradient.numel() // side, largest) for side in gradient.shape]
     stacked = [gradient.new_zeros(1, d, d) if yes else None for d, yes in zip(gradient.shape, whole)]
     update_covariances(stacked, gradient[None], beta)
     covariances = _take_sides(stacked, 0)
@@ -175,6 +178,15 @@ def first_state(gradient: Tensor, beta: float, largest: int) -> dict[str, Any]:
         "covariances": covariances,
         "bases": [None if covariance is None else eigenvectors(covariance) for covariance in covariances],
     }
+
+
+def has_basis(side: int, others: int, largest: int) -> bool:
+    """others: the product of the other sides.
+
+    >>> has_basis(3072, 64, 10_000), has_basis(3072, 768, 10_000), has_basis(768, 64, 10_000), has_basis(64, 1, 10_000)
+    (False, True, True, True)
+    """
+    return side <= largest and (side <= LONG or side <= SLENDER * others)
 
 
 def eigenvectors(covariance_dd: Tensor) -> Tensor:
