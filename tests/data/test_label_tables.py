@@ -5,9 +5,12 @@ Run alone: pytest tests/data/test_label_tables.py
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from echoless.data import open_images
@@ -148,3 +151,50 @@ def test_names_without_their_folders_are_not_matched_and_it_is_said_where_they_a
     )
     with pytest.raises(DataError, match=r"'IMG_2\.png' is found 2 times, as in 'b/', which the path must name$"):
         labelled(photos, "IMG_2.png,a\n")
+
+
+def workbook(file: Path) -> None:
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("[Content_Types].xml", "<Types/>")
+        archive.writestr("xl/workbook.xml", "<workbook/>")
+
+
+def document(file: Path) -> None:
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("mimetype", "application/vnd.oasis.opendocument.spreadsheet")
+
+
+def archive(file: Path) -> None:
+    with zipfile.ZipFile(file, "w") as opened:
+        opened.writestr("labels.csv", "path,label\nIMG_1.png,a\n")
+
+
+def table(file: Path) -> None:
+    pyarrow.parquet.write_table(pyarrow.table({"path": ["IMG_1.png"], "label": ["a"]}), file)
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "sentence"),
+    [
+        ("l.xlsx", workbook, "is a spreadsheet; save it as CSV"),
+        ("l.csv", workbook, "is a spreadsheet; save it as CSV"),
+        ("l.ods", document, "is a spreadsheet; save it as CSV"),
+        (
+            "l.xls",
+            lambda file: file.write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"),
+            "is a spreadsheet; save it as CSV",
+        ),
+        ("l.xlsx", lambda file: file.write_bytes(b"PK\x03\x04 a beginning"), "is a spreadsheet; save it as CSV"),
+        ("l.zip", archive, "is a zip archive; give the CSV file that is in it"),
+        ("l.pq", table, "is a parquet file; give it a name that ends in .parquet"),
+        ("l.db", lambda file: file.write_bytes(b"SQLite format 3\0\1"), "is no text; give a CSV file"),
+    ],
+)
+def test_what_is_no_text_is_refused_by_its_name_before_any_image_is_read(
+    photos: Path, name: str, write: Callable[[Path], object], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A workbook was a list that "has 1 lines"."""
+    monkeypatch.setattr("echoless.data.opening.find_source", lambda *_: pytest.fail("an image was read"))
+    write(photos.parent / name)
+    with pytest.raises(DataError, match=f"labels file .*{name} {sentence}"):
+        open_images(photos, labels=photos.parent / name)

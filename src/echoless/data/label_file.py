@@ -17,6 +17,10 @@ from echoless.errors import DataError
 
 _SEPARATORS = ",\t;"  # between path and label: spreadsheets of some countries write semicolons
 _HEAD = 100  # lines that decide which separator is meant
+_SNIFFED = 1024  # bytes that tell what kind of file it is
+_OLE = b"\xd0\xcf\x11\xe0"  # spreadsheets before 2007
+_SPREADSHEETS = (".xlsx", ".xlsm", ".ods", ".numbers")
+_MARKS = (b"[Content_Types].xml", b"opendocument.spreadsheet")  # of those with another name
 _LONGEST_LINE = 2**20  # characters; a file without line ends would fill the memory before it is refused
 
 
@@ -33,6 +37,7 @@ def read_label_file(file: Path, paths: Sequence[str], folder: Path | None = None
 
     folder: where the paths begin, if the images are files; a row may write it before its path.
     """
+    _require_text(file)
     if (lines := _one_per_line(file)) is not None:
         return _in_order(file, lines, paths)
     names, notes = ImagePaths(paths, folder), list[str]()
@@ -76,6 +81,26 @@ def _other_rows(file: Path, known: Collection[str], names: ImagePaths) -> list[s
         return []
     many = f"{len(others)} of the {counted(len(known), 'row')} of {file}"
     return [f"{many} name no image here, first {shown(others[0])}", *filter(None, [names.hint(others)])]
+
+
+def _require_text(file: Path) -> None:
+    """Refuses a spreadsheet, an archive and whatever else is no text, by its first bytes. Parquet files say so."""
+    if file.suffix == ".parquet" or not file.is_file():
+        return
+    try:
+        with file.open("rb") as opened:
+            head = opened.read(_SNIFFED)
+    except OSError as error:
+        raise DataError(f"labels file {file} cannot be read: {error}") from None
+    if head.startswith(b"PAR1"):
+        raise DataError(f"labels file {file} is a parquet file; give it a name that ends in .parquet")
+    archive = head.startswith(b"PK\x03\x04")
+    if head.startswith(_OLE) or (archive and (file.suffix.lower() in _SPREADSHEETS or any(m in head for m in _MARKS))):
+        raise DataError(f"labels file {file} is a spreadsheet; save it as CSV (UTF-8), and give that file")
+    if archive:
+        raise DataError(f"labels file {file} is a zip archive; give the CSV file that is in it")
+    if b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff")):  # UTF-16 is told its own sentence
+        raise DataError(f"labels file {file} is no text; give a CSV file (UTF-8) with rows path,label")
 
 
 def _one_per_line(file: Path) -> list[str] | None:
@@ -166,6 +191,7 @@ def _lines(text: TextIO, file: Path) -> Iterator[str]:
 def require_columns(file: Path | None) -> None:
     """Refuses a table whose header or first row is not of paths and labels, before any image is read."""
     if file is not None:
+        _require_text(file)
         if _one_per_line(file) is None:
             next(_rows(file, None, []), None)
 
