@@ -434,11 +434,14 @@ def test_images_of_many_sizes(tmp_path: Path, picture: Picture, encoded: Encoded
 def test_mixed_channels_become_what_most_images_have(tmp_path: Path, picture: Picture, encoded: Encoded) -> None:
     for i, channels in enumerate([3, 1, 4, 3, 3]):
         (tmp_path / f"{i}.png").write_bytes(encoded(picture(i, channels=channels)))
-    images = open_images(tmp_path)
+    said: list[str] = []
+    images = open_images(tmp_path, say=said.append)
     assert images.shape.channels == 3 and images.bad == []
     assert np.array_equal(images.get([1]).pixels[0][2], picture(1, channels=1)[:, :, 0])
-    grey = open_images(tmp_path, channels=1)
+    assert said == [], "a few among many are no matter"
+    grey = open_images(tmp_path, channels=1, say=said.append)
     assert grey.shape.channels == 1 and grey.get([0]).pixels[0].shape == (1, 40, 48)
+    assert said == ["channels: images of 3 channels are converted to 1"]
 
 
 def _write_parquet(path: Path, blobs: list[bytes], labels: list | None, names: list[str] | None = None) -> None:
