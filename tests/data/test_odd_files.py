@@ -248,6 +248,7 @@ def test_a_pipe_a_folder_and_nothing_as_label_file_are_refused(folder):
 
 def test_a_label_file_without_line_ends_is_refused_before_it_fills_the_memory(folder):
     with (folder / "huge.csv").open("wb") as file:
+        file.write(b"0.png " * 1000)
         file.truncate(200 * 10**9)
     with pytest.raises(DataError, match=r"huge.csv has a line of more than 1,048,576 characters"):
         open_images(folder, labels=folder / "huge.csv")

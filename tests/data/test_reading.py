@@ -56,9 +56,9 @@ def test_a_labels_file_with_other_columns_is_refused_before_any_image_is_read(tm
     """Reading a large set takes hours, and the file is at fault."""
     for name in ("a.png", "b.png"):
         Image.new("RGB", (8, 8)).save(tmp_path / name)
-    (tmp_path / "labels.csv").write_text("file,label\na.png,cat\n")
+    (tmp_path / "labels.csv").write_text("file,id,remark\na.png,1,cat\n")
     monkeypatch.setattr("echoless.data.opening.find_source", lambda *_: pytest.fail("an image was read"))
-    with pytest.raises(DataError, match="has the columns file, label; it needs path and label"):
+    with pytest.raises(DataError, match="has the columns file, id, remark; 'file' is the path, and the column of"):
         open_images(tmp_path, labels=tmp_path / "labels.csv")
 
 

@@ -12,11 +12,13 @@ import torch
 
 from echoless.cli.main import main
 from echoless.data import open_images
+from echoless.data.masks import VOID
 from echoless.data.subset import draw_images
 from echoless.errors import ConfigError, DataError
 from echoless.evaluation.dense import raw_patches, segprobe, tokencut
 from echoless.evaluation.encoder import raw_pixels
 from echoless.evaluation.frozen import load
+from echoless.evaluation.segment import class_maps
 from echoless.runs.open import load_body
 from echoless.verbs.evaluate import evaluate
 
@@ -107,3 +109,14 @@ def test_sets_without_masks_and_encoders_without_patches_are_refused_in_a_senten
         tokencut(replace(encoder, image_size=(32, 16)), images, layer=encoder.default_layer, count=5, seed=0)
     assert main(["evaluate", str(run), "--train", "shapes:20", "--metrics", "tokencut", "--images", "0"]) != 0
     assert "images is 0" in capsys.readouterr().err
+
+
+def test_the_object_of_an_image_without_a_label_is_no_background(run):
+    """-1 became class 0, so that segmentation learned and counted half of the objects as background."""
+    partly = open_images("shapes:8")
+    partly.labels[::2] = -1
+    truth = class_maps(partly, list(range(8)), load(run))
+    for index in range(8):
+        inside = truth[index][partly.masks(index)].unique().tolist()
+        assert inside == [VOID if index % 2 == 0 else int(partly.labels[index]) + 1]
+        assert not truth[index][~partly.masks(index)].any()

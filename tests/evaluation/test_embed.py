@@ -5,6 +5,7 @@ Run alone: pytest tests/evaluation/test_embed.py
 
 from __future__ import annotations
 
+import csv
 import io
 import os
 from unittest import mock
@@ -399,5 +400,10 @@ def test_the_labels_that_were_joined_are_counted(run, tmp_path, capsys):
     for index in range(4):
         Image.new("RGB", (32, 32), (60 * index, 0, 0)).save(photos / f"{index}.png")
     (tmp_path / "labels.csv").write_text("path,label\n0.png,cat\n1.png,dog\n2.png,cat\nother.png,cow\n")
-    echoless.embed(run, photos, out=tmp_path / "f.csv", labels=tmp_path / "labels.csv")
+    echoless.embed(run, photos, out=tmp_path / "f.parquet", labels=tmp_path / "labels.csv", map="tsne")
     assert "labels: 2 classes from labels.csv, on 3 of 4 images (cat, dog)" in capsys.readouterr().err
+    assert pq.read_table(tmp_path / "f.parquet")["label"].to_pylist() == ["cat", "dog", "cat", None]
+    echoless.search(tmp_path / "f.parquet", query="0.png", k=3, table=tmp_path / "near.csv", out=tmp_path / "page.html")
+    with (tmp_path / "near.csv").open(newline="") as text:
+        assert {row["path"]: row["label"] for row in csv.DictReader(text)}["3.png"] == ""
+    assert "None" not in (tmp_path / "page.html").read_text()

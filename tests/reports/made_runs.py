@@ -28,8 +28,9 @@ def make_run(
     level: float = 0.4,
     classes: int = 10,
     root: Path | None = None,
+    labelled: int | None = None,
 ) -> Path:
-    """`level` is about where its accuracies lie."""
+    """`level` is about where its accuracies lie. labelled: how many points of the map have a label; None: all."""
     path.mkdir(parents=True)
     run = RunFolder(path)
     config = to_dict(RunConfig(recipe="demo", model=mae_preset("tiny-32", alpha_min=alpha_min), steps=steps, seed=seed))
@@ -40,7 +41,7 @@ def make_run(
     chance = random.Random(seed)
     (path / "metrics.jsonl").write_text("".join(json.dumps(line(s, steps, chance)) + "\n" for s in range(1, steps + 1)))
     run.add_results(results(level + chance.uniform(-0.01, 0.01), seed))
-    make_figures(path, points, seed, classes, root)
+    make_figures(path, points, seed, classes, root, labelled)
     return path
 
 
@@ -109,7 +110,7 @@ def results(level: float, seed: int) -> list[dict[str, Any]]:
     return found
 
 
-def make_figures(path: Path, points: int, seed: int, classes: int, root: Path | None) -> None:
+def make_figures(path: Path, points: int, seed: int, classes: int, root: Path | None, labelled: int | None) -> None:
     generator = torch.Generator().manual_seed(7)  # the images are the same in every run, the map is not
     images = torch.rand(points, 3, 8, 8, generator=generator).repeat_interleave(4, 2).repeat_interleave(4, 3)
     figures = path / "figures"
@@ -121,6 +122,7 @@ def make_figures(path: Path, points: int, seed: int, classes: int, root: Path | 
     labels = torch.randint(classes, (points,), generator=generator)
     spread = torch.randn(points, 2, generator=torch.Generator().manual_seed(seed))
     centres = torch.stack([torch.cos(0.63 * labels), torch.sin(0.63 * labels)], dim=1)
+    labels = labels if labelled is None else labels.masked_fill(torch.arange(points) >= labelled, -1)
     features = torch.cat([10 * centres + spread, torch.rand(points, 6, generator=generator)], dim=1)
     save_map(
         figures,

@@ -373,6 +373,29 @@ def test_each_of_twenty_classes_has_its_own_colour(browser, tmp_path, scheme):
         assert min(apart)[0] > 20
 
 
+def test_points_without_a_label_are_grey_and_of_no_class(browser, tmp_path):
+    """They had the colour and the name of the first class, and were counted as neighbours of its class."""
+    run = make_run(tmp_path / "run", steps=40, points=60, classes=3, labelled=12)
+    with Window(browser) as window:
+        page = visit(window, report([run], tmp_path / "page.html"))
+        buttons = page.locator(".classes button")
+        assert buttons.all_inner_texts() == ["class 0", "class 1", "class 2", "no label"]
+        middle = "(c) => [...c.getContext('2d').getImageData(12, 12, 1, 1).data]"
+        grey = page.locator(".classes canvas").nth(3).evaluate(middle)[:3]
+        assert max(grey) - min(grey) < 20, grey
+        canvas, looked = page.locator("canvas[data-map]"), page.locator(".looked")
+        said = []
+        for _ in range(24):
+            canvas.press("ArrowRight")
+            canvas.press("Enter")
+            said.append((looked.locator("figure.main figcaption").inner_text(), looked.inner_text()))
+        assert window.said == []
+        assert {name for name, _ in said[12:]} == {"no label"}
+        assert not any("are of its class" in text for _, text in said[12:])
+        assert all("are of its class" in text for _, text in said[:12])
+        assert any("of them have no label" in text for _, text in said[:12])
+
+
 def test_a_local_page_opens_the_original_and_says_nothing_where_there_is_none(browser, tmp_path):
     photos = tmp_path / "my photos"
     for index in range(20):

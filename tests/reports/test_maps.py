@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 
@@ -13,8 +14,9 @@ from scipy.spatial.distance import pdist
 from sklearn.neighbors import NearestNeighbors
 
 from echoless.reports.maps import NEIGHBOURS, neighbours, save_map
-from echoless.reports.payload import LOWEST_FRAME, in_frame
+from echoless.reports.payload import LOWEST_FRAME, _classes, in_frame
 from echoless.reports.pictures import labels_as_colours, tiles
+from echoless.reports.plots import scatter
 
 
 def test_neighbours_are_those_of_scikit_learn(generator):
@@ -51,6 +53,23 @@ def test_the_image_of_a_point_is_its_tile(tmp_path):
     assert record["y"] == points[:, 1].tolist() and max(map(len, record["names"])) <= 120
 
 
+def test_points_without_a_label_are_grey_under_one_name_and_never_a_class(tmp_path, monkeypatch):
+    """-1 took the last name, which then stood twice in the legend; the page gave these points to the first class."""
+    from matplotlib.axes import Axes
+
+    drawn = {}
+    monkeypatch.setattr(Axes, "scatter", lambda axes, x, y, **how: drawn.update({how["label"]: (len(x), how["color"])}))
+    monkeypatch.setattr(Axes, "legend", lambda axes, **how: None)
+    labels = torch.tensor([1, -1, 0, -1, 1, -1])
+    scatter(tmp_path / "x.png", torch.rand(6, 2), labels, ("cat", "dog"))
+    assert drawn == {"no label": (3, "0.8"), "cat": (1, None), "dog": (2, None)}
+    sent = _classes(labels.tolist(), ("cat", "dog"))
+    assert sent["classes"] == ["cat", "dog", "no label"] and sent["unlabelled"] == 2
+    assert np.frombuffer(base64.b64decode(sent["labels"]), "<u2").tolist() == [1, 2, 0, 2, 1, 2]
+    assert _classes([0, 1], ("cat", "dog"))["unlabelled"] is None
+    assert _classes([-1, -1], ())["classes"] == ["no label"]
+
+
 def test_a_map_fills_its_frame_and_keeps_its_proportions(generator):
     """Half of a square was empty. Turning, moving and one scale for both axes leave all ratios of distances."""
     line, angle = torch.randn(300, 2, generator=generator).double() * torch.tensor([9.0, 4.0]), math.radians(50)
@@ -80,4 +99,5 @@ def test_sheets_have_room_for_every_picture():
 def test_the_background_of_a_mask_is_grey_and_every_class_has_its_own_colour():
     colours = labels_as_colours(torch.arange(11).view(1, 1, 11))
     assert colours[0, :, 0, 0].unique().numel() == 1
+    assert labels_as_colours(torch.tensor([[[-1, 0, 3]]]))[0, :, 0, :2].unique().numel() == 1, "no class is grey too"
     assert len({tuple(colours[0, :, 0, i].tolist()) for i in range(11)}) == 11

@@ -26,11 +26,11 @@ def draw_neighbours(source: FeatureSource) -> list[Metric]:
     size = source.encoder.image_size
     asked = plain_images(evaluation.test_or_train, queries.ids_N[rows_Q].tolist(), size)
     near = plain_images(evaluation.train, bank.ids_N[found_QK.flatten()].tolist(), size)
-    same_QK = None
+    classes = None
     if queries.labels_N is not None and bank.labels_N is not None:
-        same_QK = bank.labels_N[found_QK] == queries.labels_N[rows_Q][:, None]
+        classes = queries.labels_N[rows_Q], bank.labels_N[found_QK]
     path = evaluation.figures / f"neighbours-{source.name.replace(' ', '-')}.png"
-    evaluation.say(f"written: {gallery(path, asked, near.unflatten(0, tuple(found_QK.shape)), same_QK)}")
+    evaluation.say(f"written: {gallery(path, asked, near.unflatten(0, tuple(found_QK.shape)), classes)}")
     return []
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from echoless.config.metrics import Metric
 from echoless.data import Batch, Images, evaluation_batches
+from echoless.data.masks import VOID
 from echoless.data.subset import draw_images, draw_protocol
 from echoless.errors import ConfigError
 from echoless.evaluation.encoder import Encoder
@@ -165,7 +166,7 @@ def class_maps(images: Images, ids: list[int], encoder: Encoder) -> Tensor | Non
     """classes_IHW of every pixel, VOID where there is none; None where the set does not say it.
 
     From label maps: at the size of the encoder's input, cropped as its images are. From masks of one object, at their
-    own size: background 0, class c as c + 1.
+    own size: background 0, class c as c + 1. The object of an image without a label is no background.
     """
     if images.label_maps is not None:
         view, size, framing = images.label_maps.view, encoder.image_size, encoder.dense_framing
@@ -176,7 +177,8 @@ def class_maps(images: Images, ids: list[int], encoder: Encoder) -> Tensor | Non
     for index in ids:
         mask = images.masks(index)
         assert mask is not None
-        maps.append(mask.long() * (int(images.labels[index]) + 1))
+        label = int(images.labels[index])
+        maps.append(mask.long() * (label + 1 if label >= 0 else VOID))
     return torch.stack(maps)
 
 

@@ -1,7 +1,7 @@
 """What does an interactive t-SNE map consist of? Points, labels, nearest neighbours, and all images in one picture.
 
-RUN/figures/tsne.json        x, y, labels, class_names, names, neighbours (flat, K to a point), tile, columns;
-                             root, the folder of the image files, where they are files
+RUN/figures/tsne.json        x, y, labels (-1: none), class_names, names, neighbours (flat, K to a point), tile,
+                             columns; root, the folder of the image files, where they are files
 RUN/figures/tsne-images.jpg  the image of point i is tile i, row by row
 """
 
@@ -21,6 +21,7 @@ from echoless.storage.jsonfile import json_bytes
 
 NEIGHBOURS = 6
 TILE = 64  # pixels, at most
+NO_LABEL = "no label"  # what a legend says of the images without one
 LONGEST_NAME = 120  # characters of a path that are kept, its end
 
 

@@ -16,7 +16,7 @@ from PIL import Image, UnidentifiedImageError
 
 from echoless.data.resample import Array
 from echoless.reports.collect import MOST_ON_A_MAP, Picture, RunData
-from echoless.reports.maps import LONGEST_NAME
+from echoless.reports.maps import LONGEST_NAME, NO_LABEL
 
 PICTURE_BUDGET = 2_600_000  # bytes of all pictures of a page, before base64 adds a third
 SPRITE_BUDGET = 2_400_000
@@ -82,12 +82,9 @@ def _identity(run: RunData) -> str:
 
 
 def _set(record: dict[str, Any], folder: Path | None) -> dict[str, Any]:
-    names = record.get("class_names")
-    labels = record["labels"]
     return {
         "names": [str(name) for name in record["names"][:MOST_POINTS]],
-        "labels": None if labels is None else _base64_uint16(np.clip(labels[:MOST_POINTS], 0, 65535)),
-        "classes": None if labels is None else _class_names(labels, names),
+        **_classes(record["labels"], record.get("class_names")),
         "tile": [int(side) for side in record["tile"]],
         "columns": int(record["columns"]),
         "originals": None if folder is None else _originals(record, folder),
@@ -106,10 +103,19 @@ def _originals(record: dict[str, Any], folder: Path) -> str | None:
         return None
 
 
-def _class_names(labels: Sequence[int], names: Sequence[str] | None) -> list[str]:
+def _classes(labels: Sequence[int] | None, names: Sequence[str] | None) -> dict[str, Any]:
+    """The class of every point, and their names. Points without a label are a last one; `unlabelled` is its number."""
+    if not labels:
+        return {"labels": None, "classes": None, "unlabelled": None}
     count = max(labels) + 1
     given = [str(name) for name in names or []]
-    return (given + [str(index) for index in range(len(given), count)])[: max(count, 1)]
+    classes = (given + [str(index) for index in range(len(given), count)])[:count]
+    numbers = np.asarray(labels[:MOST_POINTS])
+    return {
+        "labels": _base64_uint16(np.where(numbers < 0, count, numbers).clip(0, 65535)),
+        "classes": [*classes, NO_LABEL] if min(labels) < 0 else classes,
+        "unlabelled": count if min(labels) < 0 else None,
+    }
 
 
 def _map(run: RunData, of: int) -> dict[str, Any]:

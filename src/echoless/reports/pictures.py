@@ -75,11 +75,17 @@ _FRAME = 3
 
 
 def gallery(
-    path: Path, queries_QCHW: Tensor, near_QKCHW: Tensor, same_QK: Tensor | None, *, side: int = 64, space: int = 12
+    path: Path,
+    queries_QCHW: Tensor,
+    near_QKCHW: Tensor,
+    classes: tuple[Tensor, Tensor] | None,
+    *,
+    side: int = 64,
+    space: int = 12,
 ) -> Path:
     """Write a PNG with one row per query: the query, a space, then its neighbours, the most similar first.
 
-    same_QK: whether a neighbour has the class of its query: its frame is green or red; grey where that is not known.
+    classes: labels_Q of the queries and labels_QK of their neighbours, below 0 for an image without a label.
     """
     step = side + 2 * _FRAME + _GAP
     count, near = len(queries_QCHW), near_QKCHW.shape[1]
@@ -87,22 +93,28 @@ def gallery(
     for row, query in enumerate(show(queries_QCHW, side)):
         sheet.paste(query, (_FRAME, row * step + _FRAME))
         for place, picture in enumerate(show(near_QKCHW[row], side)):
-            colour = _UNKNOWN if same_QK is None else _RIGHT if same_QK[row, place] else _WRONG
+            colour = _UNKNOWN if classes is None else _frame(int(classes[0][row]), int(classes[1][row, place]))
             framed = Image.new("RGB", (picture.width + 2 * _FRAME, picture.height + 2 * _FRAME), colour)
             framed.paste(picture, (_FRAME, _FRAME))
             sheet.paste(framed, (step * (place + 1) + space, row * step))
     return save_picture(path, sheet)
 
 
+def _frame(own: int, other: int) -> tuple[int, int, int]:
+    """Green for a neighbour of the query's class, red for one of another; grey where either has no label."""
+    return _UNKNOWN if min(own, other) < 0 else _RIGHT if own == other else _WRONG
+
+
 def labels_as_colours(labels_IHW: Tensor) -> Tensor:
-    """(I, 3, H, W) in [0, 1]: label 0, the background, is grey; the others are hues that stay apart."""
+    """(I, 3, H, W) in [0, 1]: label 0, the background, is grey, as is what has none; the others are hues that stay
+    apart."""
     count = max(int(labels_IHW.max()), 1)
     hues = [
         colorsys.hsv_to_rgb(index / count, 0.55 + 0.35 * (index % 2), 0.95 - 0.3 * (index % 3) / 2)
         for index in range(count)
     ]
     palette = torch.tensor([(0.85, 0.85, 0.85), *hues])
-    return palette[labels_IHW].permute(0, 3, 1, 2)
+    return palette[labels_IHW.clamp(min=0)].permute(0, 3, 1, 2)
 
 
 def save_picture(path: Path, picture: Image.Image, **settings: int) -> Path:

@@ -10,21 +10,27 @@ from typing import Any
 
 from torch import Tensor
 
+from echoless.reports.maps import NO_LABEL
 from echoless.storage import write_bytes
+
+_MOST_IN_LEGEND = 20
+_UNLABELLED = "0.8"  # a light grey
 
 
 def scatter(path: Path, points_N2: Tensor, labels_N: Tensor | None, names: Sequence[str] | None) -> Path:
-    """A 2-d map with one colour per class."""
+    """A 2-d map with one colour per class; images without a label are grey, and lie below the others."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 6), layout="constrained")
     axes = figure.add_subplot()
-    groups = [None] if labels_N is None else sorted(set(labels_N.tolist()))
+    groups = [] if labels_N is None else sorted(set(labels_N.tolist()))
+    if labels_N is None:
+        axes.scatter(points_N2[:, 0], points_N2[:, 1], s=6)
     for label in groups:
-        chosen = points_N2 if label is None or labels_N is None else points_N2[labels_N == label]
-        name = None if label is None else (names[label] if names and label < len(names) else str(label))
-        axes.scatter(chosen[:, 0], chosen[:, 1], s=6, label=name)
-    if labels_N is not None and len(groups) <= 20:
+        chosen, known = points_N2[labels_N == label], label >= 0
+        name = (names[label] if names and label < len(names) else str(label)) if known else NO_LABEL
+        axes.scatter(chosen[:, 0], chosen[:, 1], s=6, label=name, color=None if known else _UNLABELLED)
+    if 0 < len(groups) <= _MOST_IN_LEGEND:
         axes.legend(markerscale=2, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
     axes.set_xticks([])
     axes.set_yticks([])

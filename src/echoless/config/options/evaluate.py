@@ -46,7 +46,8 @@ class EvaluateOptions:
     group("images and labels")
     labels: AnyPath | None = None
     """Labels for --train: a CSV or parquet file (path,label), `none`, or a text file with one label per line in the
-    order of the names, as `LC_ALL=C ls` sorts; path,label is safer. Images without a label are left out."""
+    order of the names, as `LC_ALL=C ls` sorts; path,label is safer. Metrics that need labels leave out
+    images without one."""
     test_labels: AnyPath | None = None
     """The same for --test, also `none`."""
     classes: AnyPath | None = None

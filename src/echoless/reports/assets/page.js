@@ -87,6 +87,8 @@
       this.y = unpack(map.y);
       this.near = unpack(map.neighbours);
       this.labels = set.labels ? unpack(set.labels) : null;
+      // Images without a label lie below the others.
+      this.order = [...this.x.keys()].sort((one, other) => this.labelled(one) - this.labelled(other));
       this.looked = canvas.parentElement.querySelector(".looked");
       this.chosen = -1;
       this.pinned = false;
@@ -99,9 +101,14 @@
       this.paint();
     }
 
+    labelled(index) {
+      return this.labels !== null && this.labels[index] !== this.set.unlabelled;
+    }
+
     kind(label) {
+      if (label === this.set.unlabelled) return { colour: colour(this.canvas, "--base"), form: 0 };
       const form = Math.floor(label / 8 + label) % 4;
-      if (!this.set.classes || this.set.classes.length <= 8) return { colour: colour(this.canvas, `--s${label % 8}`), form };
+      if (!this.set.classes || (this.set.unlabelled ?? this.set.classes.length) <= 8) return { colour: colour(this.canvas, `--s${label % 8}`), form };
       const light = matchMedia("(prefers-color-scheme: dark)").matches ? 66 : 42; // steps of the golden angle stay apart
       return { colour: `hsl(${(label * 137.508) % 360} 70% ${light}%)`, form };
     }
@@ -109,7 +116,8 @@
     legend(place) {
       place.textContent = "";
       if (!this.set.classes) return;
-      this.set.classes.slice(0, 40).forEach((name, label) => {
+      this.set.classes.forEach((name, label) => {
+        if (label >= 40 && label !== this.set.unlabelled) return;
         const button = make("button", "", "");
         button.type = "button";
         button.setAttribute("aria-pressed", "false");
@@ -175,7 +183,7 @@
       const kinds = (this.set.classes || ["all"]).map((_, label) => this.kind(label));
       for (const lit of this.only < 0 && !this.kept ? [true] : [false, true]) {
         pen.globalAlpha = lit ? 0.8 : 0.12;
-        for (let index = 0; index < this.x.length; index++) {
+        for (const index of this.order) {
           const label = this.labels ? this.labels[index] : 0;
           if (this.lit(index) !== lit) continue;
           mark(pen, kinds[label] || kinds[0], ...this.spot(index), size);
@@ -298,9 +306,13 @@
       if (!this.pinned) return;
       const others = [...this.neighbours()];
       for (const other of others) this.looked.append(this.thumbnail(other, "neighbour"));
-      if (!this.labels) return;
+      if (!this.labelled(this.chosen)) return;
       const same = others.filter((other) => this.labels[other] === this.labels[this.chosen]).length;
-      this.looked.append(make("p", "words-of", `${same} of its ${others.length} nearest neighbours are of its class.`));
+      const unknown = others.filter((other) => !this.labelled(other)).length;
+      const rest = unknown ? `; ${unknown} of them have no label` : "";
+      this.looked.append(
+        make("p", "words-of", `${same} of its ${others.length} nearest neighbours are of its class${rest}.`),
+      );
     }
 
     place(event) {
