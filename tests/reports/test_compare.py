@@ -244,3 +244,20 @@ def test_two_settings_of_one_name_have_two_headings():
         *("model.kind", "objective.kind", "optimizer", "depth"),
     ]
     assert short_names(["a.model.kind", "b.model.kind", "kind"]) == ["a.model.kind", "b.model.kind", "kind"]
+
+
+def test_a_run_is_compared_with_the_raw_pixels_of_a_run_beside_it_that_is_given_the_same():
+    """A sweep measures them once; the cards of its other runs said that none was measured."""
+    one, other = run("a", 1.0, 0, 0.3), run("b", 0.6, 0, 0.4)
+    raw = replace(
+        one.results[0], value=0.2, interval=(0.19, 0.21), protocol={"features": "raw pixels", "k": 20, "seed": 0}
+    )
+    one.results.append(raw)
+    shown = [replace(each, lines=[{"step": 10}]) for each in (one, other)]
+    said = [summarise(each, [], shown) for each in shown]
+    for gain, words in zip((10.0, 20.0), said):
+        assert f"it beats raw pixels (20.00 %) by {gain} points" in words.verdict
+    assert not any("--baselines" in words.next for words in said)
+    larger = replace(shown[1], config=shown[1].config | {"data": {"mean": [0.5]}})
+    assert "no baseline was measured" in summarise(larger, [], [shown[0], larger]).verdict, "other pixels"
+    assert "no baseline was measured" in summarise(shown[1], []).verdict

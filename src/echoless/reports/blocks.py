@@ -52,7 +52,9 @@ def _scans(metric: Metric) -> bool:
     """Whether it is a value of the trained encoder in a scan over its layers."""
     protocol = metric.protocol
     trained = protocol.get("features", "trained") == "trained" and protocol.get("pooling", "mean") == "mean"
-    return trained and {"scan", "layer"} <= set(protocol) and not {"step", "noise"} & set(protocol)
+    return (
+        trained and protocol.get("scan") == "layers" and "layer" in protocol and not {"step", "noise"} & set(protocol)
+    )
 
 
 def by_depth(layer: Any) -> tuple[int, str]:

@@ -131,7 +131,7 @@ def _belongs(metric: Metric, key: str) -> bool:
     if key not in protocol or protocol.get("features", "trained") != "trained":
         return False
     if key == "layer":
-        return "scan" in protocol and not {"step", "noise"} & set(protocol)
+        return protocol.get("scan") == "layers" and not {"step", "noise"} & set(protocol)
     return is_number(protocol[key])
 
 
