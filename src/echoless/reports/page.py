@@ -69,6 +69,7 @@ class Findings:
     title: str
     tables: Sequence[tuple[str, Sequence[Sequence[str]]]]
     conclusions: Sequence[str] = ()
+    answers: Sequence[str] = ()  # what the first table says, in words
     warnings: Sequence[str] = ()  # why the numbers of the tables are no test
     notes: Sequence[str] = ()
 
