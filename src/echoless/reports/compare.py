@@ -28,6 +28,7 @@ _MEASURED = (
 )
 # Where something lies -> the hash of what lies there, which decides.
 _HASH_OF = {"data.path": "data.fingerprint", "data.labels": "data.label_fingerprint"}
+FEWEST_FLIPPED = 6  # seeds: of n differences of one sign, the sign-flip test gives 2 / 2^n, which is 0.06 with five
 _BEYOND = 500  # draws of a bootstrap that lie outside its interval, whatever the level: its ends must not be chance
 _MAY_DIFFER = ("seed", "steps_done", *NAMES_OF_SETS)  # entries of a protocol in which two comparable numbers may differ
 
@@ -63,6 +64,14 @@ class Difference:
     p: float | None
     pairs: int
     images: int = 0  # test images over which two single runs are paired
+
+    @property
+    def over_seeds(self) -> str:
+        """Where it is paired by seed the verdict, with p where so many seeds could give one below 0.05 at all."""
+        if self.p is None or self.interval is None:
+            return ""
+        p = f", p = {self.p:.3g}" if self.pairs >= FEWEST_FLIPPED else ""
+        return f"{in_words(self.interval)}, paired over {self.pairs} seeds{p}"
 
 
 @dataclass(frozen=True)
@@ -236,6 +245,12 @@ def _difference(base: Mapping[Any, Metric], other: Mapping[Any, Metric]) -> Diff
     assert ours is not None and theirs is not None
     interval = independent(ours.value, ours.interval, theirs.value, theirs.interval)
     return Difference(ours.value - theirs.value, interval, None, len(both))
+
+
+def in_words(interval: tuple[float, float]) -> str:
+    """The verdict on a difference over seeds, the same in a terminal and on a page: clear where it excludes 0."""
+    low, high = interval
+    return "clearly higher" if low > 0 else "clearly lower" if high < 0 else "not clear"
 
 
 def paired_interval(one: Metric, other: Metric, among: int = 1) -> tuple[float, float] | None:

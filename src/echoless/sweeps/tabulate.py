@@ -14,6 +14,7 @@ from echoless.config.headline import no_test
 from echoless.config.metrics import Metric, info_of
 from echoless.config.tables import aligned
 from echoless.measures import mean_interval
+from echoless.reports.compare import in_words
 from echoless.reports.page import Findings
 from echoless.runs.results import read_results
 from echoless.storage import write_bytes
@@ -117,7 +118,7 @@ def findings(experiment: Experiment, found: Mapping[str, Sequence[Metric]]) -> F
     lines = [header] + [_line(experiment, row, names, found_rows) for row in found_rows]
     tables = [("", lines + baseline_lines(known, experiment, header))]
     if differences := _differences(experiment, found_rows, names):
-        tables.append(("differences, paired by seed", differences))
+        tables.append(("differences, paired by seed; clear where the interval over seeds excludes 0", differences))
     if experiment.correlate and (correlated := correlations(experiment, found_rows)):
         pair = " and ".join(info_of(metric).heading for metric in experiment.correlate)
         tables.append((f"Pearson's correlation of {pair}, over runs", correlation_table(correlated)))
@@ -184,10 +185,16 @@ def _differences(experiment: Experiment, found_rows: Sequence[SettingRow], names
         shared = max((len(values) for values in gains.values()), default=0)
         if row is not baseline and shared >= 2:
             settings = [_text(row.columns.get(name, "-")) for name in names]
-            cells = [summary(quantity, gains[quantity.heading], "+") for quantity in experiment.quantities]
+            cells = [_gain(quantity, gains[quantity.heading]) for quantity in experiment.quantities]
             lines.append([*settings, _contrast(row, baseline), str(shared), *cells])
     header = [*names, "against", "seeds", *(quantity.heading for quantity in experiment.quantities)]
     return [header, *lines] if lines else []
+
+
+def _gain(quantity: Quantity, gains: Sequence[float]) -> str:
+    """`+1.2 ± 0.3, clearly higher`."""
+    verdict = "" if len(gains) < 2 else in_words(mean_interval(gains)[1:])
+    return ", ".join(filter(None, (summary(quantity, gains, "+"), verdict)))
 
 
 def _baseline(experiment: Experiment, row: SettingRow, found_rows: Sequence[SettingRow]) -> SettingRow:
