@@ -54,6 +54,20 @@ def test_equal_images_are_no_difference_however_their_folder_is_written():
     assert [name for name, _ in readable_settings(unknown)] == ["data.labels", "data.path"], "no hash was recorded"
 
 
+def test_two_names_of_one_recipe_are_no_difference():
+    """A planned run is repeated by the line of its plan, which names the recipe that `auto` chose."""
+
+    def of(recipe: str, alpha: float, seed: int = 0, **without: object) -> RunData:
+        made = run(recipe, alpha, seed, 0.3)
+        return replace(made, config=made.config | {"recipe": recipe} | without)
+
+    auto, named = of("auto", 0.5), of("mae-femto", 1.0)
+    assert [name for name, _ in readable_settings([auto, named])] == ["model.shortcuts.alpha_min"]
+    assert [group.seeds for group in groups_of([auto, of("mae-femto", 0.5, 1)])] == [2]
+    unknown = [of(recipe, 1.0, model={}) for recipe in ("auto", "mae-femto")]
+    assert [name for name, _ in readable_settings(unknown)] == ["recipe"], "nothing else says what was trained"
+
+
 def test_differences_over_seeds_are_paired_and_agree_with_scipy():
     plain, faded = [0.30, 0.33, 0.29, 0.35], [0.41, 0.42, 0.37, 0.47]
     runs = [run(f"p{i}", 1.0, i, value) for i, value in enumerate(plain)]

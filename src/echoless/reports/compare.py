@@ -94,7 +94,9 @@ def groups_of(runs: Sequence[RunData]) -> list[Group]:
         settings = {
             name: value
             for name, value in every.items()
-            if name != "seed" and not name.startswith("budget") and not every.get(_HASH_OF.get(name, ""))
+            if name not in ("seed", *_only_a_name(run))
+            and not name.startswith("budget")
+            and not every.get(_HASH_OF.get(name, ""))
         }
         found.setdefault(repr(sorted(settings.items())) if settings else f"run {place}", []).append((place, run))
     varied = [name for name, _ in readable_settings(runs) if name not in ("seed", "images")]
@@ -109,6 +111,11 @@ def groups_of(runs: Sequence[RunData]) -> list[Group]:
             name = f"{', '.join(words) or 'one setting'} ({seeds} seeds)" if seeds > 1 else run.name
         groups.append(Group(name, tuple(member for _, member in members), place))
     return groups
+
+
+def _only_a_name(run: RunData) -> tuple[str, ...]:
+    """Settings that say nothing where all others are resolved: one recipe may be called for by two names."""
+    return ("recipe",) if run.config.get("model") else ()
 
 
 def _count_seeds(runs: Sequence[RunData]) -> int:
@@ -129,14 +136,16 @@ def differing_settings(runs: Sequence[RunData]) -> list[tuple[str, list[Any]]]:
 def readable_settings(runs: Sequence[RunData]) -> list[tuple[str, list[Any]]]:
     """The same for people: other images are told by a letter, not by their hash and 16 digits of their mean.
 
-    Equal images and labels are no difference, however their place is written.
+    Equal images and labels are no difference, however their place is written, nor is the name of the recipe where what
+    it decides is listed.
     """
     differing = dict(differing_settings(runs))
     settings = [flatten(run.config) for run in runs if run.config]
     alike = [
         place for place, its in _HASH_OF.items() if its not in differing and any(each.get(its) for each in settings)
     ]
-    shown = [(name, values) for name, values in differing.items() if name not in (*_MEASURED, *alike)]
+    names = [name for name in ("recipe",) if all(name in _only_a_name(run) for run in runs if run.config)]
+    shown = [(name, values) for name, values in differing.items() if name not in (*_MEASURED, *alike, *names)]
     hashes = [flatten(run.config).get("data.fingerprint") for run in runs]
     distinct = list(dict.fromkeys(hashes))
     if len(distinct) > 1:
