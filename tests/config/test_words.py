@@ -57,10 +57,15 @@ def rankme(value: float, **protocol) -> Metric:
             "warning",
         ),
         ([linear(0.5), rankme(1.2)], "The features collapsed: RankMe is 1.2", "--alpha-min", "warning"),
-        ([linear(0.5), rankme(2.6)], "about 2.6 directions (RankMe), which is close to a collapse", "", "neutral"),
+        (
+            [linear(0.5), rankme(2.6)],
+            "about 2.6 directions (RankMe of 500 images), which is close to a collapse",
+            "",
+            "neutral",
+        ),
         (
             [rankme(9.0)],
-            "The trained features use about 9 directions (RankMe), so they have not collapsed",
+            "The trained features use about 9 directions (RankMe of 500 images), so they have not collapsed",
             "--labels FILE.csv",
             "neutral",
         ),

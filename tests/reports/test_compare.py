@@ -275,3 +275,20 @@ def test_a_run_is_compared_with_the_raw_pixels_of_a_run_beside_it_that_is_given_
     larger = replace(shown[1], config=shown[1].config | {"data": {"mean": [0.5]}})
     assert "no baseline was measured" in summarise(larger, [], [shown[0], larger]).verdict, "other pixels"
     assert "no baseline was measured" in summarise(shown[1], []).verdict
+
+
+def test_the_charts_are_of_the_evaluation_that_heads_the_page():
+    """The head said 6.04 directions, of 120 images, and a chart below it 7.356, of all 1,530."""
+
+    def rank(value: float, n: int, images: str) -> Metric:
+        return Metric(metric="rankme", value=value, n=n, protocol={"features": "trained", "train_set": images})
+
+    accuracy = Metric(metric="knn", value=0.4, n=120, interval=(0.3, 0.5), protocol={"train_set": "few", "k": 20})
+    results = [rank(6.04, 120, "few"), accuracy, rank(7.356, 1530, "all")]
+    shown = RunData(path=Path("a"), name="a", config={"steps": 1}, lines=[{"step": 1}], results=results)
+    assert "about 6.04 directions (RankMe of 120 images)" in summarise(shown, []).verdict
+    ((_, figures),) = learned_figures([shown])
+    assert ["6.04" in str(figure.drawing) for figure in figures if "RankMe" in figure.title] == [True]
+    unlabelled = replace(shown, results=results[2:])
+    ((_, (figure,)),) = learned_figures([unlabelled])
+    assert "7.356" in str(figure.drawing) and "n = 1530" in figure.caption

@@ -291,7 +291,7 @@ def _healthy(rank: Metric, which: str = "They") -> str:
     if rank.n < _FEWEST:
         return f"{rank.n} images are too few to say whether the features collapsed."
     few = f"which is close to a collapse (below {LOWEST_RANK:g})" if rank.value < FEW else "so they have not collapsed"
-    return f"{which} use about {rank.value:.3g} directions (RankMe), {few}."
+    return f"{which} use about {rank.value:.3g} directions (RankMe of {rank.n:,} images), {few}."
 
 
 def _of(metrics: Sequence[Metric], main: Metric, features: str) -> Metric | None:

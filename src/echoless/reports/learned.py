@@ -8,6 +8,7 @@ from typing import Any
 
 from echoless.config.headline import comparable, most_shared, strongest, told_apart, unseen
 from echoless.config.metrics import METRICS, Metric, info_of, interval_text, number, on_same_images
+from echoless.config.words import SPOKEN_OF
 from echoless.reports.blocks import by_depth
 from echoless.reports.captions import conditions
 from echoless.reports.charts import Curve, Dot, Grid, dot_chart, heat_map, line_chart
@@ -52,7 +53,7 @@ def _importance(name: str) -> int:
 def _values(name: str, runs: Sequence[RunData]) -> Figure | None:
     """The runs and their baselines on one scale and on the same images; the table lists all numbers."""
     measured = [[metric for metric in run.results if metric.metric == name and _plain(metric)] for run in runs]
-    drawn = most_shared([[metric for metric in found if comparable(metric)] for found in measured])
+    drawn = _of_the_head(runs, [[metric for metric in found if comparable(metric)] for found in measured])
     if drawn is None:
         return None
     dots: list[Dot] = []
@@ -69,6 +70,14 @@ def _values(name: str, runs: Sequence[RunData]) -> Figure | None:
     caption += "; every run is one seed." if len(runs) > 1 else "."
     info = info_of(name)
     return Figure(info.title, dot_chart(info.title, dots), f"{info.about} {caption}".lstrip())
+
+
+def _of_the_head(runs: Sequence[RunData], measured: Sequence[Sequence[Metric]]) -> Metric | None:
+    """Where there is one, of the evaluation whose accuracy heads the page: a rank of other images contradicts it."""
+    accuracies = [[m for m in run.results if comparable(m) and m.metric in SPOKEN_OF] for run in runs]
+    head = most_shared(accuracies)
+    same = [[metric for metric in found if head is not None and on_same_images(metric, head)] for found in measured]
+    return most_shared(same) or most_shared(measured)
 
 
 def _plain(metric: Metric) -> bool:
