@@ -9,7 +9,7 @@ from typing import Any
 from echoless.config.headline import comparable, most_shared, strongest, told_apart, unseen
 from echoless.config.metrics import METRICS, Metric, info_of, interval_text, number, on_same_images
 from echoless.config.words import SPOKEN_OF
-from echoless.reports.blocks import by_depth
+from echoless.reports.blocks import by_depth, ends_of, ticks
 from echoless.reports.captions import conditions
 from echoless.reports.charts import Curve, Dot, Grid, dot_chart, heat_map, line_chart
 from echoless.reports.collect import RunData, is_number
@@ -113,8 +113,8 @@ def _along(name: str, runs: Sequence[RunData], key: str, how: str, axis: str) ->
         for index, family in enumerate(families)
     ]
     title = f"{info_of(name).title} {how}" + (" (%)" if info_of(name).is_share else "")
-    labels = [str(index + 1) for index in range(len(places))] if key == "layer" else None
-    caption = f"Layer 1 is {places[0]}, layer {len(places)} is {places[-1]}. " if key == "layer" else ""
+    labels = ticks(places) if key == "layer" else None
+    caption = f"Layer {ends_of(places)} " if key == "layer" else ""
     caption += conditions(values, over=key)
     if any(curve.band for curve in curves):
         caption += "Shaded: 95 % intervals over test images."
