@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 
@@ -13,11 +12,9 @@ from PIL import Image
 from scipy.spatial.distance import pdist
 from sklearn.neighbors import NearestNeighbors
 
-from echoless.reports.collect import collect
 from echoless.reports.maps import NEIGHBOURS, neighbours, save_map
-from echoless.reports.payload import LOWEST_FRAME, in_frame, maps_of
+from echoless.reports.payload import LOWEST_FRAME, in_frame
 from echoless.reports.pictures import labels_as_colours, tiles
-from echoless.reports.plots import _class_name
 
 
 def test_neighbours_are_those_of_scikit_learn(generator):
@@ -52,29 +49,6 @@ def test_the_image_of_a_point_is_its_tile(tmp_path):
         assert abs(sheet[top : top + height, left : left + width].mean() - 255 * float(levels[index, 0, 0, 0])) < 6
     assert record["root"] == str(tmp_path / "photos")
     assert record["y"] == points[:, 1].tolist() and max(map(len, record["names"])) <= 120
-
-
-def test_an_image_without_a_label_is_of_no_class(tmp_path):
-    """1,410 of 1,530 images had the colour and the name of the first class."""
-    labels = torch.tensor([-1, 0, 1, -1])
-    points, images = torch.rand(4, 2), torch.zeros(4, 3, 8, 8)
-    names, classes = ["a", "b", "c", "d"], ("one", "two")
-    save_map(
-        tmp_path / "figures",
-        points,
-        torch.randn(4, 4),
-        images_NCHW=images,
-        labels_N=labels,
-        class_names=classes,
-        names=names,
-        about="",
-        root=None,
-    )
-    (tmp_path / "results.json").write_text("[]")
-    (each,) = maps_of([collect(tmp_path)])["sets"]
-    sent = np.frombuffer(base64.b64decode(each["labels"]), dtype="<u2")
-    assert sent.tolist() == [65535, 0, 1, 65535] and each["classes"] == ["one", "two"]
-    assert _class_name(-1, classes) == "no label" and _class_name(1, classes) == "two"
 
 
 def test_a_map_fills_its_frame_and_keeps_its_proportions(generator):

@@ -28,15 +28,10 @@ def draw_neighbours(source: FeatureSource) -> list[Metric]:
     near = plain_images(evaluation.train, bank.ids_N[found_QK.flatten()].tolist(), size)
     same_QK = None
     if queries.labels_N is not None and bank.labels_N is not None:
-        same_QK = same_class(bank.labels_N[found_QK], queries.labels_N[rows_Q][:, None])
+        same_QK = bank.labels_N[found_QK] == queries.labels_N[rows_Q][:, None]
     path = evaluation.figures / f"neighbours-{source.name.replace(' ', '-')}.png"
     evaluation.say(f"written: {gallery(path, asked, near.unflatten(0, tuple(found_QK.shape)), same_QK)}")
     return []
-
-
-def same_class(near_QK: Tensor, asked_Q1: Tensor) -> Tensor:
-    """1 where both have one label, 0 where they have two, -1 where either has none."""
-    return torch.where((near_QK < 0) | (asked_Q1 < 0), -1, (near_QK == asked_Q1).long())
 
 
 def check_neighbours(evaluation: Evaluation) -> None:

@@ -53,7 +53,7 @@ _PICTURES = {
     "neighbours-trained": (
         "Nearest neighbours",
         "Left: a query. Right: the images whose features are most similar, the nearest first. Green frame: same class; "
-        "red: another; grey: not known.",
+        "red: another.",
     ),
     "neighbours-raw-pixels": ("Nearest neighbours by raw pixels", "The same queries, for comparison."),
     "neighbours-untrained": ("Nearest neighbours, untrained", "The same queries, by the encoder before training."),

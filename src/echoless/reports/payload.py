@@ -22,7 +22,6 @@ PICTURE_BUDGET = 2_600_000  # bytes of all pictures of a page, before base64 add
 SPRITE_BUDGET = 2_400_000
 NAME_BUDGET = 500_000  # characters of all image names
 LOWEST_FRAME = 0.3  # height of a map whose points lie on a line, as a share of its width
-NO_CLASS = 65_535  # of an image without a label; page.js knows it
 MOST_POINTS = MOST_ON_A_MAP  # indices are sent as 16-bit numbers
 
 
@@ -87,18 +86,12 @@ def _set(record: dict[str, Any], folder: Path | None) -> dict[str, Any]:
     labels = record["labels"]
     return {
         "names": [str(name) for name in record["names"][:MOST_POINTS]],
-        "labels": None if labels is None else _base64_uint16(_sent(labels[:MOST_POINTS])),
+        "labels": None if labels is None else _base64_uint16(np.clip(labels[:MOST_POINTS], 0, 65535)),
         "classes": None if labels is None else _class_names(labels, names),
         "tile": [int(side) for side in record["tile"]],
         "columns": int(record["columns"]),
         "originals": None if folder is None else _originals(record, folder),
     }
-
-
-def _sent(labels: Sequence[int]) -> Array:
-    """As 16-bit numbers; an image without a label has that of no class."""
-    labels_N = np.asarray(labels)
-    return np.where(labels_N < 0, NO_CLASS, np.clip(labels_N, 0, NO_CLASS - 1))
 
 
 def _originals(record: dict[str, Any], folder: Path) -> str | None:

@@ -71,7 +71,6 @@ def tiles(images_ICHW: Tensor, *, columns: int, side: int, gap: int = 0) -> Imag
 
 
 _RIGHT, _WRONG, _UNKNOWN = (38, 150, 70), (205, 60, 50), (200, 200, 200)
-_FRAMES = {1: _RIGHT, 0: _WRONG, -1: _UNKNOWN}
 _FRAME = 3
 
 
@@ -80,8 +79,7 @@ def gallery(
 ) -> Path:
     """Write a PNG with one row per query: the query, a space, then its neighbours, the most similar first.
 
-    same_QK: 1 where a neighbour has the class of its query, 0 where it has another: its frame is green or red; grey
-    where that is not known, which is -1.
+    same_QK: whether a neighbour has the class of its query: its frame is green or red; grey where that is not known.
     """
     step = side + 2 * _FRAME + _GAP
     count, near = len(queries_QCHW), near_QKCHW.shape[1]
@@ -89,7 +87,7 @@ def gallery(
     for row, query in enumerate(show(queries_QCHW, side)):
         sheet.paste(query, (_FRAME, row * step + _FRAME))
         for place, picture in enumerate(show(near_QKCHW[row], side)):
-            colour = _UNKNOWN if same_QK is None else _FRAMES[int(same_QK[row, place])]
+            colour = _UNKNOWN if same_QK is None else _RIGHT if same_QK[row, place] else _WRONG
             framed = Image.new("RGB", (picture.width + 2 * _FRAME, picture.height + 2 * _FRAME), colour)
             framed.paste(picture, (_FRAME, _FRAME))
             sheet.paste(framed, (step * (place + 1) + space, row * step))

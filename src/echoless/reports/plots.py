@@ -22,20 +22,14 @@ def scatter(path: Path, points_N2: Tensor, labels_N: Tensor | None, names: Seque
     groups = [None] if labels_N is None else sorted(set(labels_N.tolist()))
     for label in groups:
         chosen = points_N2 if label is None or labels_N is None else points_N2[labels_N == label]
-        name = None if label is None else _class_name(label, names)
-        axes.scatter(chosen[:, 0], chosen[:, 1], s=6, label=name, color="lightgrey" if label == -1 else None)
+        name = None if label is None else (names[label] if names and label < len(names) else str(label))
+        axes.scatter(chosen[:, 0], chosen[:, 1], s=6, label=name)
     if labels_N is not None and len(groups) <= 20:
         axes.legend(markerscale=2, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
     axes.set_xticks([])
     axes.set_yticks([])
     axes.set_title("t-SNE of pooled features")
     return _save(path, figure)
-
-
-def _class_name(label: int, names: Sequence[str] | None) -> str:
-    if label < 0:
-        return "no label"
-    return names[label] if names and label < len(names) else str(label)
 
 
 def heatmaps(

@@ -80,8 +80,6 @@
     pen.fill();
   }
 
-  const NO_CLASS = 65535; // of an image without a label
-
   class Scatter {
     constructor(canvas, map, set, sprite) {
       Object.assign(this, { canvas, map, set, sprite });
@@ -102,7 +100,6 @@
     }
 
     kind(label) {
-      if (label === NO_CLASS) return { colour: colour(this.canvas, "--base"), form: 0 };
       const form = Math.floor(label / 8 + label) % 4;
       if (!this.set.classes || this.set.classes.length <= 8) return { colour: colour(this.canvas, `--s${label % 8}`), form };
       const light = matchMedia("(prefers-color-scheme: dark)").matches ? 66 : 42; // steps of the golden angle stay apart
@@ -122,19 +119,12 @@
         button.append(sign, make("span", "", name));
         button.addEventListener("click", () => {
           this.only = this.only === label ? -1 : label;
-          for (const other of place.querySelectorAll("button")) other.setAttribute("aria-pressed", "false");
+          for (const other of place.children) other.setAttribute("aria-pressed", "false");
           button.setAttribute("aria-pressed", String(this.only === label));
           this.paint();
         });
         place.append(button);
       });
-      if (!this.labels.includes(NO_CLASS)) return;
-      const none = make("span", "", "");
-      const sign = make("canvas");
-      sign.width = sign.height = 24;
-      mark(sign.getContext("2d"), this.kind(NO_CLASS), 12, 12, 8);
-      none.append(sign, make("span", "", "no label"));
-      place.append(none);
     }
 
     lit(index) {
@@ -183,13 +173,12 @@
       pen.scale(scale, scale);
       const size = Math.max(1.4, Math.min(3.2, 130 / Math.sqrt(this.x.length)));
       const kinds = (this.set.classes || ["all"]).map((_, label) => this.kind(label));
-      const none = this.kind(NO_CLASS);
       for (const lit of this.only < 0 && !this.kept ? [true] : [false, true]) {
         pen.globalAlpha = lit ? 0.8 : 0.12;
         for (let index = 0; index < this.x.length; index++) {
           const label = this.labels ? this.labels[index] : 0;
           if (this.lit(index) !== lit) continue;
-          mark(pen, kinds[label] || none, ...this.spot(index), size);
+          mark(pen, kinds[label] || kinds[0], ...this.spot(index), size);
         }
       }
       this.overlay();
@@ -257,7 +246,7 @@
     }
 
     label(index) {
-      return (this.labels && this.set.classes[this.labels[index]]) || "";
+      return this.labels ? this.set.classes[this.labels[index]] : "";
     }
 
     // A link to the image file where the page knows the way to it; else what it would hold.
@@ -309,7 +298,7 @@
       if (!this.pinned) return;
       const others = [...this.neighbours()];
       for (const other of others) this.looked.append(this.thumbnail(other, "neighbour"));
-      if (!this.labels || this.labels[this.chosen] === NO_CLASS) return;
+      if (!this.labels) return;
       const same = others.filter((other) => this.labels[other] === this.labels[this.chosen]).length;
       this.looked.append(make("p", "words-of", `${same} of its ${others.length} nearest neighbours are of its class.`));
     }
