@@ -69,10 +69,15 @@ def rankme(value: float, **protocol) -> Metric:
             "warning",
         ),
         ([linear(0.5), rankme(1.2)], "The features collapsed: RankMe is 1.2", "--alpha-min", "warning"),
-        ([linear(0.5), rankme(2.6)], "about 2.6 directions (RankMe), which is close to a collapse", "", "neutral"),
+        (
+            [linear(0.5), rankme(2.6)],
+            "about 2.6 directions (RankMe of 500 images), which is close to a collapse",
+            "",
+            "neutral",
+        ),
         (
             [rankme(9.0)],
-            "The trained features use about 9 directions (RankMe), so they have not collapsed",
+            "The trained features use about 9 directions (RankMe of 500 images), so they have not collapsed",
             "--labels FILE.csv",
             "neutral",
         ),
@@ -168,7 +173,10 @@ def test_the_end_of_a_run_counts_before_its_checkpoints_and_a_later_one_before_a
 
 def test_without_baselines_the_next_step_is_to_measure_them():
     words = in_words([linear(0.5)])
-    assert "no baseline was measured" in words.verdict and "--baselines" in words.next and words.tone == "neutral"
+    assert "no baseline was measured" in words.verdict and words.tone == "neutral"
+    assert words.next.endswith("echoless evaluate RUN --baselines, with the same images and labels."), (
+        "the page of a sweep said `the same command`, and `sweep` has no --baselines"
+    )
 
 
 def test_an_accuracy_that_naming_the_largest_class_reaches_too_is_called_so():
@@ -215,8 +223,19 @@ def test_a_test_with_one_large_class_is_not_called_too_easy():
 
 def test_the_next_step_is_not_what_was_just_done():
     measured = [linear(0.5), linear(0.3, "raw pixels")]
-    assert in_words(measured).next.endswith("Another layer may be better: the same command with --layers all.")
+    advice = "Another layer may be better: echoless evaluate RUN --layers all, with the same images and labels."
+    assert in_words(measured).next.endswith(advice)
     assert "--layers all" not in in_words([*measured, linear(0.4, scan="layers")]).next
+
+
+def test_a_scan_that_the_run_holds_is_not_asked_for_again():
+    """One layer was measured by its name, after a scan of all on the same images."""
+    measured = [linear(0.5, layer="block02/+mlp", train_set="aa"), linear(0.3, "raw pixels", train_set="aa")]
+    scan = linear(0.4, scan="layers", train_set="aa")
+    assert "--layers all" not in in_words(measured, known=[scan]).next
+    for other in ({"train_set": "bb"}, {"train_set": "aa", "checkpoint": 9}):
+        elsewhere = linear(0.4, scan="layers", **other)
+        assert "--layers all" in in_words(measured, known=[elsewhere]).next, "other images, other weights"
 
 
 def test_a_run_that_is_not_finished_has_not_collapsed():

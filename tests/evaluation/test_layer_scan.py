@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from echoless.config.best_layer import best_layer
 from echoless.config.metrics import Metric, interval_text, number
 from echoless.config.options import EvaluateOptions
 from echoless.evaluation.extract import View
@@ -14,29 +18,36 @@ from echoless.evaluation.layer_scan import _say_best
 from echoless.measures import accuracy_interval
 from echoless.measures.intervals import paired_accuracy_interval
 from echoless.measures.outcomes import kept, unpack
+from echoless.reports.collect import RunData, collect
 from echoless.reports.compare import paired_interval
+from echoless.reports.summary import summarise
 from echoless.runs import RunFolder
 from echoless.verbs.evaluate import evaluate
 
 USUAL, OTHER, THIRD = View("block05/+mlp"), View("block03/+mlp"), View("block01/+mlp")
 
 
-def measured(right: list[int], n: int = 60) -> Metric:
+def measured(right: list[int], features: str = "trained", n: int = 60, **view: str) -> Metric:
     """kNN that is right on these of n images."""
     correct_N = torch.zeros(n, dtype=torch.bool)
     correct_N[right] = True
     value, low, high = accuracy_interval(correct_N, generator=torch.Generator().manual_seed(0))
-    protocol = {"k": 20, "folds": 5, "train_n": n, "seed": 0}
+    protocol = {"features": features, "k": 20, "folds": 5, "train_n": n, "seed": 0, **view}
     return Metric(metric="knn", value=value, n=n, interval=(low, high), protocol=protocol, **kept(correct_N))
 
 
-def told(**right: list[int]) -> str:
-    """The closing sentences of a scan over three layers."""
-    chosen = {USUAL: measured(right["usual"]), OTHER: measured(right["other"]), THIRD: measured([])}
+def told(usual: list[int], other: list[int], raw: list[int] | None = None) -> str:
+    """The closing sentences of a scan over three layers, which a page finds again in the records."""
+    chosen = {
+        view: measured(right, layer=view.layer, pooling=view.pooling)
+        for view, right in ((USUAL, usual), (OTHER, other), (THIRD, []))
+    }
     encoder = SimpleNamespace(default_layer=USUAL.layer, default_pooling="mean")
     evaluation = SimpleNamespace(encoder=encoder, pooling="mean", closing=[], say=lambda text: None)
-    _say_best(evaluation, chosen)
+    pixels = None if raw is None else measured(raw, "raw pixels", layer="output", pooling="mean")
+    found = _say_best(evaluation, chosen, pixels)
     (closing,) = evaluation.closing
+    assert best_layer(found, paired_interval) == closing
     return closing
 
 
@@ -82,6 +93,18 @@ def test_the_end_of_an_interval_among_many_is_not_that_of_one_lucky_draw():
     assert max(abs(kept[0] - each.low) for each in ends) <= 1 / 60 and len({each.low for each in ends}) <= 2
 
 
+def test_the_best_layer_is_compared_with_raw_pixels_too():
+    """A layer 20 points above the usual one was praised, and nobody learned that raw pixels are as good."""
+    usual, other = list(range(16)), list(range(30))
+    assert "It does not clearly differ from raw pixels (48.33 %): difference +1.7 points [" in told(
+        usual, other, list(range(29))
+    )
+    assert "It beats raw pixels (16.67 %): difference +33.3 points [" in told(usual, other, list(range(10)))
+    assert "It is worse than raw pixels (100.00 %)" in told(usual, other, list(range(60)))
+    closing = told(other, other, list(range(10)))
+    assert "the usual one, " in closing and "It beats raw pixels" in closing, "also where the usual layer is the best"
+
+
 def test_the_usual_layer_is_the_best_where_no_other_is_above_it():
     closing = told(usual=list(range(18)), other=list(range(18)))
     assert "the usual one, block05/+mlp, mean pooling: 30.00 % [" in closing and "embed" not in closing
@@ -101,5 +124,33 @@ def test_a_scan_says_what_it_chose_by_and_keeps_no_answers(run, test):
         assert f"{number(best)}{interval_text(best)}, the highest of" in closing
         assert any(line.startswith("best by kNN (k 3), ") and interval_text(best) in line for line in said)
     records = RunFolder(run).read_results()
-    assert not any("right" in record for record in records if "scan" in record["protocol"])
+    assert not any("right" in record for record in records if record["protocol"].get("scan") == "layers")
     assert any("right" in record for record in records if "scan" not in record["protocol"])
+
+
+def test_the_page_has_the_finding_of_the_terminal_and_a_second_scan_replaces_it(run, tmp_path):
+    """The terminal named the best layer with its interval; the card of the page advised to train longer."""
+    run = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("results.json"))
+
+    def said(*layers: str) -> str:
+        wanted = {"train": "shapes:60", "layers": layers, "metrics": ("knn",), "k": (3,)}
+        metrics = evaluate.run(EvaluateOptions(run, **wanted), lambda text: None)
+        (line,) = [line for line in metrics.closing if line.startswith("Best layer")]
+        return line
+
+    for layers in (("block00/+mlp", "block01/+mlp"), ("block01/+mlp", "block02/+mlp"), ("all",)):
+        line = said(*layers)
+        assert "raw pixels (" in line and summarise(complete(run), []).layer == line
+    assert said("block00/+mlp", "block01/+mlp") != line == summarise(complete(run), []).layer, "that of most layers"
+    evaluate.run(EvaluateOptions(run, train="shapes:60", test="shapes:40@test", metrics=("knn",)), lambda text: None)
+    elsewhere = summarise(complete(run), [])
+    assert "test shapes:40@test" in elsewhere.measured, "a test set is spoken of before any scan"
+    assert elsewhere.layer == f"{line} This was measured with train shapes:60, labels the data set."
+    records = [record for record in RunFolder(run).read_results() if record["protocol"].get("scan") == "best layer"]
+    cells = [(record["protocol"]["features"], record["protocol"]["cells"]) for record in records]
+    assert sorted(cells) == [("raw pixels", 6), ("raw pixels", 18), ("trained", 6), ("trained", 18)]
+
+
+def complete(run: Path) -> RunData:
+    found = collect(run)
+    return replace(found, config={**found.config, "steps": 1}, lines=[{"step": 1}])

@@ -8,7 +8,7 @@ import pytest
 
 from echoless.config.metrics import Metric
 from echoless.measures import mean_interval
-from echoless.reports.blocks import accuracy_by_block, profiles
+from echoless.reports.blocks import accuracy_by_block, profiles, ticks
 from echoless.reports.collect import RunData
 from echoless.reports.compare import Group
 from echoless.reports.learned import learned_figures
@@ -37,6 +37,25 @@ def test_layers_are_in_order_of_depth_and_values_are_means_over_seeds():
     assert profile.layers == ["embed", "block00", "block01", "norm"]
     assert [estimate.value for estimate in profile.estimates] == pytest.approx([0.1, 0.15, 0.35, 0.7])
     assert profile.estimates[1].interval == pytest.approx(mean_interval([0.1, 0.2])[1:])
+
+
+def test_the_axis_counts_layers_as_their_names_do():
+    """Below the curves stood 1 to 6, in the caption and in every table block00 to block05."""
+    layers = [f"block{block:02d}/+mlp" for block in range(6)]
+    assert ticks(layers) == ["0", "1", "2", "3", "4", "5"]
+    assert ticks(["embed", "block00/+mlp", "block11/+mlp", "norm"]) == ["embed", "0", "11", "norm"]
+    assert ticks(["block03/attn", "block03/+mlp"]) == ["3/attn", "3/+mlp"], "two of one block keep their places"
+    results = [scanned(layer, 0.1 + 0.1 * place) for place, layer in enumerate(layers)]
+    run = RunData(path=Path("r"), name="r", results=results)
+    ((_, (alone,)),) = learned_figures([run])
+    shared = accuracy_by_block([setting("plain", 0, results), setting("faded", 1, results)])
+    for figure, caption in (
+        (alone, "Layer 0 is block00/+mlp, 5 is block05/+mlp."),
+        (shared, " 0 is block00/+mlp, 5 is"),
+    ):
+        assert (
+            caption in figure.caption and ">5</text>" in str(figure.drawing) and ">6</text>" not in str(figure.drawing)
+        )
 
 
 def test_other_poolings_snapshots_and_untrained_encoders_are_no_part_of_it():

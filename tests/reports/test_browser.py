@@ -15,6 +15,7 @@ from made_runs import make_run
 from PIL import Image
 
 from echoless.reports.page import Findings, report
+from echoless.reports.search_page import Section, Tile, TileRow, write_search_page
 from echoless.reports.server import make_server
 
 SHOTS = Path(__file__).resolve().parents[2] / "artifacts" / "report"
@@ -421,3 +422,58 @@ def test_a_local_page_opens_the_original_and_says_nothing_where_there_is_none(br
         page = visit(window, report([run], tmp_path / "pages" / "page.html"))
         page.locator("canvas[data-map]").first.press("ArrowRight")
         assert page.locator(".looked canvas").count() == 1 and page.locator(".looked a").count() == 0
+
+
+def test_on_a_phone_a_number_stands_apart_from_how_many_images_it_is_of(browser, two_runs, tmp_path):
+    """`45.00 % [36.67, 54.17]n 120` had no gap."""
+    run = shutil.copytree(two_runs[0], tmp_path / "run")
+    records = json.loads((run / "results.json").read_text())
+    (run / "results.json").write_text(json.dumps([record | {"n": 12345} for record in records]))
+    gaps = """[...document.querySelectorAll('.all tbody tr')].map((row) => {
+      const value = document.createRange();
+      value.selectNodeContents(row.children[1]);
+      return row.children[2].getBoundingClientRect().left - value.getBoundingClientRect().right;
+    })"""
+    with Window(browser, "light", 400) as window:
+        page = visit(window, report([run], tmp_path / "page.html"))
+        page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+        assert min(page.evaluate(gaps)) >= 8
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_map_alone_has_the_width_of_the_page_and_what_belongs_to_it_beside_it(browser, pages, width):
+    """It used less than half of a wide window."""
+    with Window(browser, "light", width) as window:
+        page = visit(window, pages["one"])
+        card, canvas, looked = (page.locator(each).first.bounding_box() for each in (".map", ".map canvas", ".looked"))
+        assert card["width"] >= 0.85 * width and canvas["width"] >= (0.55 if width > 1000 else 0.9) * card["width"]
+        beside = looked["x"] >= canvas["x"] + canvas["width"]
+        assert beside == (width > 1000) and looked["y"] + looked["height"] <= card["y"] + card["height"]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_neighbours_stay_right_of_their_query_or_below_it(browser, tmp_path, width):
+    """Those of the third row stood under the query, left of the line."""
+    images = [Tile(path=f"a/{index}.png", figure="0.9") for index in range(20)]
+    section = Section("s", "t", "n", [TileRow(images=images, query=Tile(path="q.png", figure="query"))])
+    with Window(browser, "light", width) as window:
+        page = visit(window, write_search_page(tmp_path / "search.html", "t", [section], [], []))
+        query, *others = [tile.bounding_box() for tile in page.locator(".tile").all()]
+        right, below = query["x"] + query["width"], query["y"] + query["height"]
+        assert all(tile["x"] >= right if width > 1000 else tile["y"] >= below for tile in others)
+        assert len({tile["y"] for tile in others}) >= 3, "rows enough to reach below the query"
+
+
+def test_an_image_without_a_label_is_grey_on_the_map_and_has_no_class(browser, tmp_path):
+    run = make_run(tmp_path / "run", steps=40, points=20, classes=3)
+    file = run / "figures" / "tsne.json"
+    record = json.loads(file.read_text())
+    file.write_text(json.dumps(record | {"labels": [-1] * 10 + record["labels"][10:]}))
+    with Window(browser) as window:
+        page = visit(window, report([run], tmp_path / "page.html"))
+        assert page.locator(".classes").first.inner_text().split("\n")[-1] == "no label"
+        canvas = page.locator("canvas[data-map]").first
+        canvas.press("ArrowRight")
+        canvas.press("Enter")
+        assert "of its class" not in page.locator(".looked").first.inner_text()
+        assert page.locator(".looked figure.main figcaption").first.inner_text() == "" and window.said == []

@@ -54,6 +54,20 @@ def test_equal_images_are_no_difference_however_their_folder_is_written():
     assert [name for name, _ in readable_settings(unknown)] == ["data.labels", "data.path"], "no hash was recorded"
 
 
+def test_two_names_of_one_recipe_are_no_difference():
+    """A planned run is repeated by the line of its plan, which names the recipe that `auto` chose."""
+
+    def of(recipe: str, alpha: float, seed: int = 0, **without: object) -> RunData:
+        made = run(recipe, alpha, seed, 0.3)
+        return replace(made, config=made.config | {"recipe": recipe} | without)
+
+    auto, named = of("auto", 0.5), of("mae-femto", 1.0)
+    assert [name for name, _ in readable_settings([auto, named])] == ["model.shortcuts.alpha_min"]
+    assert [group.seeds for group in groups_of([auto, of("mae-femto", 0.5, 1)])] == [2]
+    unknown = [of(recipe, 1.0, model={}) for recipe in ("auto", "mae-femto")]
+    assert [name for name, _ in readable_settings(unknown)] == ["recipe"], "nothing else says what was trained"
+
+
 def test_differences_over_seeds_are_paired_and_agree_with_scipy():
     plain, faded = [0.30, 0.33, 0.29, 0.35], [0.41, 0.42, 0.37, 0.47]
     runs = [run(f"p{i}", 1.0, i, value) for i, value in enumerate(plain)]
@@ -244,3 +258,37 @@ def test_two_settings_of_one_name_have_two_headings():
         *("model.kind", "objective.kind", "optimizer", "depth"),
     ]
     assert short_names(["a.model.kind", "b.model.kind", "kind"]) == ["a.model.kind", "b.model.kind", "kind"]
+
+
+def test_a_run_is_compared_with_the_raw_pixels_of_a_run_beside_it_that_is_given_the_same():
+    """A sweep measures them once; the cards of its other runs said that none was measured."""
+    one, other = run("a", 1.0, 0, 0.3), run("b", 0.6, 0, 0.4)
+    raw = replace(
+        one.results[0], value=0.2, interval=(0.19, 0.21), protocol={"features": "raw pixels", "k": 20, "seed": 0}
+    )
+    one.results.append(raw)
+    shown = [replace(each, lines=[{"step": 10}]) for each in (one, other)]
+    said = [summarise(each, [], shown) for each in shown]
+    for gain, words in zip((10.0, 20.0), said):
+        assert f"it beats raw pixels (20.00 %) by {gain} points" in words.verdict
+    assert not any("--baselines" in words.next for words in said)
+    larger = replace(shown[1], config=shown[1].config | {"data": {"mean": [0.5]}})
+    assert "no baseline was measured" in summarise(larger, [], [shown[0], larger]).verdict, "other pixels"
+    assert "no baseline was measured" in summarise(shown[1], []).verdict
+
+
+def test_the_charts_are_of_the_evaluation_that_heads_the_page():
+    """The head said 6.04 directions, of 120 images, and a chart below it 7.356, of all 1,530."""
+
+    def rank(value: float, n: int, images: str) -> Metric:
+        return Metric(metric="rankme", value=value, n=n, protocol={"features": "trained", "train_set": images})
+
+    accuracy = Metric(metric="knn", value=0.4, n=120, interval=(0.3, 0.5), protocol={"train_set": "few", "k": 20})
+    results = [rank(6.04, 120, "few"), accuracy, rank(7.356, 1530, "all")]
+    shown = RunData(path=Path("a"), name="a", config={"steps": 1}, lines=[{"step": 1}], results=results)
+    assert "about 6.04 directions (RankMe of 120 images)" in summarise(shown, []).verdict
+    ((_, figures),) = learned_figures([shown])
+    assert ["6.04" in str(figure.drawing) for figure in figures if "RankMe" in figure.title] == [True]
+    unlabelled = replace(shown, results=results[2:])
+    ((_, (figure,)),) = learned_figures([unlabelled])
+    assert "7.356" in str(figure.drawing) and "n = 1530" in figure.caption

@@ -7,17 +7,21 @@ import re
 import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from made_runs import make_run
 
+from echoless.config.metrics import Metric
 from echoless.errors import ConfigError
-from echoless.reports.collect import Picture, collect_all
+from echoless.reports.collect import Picture, RunData, collect_all
 from echoless.reports.facts import facts
 from echoless.reports.figures import training_figures
 from echoless.reports.learned import heat_maps
 from echoless.reports.page import Findings, render, report
 from echoless.reports.payload import shrink, shrink_to_budget
+from echoless.sweeps.experiment import Quantity
+from echoless.sweeps.tabulate import _gain
 
 HOSTILE = ["<script>alert(1)</script>", "a \"b\" 'c' & d", "Ünïcödé 漢字 \u202e"]
 LIMIT = 8_000_000  # bytes
@@ -134,7 +138,7 @@ def test_a_comparison_says_how_many_seeds_it_rests_on(page, tmp_path):
         for seed in range(3)
     ]
     text = " ".join(Elements(render(collect_all(runs))).texts)
-    assert "3 seeds per setting." in text and "paired over 3 seeds, p = " in text
+    assert "3 seeds per setting." in text and "paired over 3 seeds" in text
     assert "One seed each" not in text
 
 
@@ -227,3 +231,30 @@ def test_a_notebook_shows_the_page_in_a_frame_of_its_own(two_runs, tmp_path):
     frame = Elements(written._repr_html_())
     assert [tag for tag, _ in frame.elements] == ["iframe"]
     assert frame.elements[0][1]["srcdoc"] == (tmp_path / "page.html").read_text()
+
+
+def seeds(gains: list[float]) -> list[RunData]:
+    """Plain runs of 30 % and faded ones that have these gains."""
+    runs = []
+    for seed, gain in enumerate(gains):
+        for name, alpha, value in (("plain", 1.0, 0.3), ("faded", 0.6, 0.3 + gain)):
+            config = {"model": {"shortcuts": {"alpha_min": alpha}}, "seed": seed}
+            number = Metric(metric="knn", value=value, n=100, protocol={"k": 20})
+            runs.append(RunData(path=Path(f"{name}{seed}"), name=f"{name}{seed}", config=config, results=[number]))
+    return sorted(runs, key=lambda run: run.name, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("gains", "words"),
+    [
+        ([-0.08, -0.09, -0.07], "clearly lower, paired over 3 seeds"),
+        ([-0.08, 0.09, -0.07], "not clear, paired over 3 seeds"),
+        ([0.08, 0.09, 0.07, 0.08, 0.09, 0.07], "clearly higher, paired over 6 seeds, p = 0.0312"),
+    ],
+)
+def test_a_difference_has_one_verdict_on_the_page_and_in_a_terminal(gains, words):
+    """The terminal said -8.1 ± 3.2 and the page of the same difference p = 0.25, the least of three seeds."""
+    page = render(seeds(gains))
+    assert f"<small>{words}</small>" in page
+    assert "With 6 common seeds or more, p of the exact sign-flip test" in page
+    assert _gain(Quantity(metric="knn"), gains).endswith(f", {words.partition(',')[0]}")

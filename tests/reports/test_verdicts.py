@@ -98,6 +98,15 @@ def test_speed():
     assert told("images_per_second", lambda t, c: 100.0, waiting=0.0) == {"images/s": "steady"}
     assert told("images_per_second", lambda t, c: 100.0, waiting=0.5) == {"images/s": "waiting for data"}
     assert told("images_per_second", lambda t, c: 100.0 if t < 0.7 else 50.0) == {"images/s": "slower"}
+    halved = told("images_per_second", lambda t, c: 500.0 if 0.3 < t < 0.42 else 1020.0 + c.gauss(0, 20))
+    assert halved == {"images/s": "uneven"}, "it was called steady"
+
+
+def test_a_speed_has_no_power_of_ten():
+    """It was 1.02e+03 images/s."""
+    lines = [{"step": step, "images_per_second": 1020.0} for step in range(1, 31)]
+    (verdict,) = judge(RunData(path=Path("r"), name="r", lines=lines))
+    assert verdict.sentence.startswith("median 1,020 images/s, 1,020 images/s at the end, ")
 
 
 def test_a_run_that_has_just_begun_is_not_judged():

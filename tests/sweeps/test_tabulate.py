@@ -156,8 +156,9 @@ def test_differences_are_paired_by_seed_and_agree_with_scipy():
     found = {t.name: [metric("knn", values[t.settings["alpha_min"]][t.settings["seed"]])] for t in plan.trials}
     lines = [line.split() for line in table(plan, found).splitlines()]
     low, high = stats.t.interval(0.95, 2, loc=np.mean(gains), scale=stats.sem(gains))
-    assert ["differences,", "paired", "by", "seed"] in lines
-    assert ["0.6", "alpha_min", "1", "3", "+5.0", "±", f"{50 * (high - low):.1f}", "-"] in lines
+    assert "differences, paired by seed; clear where" in table(plan, found)
+    half = f"{50 * (high - low):.1f},"
+    assert ["0.6", "alpha_min", "1", "3", "+5.0", "±", half, "clearly", "higher", "-"] in lines
 
 
 def test_differences_at_each_step_are_from_the_first_setting_at_that_step():
@@ -168,7 +169,7 @@ def test_differences_at_each_step_are_from_the_first_setting_at_that_step():
     }
     lines = [line.split() for line in table(plan, found).splitlines()]
     for step in ("1", "2"):
-        assert ["0.6", step, "alpha_min", "1", "2", "+4.0", "±", "0.0"] in lines
+        assert ["0.6", step, "alpha_min", "1", "2", "+4.0", "±", "0.0,", "clearly", "higher"] in lines
 
 
 def test_a_row_is_compared_with_the_standard_network_that_is_like_it_in_all_else():

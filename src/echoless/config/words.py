@@ -29,6 +29,10 @@ _LONGER = {  # by the verb that trained the run, in options that it has; other w
     "pretrain": "--resume with more --max-steps, or a new run with a longer --time",
     "finetune": "--epochs, or --resume with more --max-steps",
 }
+VERBS = {1: "beats", 0: "does not clearly differ from", -1: "is worse than"}  # by the order of two numbers
+# A protocol names no place of this machine, so that a command cannot be spelt out. The verb is named: whoever reads
+# this on a page or in the log of a sweep typed another one.
+_SAME_SETS = "with the same images and labels"
 Tone = Literal["good", "neutral", "warning"]
 Interval = tuple[float, float]
 Differ = Callable[[Metric, Metric], Interval | None]  # the 95 % interval of the first minus the second
@@ -36,12 +40,16 @@ Differ = Callable[[Metric, Metric], Interval | None]  # the 95 % interval of the
 
 @dataclass(frozen=True)
 class Words:
-    """What the numbers say, and what to do next; `measured`: on what, where that is not obvious."""
+    """What the numbers say, and what to do next.
+
+    measured: on what, where that is not obvious. layer: which layer is the best, where several were measured.
+    """
 
     verdict: str
     next: str
     tone: Tone = "neutral"
     measured: str = ""
+    layer: str = ""
 
 
 @dataclass(frozen=True)
@@ -91,9 +99,8 @@ def in_words(
     compared = {
         name: Baseline(other, _order(main, other, differ)) for name, other in others.items() if other is not None
     }
-    # A protocol names no place of this machine, so the command cannot be spelt out.
-    scanned = any("scan" in metric.protocol for metric in metrics)
-    layers = "" if scanned else " Another layer may be better: the same command with --layers all."
+    scanned = any("scan" in m.protocol and _of_one_evaluation(m, main) for m in [*known, *metrics])
+    layers = "" if scanned else f" Another layer may be better: echoless evaluate {run} --layers all, {_SAME_SETS}."
     aside = _by_neighbours(held, main, compared, differ)
     return _against(main, compared, rank, run, Advice(layers, _training(verb, run)), aside)
 
@@ -250,7 +257,7 @@ def _against(
         more = f"{advice.training} or label more images.{layers}"
         return Words(verdict + healthy, more, "neutral")
     if not order:
-        more = "Compare them with raw pixels: the same command with --baselines."
+        more = f"Compare them with raw pixels: echoless evaluate {run} --baselines, {_SAME_SETS}."
         return Words(verdict + healthy, more, "neutral")
     more = f"Use them: echoless embed {run} DATA --out features.parquet.{layers}"
     return Words(verdict + healthy, more, "good")
@@ -284,7 +291,7 @@ def _healthy(rank: Metric, which: str = "They") -> str:
     if rank.n < _FEWEST:
         return f"{rank.n} images are too few to say whether the features collapsed."
     few = f"which is close to a collapse (below {LOWEST_RANK:g})" if rank.value < FEW else "so they have not collapsed"
-    return f"{which} use about {rank.value:.3g} directions (RankMe), {few}."
+    return f"{which} use about {rank.value:.3g} directions (RankMe of {rank.n:,} images), {few}."
 
 
 def _of(metrics: Sequence[Metric], main: Metric, features: str) -> Metric | None:
@@ -311,9 +318,8 @@ def _beyond(one: Metric, other: Metric) -> int:
 
 
 def _compared(one: Metric, name: str, other: Baseline) -> str:
-    verb = {1: "it beats", 0: "it does not clearly differ from", -1: "it is worse than"}[other.order]
     by = f" by {100 * abs(one.value - other.metric.value):.1f} points" if other.order else ""
-    return f"{verb} {name} ({number(other.metric)}){by}"
+    return f"it {VERBS[other.order]} {name} ({number(other.metric)}){by}"
 
 
 def _by_neighbours(metrics: Sequence[Metric], main: Metric, others: dict[str, Baseline], differ: Differ) -> str:

@@ -69,8 +69,8 @@ def _too_many_neighbours(evaluation: Evaluation) -> str:
     where = "" if folds is None else f" in each of {folds} folds"
     there = counted(learned, "training image")
     return (
-        f"knn: k is {', '.join(map(str, too_many))}, but a typical class has {there}{where}: other classes vote in any "
-        f"case, though with less weight the less similar they are; --k {max(1, learned // 2)} asks fewer"
+        f"knn: k is {', '.join(map(str, too_many))}, but a typical class has {there}{where}: nearly every vote then "
+        f"includes images of other classes (the nearest images count most); --k {max(1, learned // 2)} asks fewer"
     )
 
 

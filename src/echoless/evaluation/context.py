@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from echoless.config.best_layer import OF_THE_CHOICE
 from echoless.config.metrics import Metric
 from echoless.config.options import EvaluateOptions
 from echoless.data import Images
@@ -74,10 +75,10 @@ class Evaluation:
     def with_sets(self, metrics: Sequence[Metric]) -> list[Metric]:
         """The same numbers, which now say on which images and by which labels they were measured.
 
-        Those of scans are compared with each other before, and keep no answers.
+        Those of scans keep no answers, but for the few that say which layer is the best.
         """
         named = [replace(metric, protocol=metric.protocol | self.sets | self._labels_of(metric)) for metric in metrics]
-        return [replace(m, right="", groups=None) if {"scan", "step"} & set(m.protocol) else m for m in named]
+        return [m if _keeps_answers(m) else replace(m, right="", groups=None) for m in named]
 
     def _labels_of(self, metric: Metric) -> dict[str, Any]:
         if not metric.info.labelled:
@@ -93,6 +94,10 @@ class Evaluation:
 
             workers = WORKERS if self.options.workers is None else self.options.workers
             return extract(encoder, images, views, cache=self.cache, report=show, workers=workers)
+
+
+def _keeps_answers(metric: Metric) -> bool:
+    return not {"scan", "step"} & set(metric.protocol) or metric.protocol.get("scan") in OF_THE_CHOICE
 
 
 @dataclass(frozen=True)

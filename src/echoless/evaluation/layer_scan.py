@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from echoless.config.best_layer import BEST, USUAL, best_layer
 from echoless.config.checks import require_one_of
 from echoless.config.metrics import Metric, interval_text, number
 from echoless.evaluation import classify
-from echoless.evaluation.context import Evaluation, Views
+from echoless.evaluation.context import Evaluation, FeatureSource, Views
+from echoless.evaluation.encoder import raw_pixels
 from echoless.evaluation.extract import View
 from echoless.evaluation.ranks import ranks
 from echoless.models import POOLINGS
@@ -41,7 +44,7 @@ def scan_features(evaluation: Evaluation) -> tuple[Views, Views | None]:
 
 
 def scan(evaluation: Evaluation, measured: Sequence[str], train: Views, test: Views | None) -> list[Metric]:
-    """kNN and ranks of each."""
+    """kNN and ranks of each, then the numbers that say which is the best."""
     metrics: list[Metric] = []
     chosen: dict[View, Metric] = {}
     with Progress("layers and poolings", len(train), "measured") as progress:
@@ -54,9 +57,7 @@ def scan(evaluation: Evaluation, measured: Sequence[str], train: Views, test: Vi
                 tokens = View(view.layer, "cls") if evaluation.encoder.has_class_token else view
                 metrics += ranks((test or train)[tokens], (test or train)[view], **_protocol(evaluation))
             progress.show(done)
-    if chosen:
-        _say_best(evaluation, chosen)
-    return metrics
+    return metrics + (_say_best(evaluation, chosen, _raw_pixels(evaluation)) if chosen else [])
 
 
 def _views(evaluation: Evaluation) -> list[View]:
@@ -83,36 +84,32 @@ def _protocol(evaluation: Evaluation) -> dict[str, Any]:
     return PROTOCOL | evaluation.view_of(evaluation.encoder.framing)
 
 
-def _say_best(evaluation: Evaluation, chosen: dict[View, Metric]) -> None:
+def _say_best(evaluation: Evaluation, chosen: Mapping[View, Metric], raw: Metric | None) -> list[Metric]:
+    """The numbers that are compared: of the best cell, of the usual one, and of raw pixels."""
     best = max(chosen, key=lambda view: chosen[view].value)
-    found, usual = chosen[best], View(evaluation.encoder.default_layer, evaluation.encoder.default_pooling)
-    if usual in chosen and chosen[usual].value >= found.value:
+    usual = View(evaluation.encoder.default_layer, evaluation.encoder.default_pooling)
+    if usual in chosen and chosen[usual].value >= chosen[best].value:
         best = usual
-    k, folds, rows = (found.protocol[name] for name in ("k", "folds", "train_n"))
+    found = [_compared(chosen[best], BEST, len(chosen))]
+    found += [_compared(chosen[usual], USUAL, len(chosen))] if usual in chosen else []
+    found += [] if raw is None else [_compared(raw, BEST, len(chosen))]
+    k, folds, rows = (found[0].protocol[name] for name in ("k", "folds", "train_n"))
+    value = f"{number(found[0])}{interval_text(found[0])}"
     how = f"by kNN (k {k}), {folds}-fold cross-validation on {rows} training images"
-    where, value = f"{best.layer}, {best.pooling} pooling", f"{number(found)}{interval_text(found)}"
-    evaluation.say(f"best {how}: {where} ({value})")
-    highest = f"{value}, the highest of {len(chosen)} on the same images."
-    if best == usual:
-        evaluation.closing.append(f"Best layer {how}: the usual one, {where}: {highest}")
-        return
-    embed = f"embed takes it by --layer {best.layer} --pooling {best.pooling}."
-    beside = _beside_usual(found, chosen.get(usual), usual, len(chosen))
-    evaluation.closing.append(f"Best layer {how}: {where}: {highest}{beside} {embed}")
+    evaluation.say(f"best {how}: {best.layer}, {best.pooling} pooling ({value})")
+    evaluation.closing.append(best_layer(found, paired_interval))
+    return found
 
 
-def _beside_usual(best: Metric, known: Metric | None, usual: View, cells: int) -> str:
-    """Whether it clearly differs from the usual layer and pooling, paired over the images; nothing where unmeasured.
+def _compared(metric: Metric, scan: str, cells: int) -> Metric:
+    return replace(metric, protocol=metric.protocol | {"scan": scan, "cells": cells})
 
-    The highest of many cells is above one of them by chance, too: the interval allows for that.
-    """
-    interval = None if known is None else paired_interval(best, known, among=cells - 1)
-    if known is None or interval is None:
-        return ""
-    low, high = interval
-    differs = "is above" if low > 0 else "does not clearly differ from"
-    return (
-        f" It {differs} the usual {usual.layer}, {usual.pooling} pooling ({number(known)}): difference "
-        f"{100 * (best.value - known.value):+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}], corrected for the "
-        "choice."
-    )
+
+def _raw_pixels(evaluation: Evaluation) -> Metric | None:
+    """On the folds by which the layer is chosen; nothing without --baselines."""
+    if not evaluation.options.baselines:
+        return None
+    source = FeatureSource(evaluation, "raw pixels", raw_pixels(evaluation.encoder))
+    ks, seed = evaluation.options.k[:1], evaluation.options.seed
+    (folded,) = classify.knn(source.train[source.view], None, ks=ks, seed=seed, most=CHOSEN_BY, **source.protocol)
+    return folded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,13 +53,28 @@ def _scans(metric: Metric) -> bool:
     """Whether it is a value of the trained encoder in a scan over its layers."""
     protocol = metric.protocol
     trained = protocol.get("features", "trained") == "trained" and protocol.get("pooling", "mean") == "mean"
-    return trained and {"scan", "layer"} <= set(protocol) and not {"step", "noise"} & set(protocol)
+    return (
+        trained and protocol.get("scan") == "layers" and "layer" in protocol and not {"step", "noise"} & set(protocol)
+    )
 
 
 def by_depth(layer: Any) -> tuple[int, str]:
     """Sorts layers: `embed` comes before every block, `norm` and `output` after them."""
     name = str(layer)
     return (0 if name.startswith(("embed", "patch")) else 2 if name.startswith(("norm", "output")) else 1), name
+
+
+def ticks(layers: Sequence[Any]) -> list[str]:
+    """What stands below an axis over layers: `0` for block00/+mlp, as its name counts; the names of others."""
+    short = [re.sub(r"^block0*(\d)", r"\1", str(layer)) for layer in layers]
+    first = [name.partition("/")[0] for name in short]
+    return first if len(set(first)) == len(first) else short
+
+
+def ends_of(layers: Sequence[Any]) -> str:
+    """`0 is block00/+mlp, 5 is block05/+mlp.`"""
+    names = ticks(layers)
+    return f"{names[0]} is {layers[0]}, {names[-1]} is {layers[-1]}."
 
 
 def accuracy_by_block(groups: Sequence[Group], name: str = "knn") -> Figure | None:
@@ -72,8 +88,8 @@ def accuracy_by_block(groups: Sequence[Group], name: str = "knn") -> Figure | No
     seeds = sorted({profile.group.seeds for profile in found})
     over = "over test images; one seed each" if seeds == [1] else "of the mean over seeds, where there are several"
     on = conditions([metric for profile in found for metric in profile.measured])
-    caption = f"Mean over tokens; 1 is {layers[0]}, {len(layers)} is {layers[-1]}. {on}Shaded: 95 % intervals {over}."
-    labels = [str(place + 1) for place in range(len(layers))]
+    labels = ticks(layers)
+    caption = f"Mean over tokens; {ends_of(layers)} {on}Shaded: 95 % intervals {over}."
     legend = tuple((f"s{curve.style % 8} d{curve.style // 8}", "", curve.name) for curve in curves)
     return Figure(title, line_chart(title, curves, x="layer", labels=labels), caption, legend)
 

@@ -28,6 +28,7 @@ _MEASURED = (
 )
 # Where something lies -> the hash of what lies there, which decides.
 _HASH_OF = {"data.path": "data.fingerprint", "data.labels": "data.label_fingerprint"}
+FEWEST_FLIPPED = 6  # seeds: of n differences of one sign, the sign-flip test gives 2 / 2^n, which is 0.06 with five
 _BEYOND = 500  # draws of a bootstrap that lie outside its interval, whatever the level: its ends must not be chance
 _MAY_DIFFER = ("seed", "steps_done", *NAMES_OF_SETS)  # entries of a protocol in which two comparable numbers may differ
 
@@ -64,6 +65,14 @@ class Difference:
     pairs: int
     images: int = 0  # test images over which two single runs are paired
 
+    @property
+    def over_seeds(self) -> str:
+        """Where it is paired by seed the verdict, with p where so many seeds could give one below 0.05 at all."""
+        if self.p is None or self.interval is None:
+            return ""
+        p = f", p = {self.p:.3g}" if self.pairs >= FEWEST_FLIPPED else ""
+        return f"{in_words(self.interval)}, paired over {self.pairs} seeds{p}"
+
 
 @dataclass(frozen=True)
 class ComparedMetric:
@@ -85,7 +94,9 @@ def groups_of(runs: Sequence[RunData]) -> list[Group]:
         settings = {
             name: value
             for name, value in every.items()
-            if name != "seed" and not name.startswith("budget") and not every.get(_HASH_OF.get(name, ""))
+            if name not in ("seed", *_only_a_name(run))
+            and not name.startswith("budget")
+            and not every.get(_HASH_OF.get(name, ""))
         }
         found.setdefault(repr(sorted(settings.items())) if settings else f"run {place}", []).append((place, run))
     varied = [name for name, _ in readable_settings(runs) if name not in ("seed", "images")]
@@ -100,6 +111,11 @@ def groups_of(runs: Sequence[RunData]) -> list[Group]:
             name = f"{', '.join(words) or 'one setting'} ({seeds} seeds)" if seeds > 1 else run.name
         groups.append(Group(name, tuple(member for _, member in members), place))
     return groups
+
+
+def _only_a_name(run: RunData) -> tuple[str, ...]:
+    """Settings that say nothing where all others are resolved: one recipe may be called for by two names."""
+    return ("recipe",) if run.config.get("model") else ()
 
 
 def _count_seeds(runs: Sequence[RunData]) -> int:
@@ -120,14 +136,16 @@ def differing_settings(runs: Sequence[RunData]) -> list[tuple[str, list[Any]]]:
 def readable_settings(runs: Sequence[RunData]) -> list[tuple[str, list[Any]]]:
     """The same for people: other images are told by a letter, not by their hash and 16 digits of their mean.
 
-    Equal images and labels are no difference, however their place is written.
+    Equal images and labels are no difference, however their place is written, nor is the name of the recipe where what
+    it decides is listed.
     """
     differing = dict(differing_settings(runs))
     settings = [flatten(run.config) for run in runs if run.config]
     alike = [
         place for place, its in _HASH_OF.items() if its not in differing and any(each.get(its) for each in settings)
     ]
-    shown = [(name, values) for name, values in differing.items() if name not in (*_MEASURED, *alike)]
+    names = [name for name in ("recipe",) if all(name in _only_a_name(run) for run in runs if run.config)]
+    shown = [(name, values) for name, values in differing.items() if name not in (*_MEASURED, *alike, *names)]
     hashes = [flatten(run.config).get("data.fingerprint") for run in runs]
     distinct = list(dict.fromkeys(hashes))
     if len(distinct) > 1:
@@ -236,6 +254,12 @@ def _difference(base: Mapping[Any, Metric], other: Mapping[Any, Metric]) -> Diff
     assert ours is not None and theirs is not None
     interval = independent(ours.value, ours.interval, theirs.value, theirs.interval)
     return Difference(ours.value - theirs.value, interval, None, len(both))
+
+
+def in_words(interval: tuple[float, float]) -> str:
+    """The verdict on a difference over seeds, the same in a terminal and on a page: clear where it excludes 0."""
+    low, high = interval
+    return "clearly higher" if low > 0 else "clearly lower" if high < 0 else "not clear"
 
 
 def paired_interval(one: Metric, other: Metric, among: int = 1) -> tuple[float, float] | None:

@@ -8,7 +8,8 @@ from typing import Any
 
 from echoless.config.headline import comparable, most_shared, strongest, told_apart, unseen
 from echoless.config.metrics import METRICS, Metric, info_of, interval_text, number, on_same_images
-from echoless.reports.blocks import by_depth
+from echoless.config.words import SPOKEN_OF
+from echoless.reports.blocks import by_depth, ends_of, ticks
 from echoless.reports.captions import conditions
 from echoless.reports.charts import Curve, Dot, Grid, dot_chart, heat_map, line_chart
 from echoless.reports.collect import RunData, is_number
@@ -52,7 +53,7 @@ def _importance(name: str) -> int:
 def _values(name: str, runs: Sequence[RunData]) -> Figure | None:
     """The runs and their baselines on one scale and on the same images; the table lists all numbers."""
     measured = [[metric for metric in run.results if metric.metric == name and _plain(metric)] for run in runs]
-    drawn = most_shared([[metric for metric in found if comparable(metric)] for found in measured])
+    drawn = _of_the_head(runs, [[metric for metric in found if comparable(metric)] for found in measured])
     if drawn is None:
         return None
     dots: list[Dot] = []
@@ -69,6 +70,14 @@ def _values(name: str, runs: Sequence[RunData]) -> Figure | None:
     caption += "; every run is one seed." if len(runs) > 1 else "."
     info = info_of(name)
     return Figure(info.title, dot_chart(info.title, dots), f"{info.about} {caption}".lstrip())
+
+
+def _of_the_head(runs: Sequence[RunData], measured: Sequence[Sequence[Metric]]) -> Metric | None:
+    """Where there is one, of the evaluation whose accuracy heads the page: a rank of other images contradicts it."""
+    accuracies = [[m for m in run.results if comparable(m) and m.metric in SPOKEN_OF] for run in runs]
+    head = most_shared(accuracies)
+    same = [[metric for metric in found if head is not None and on_same_images(metric, head)] for found in measured]
+    return most_shared(same) or most_shared(measured)
 
 
 def _plain(metric: Metric) -> bool:
@@ -104,8 +113,8 @@ def _along(name: str, runs: Sequence[RunData], key: str, how: str, axis: str) ->
         for index, family in enumerate(families)
     ]
     title = f"{info_of(name).title} {how}" + (" (%)" if info_of(name).is_share else "")
-    labels = [str(index + 1) for index in range(len(places))] if key == "layer" else None
-    caption = f"Layer 1 is {places[0]}, layer {len(places)} is {places[-1]}. " if key == "layer" else ""
+    labels = ticks(places) if key == "layer" else None
+    caption = f"Layer {ends_of(places)} " if key == "layer" else ""
     caption += conditions(values, over=key)
     if any(curve.band for curve in curves):
         caption += "Shaded: 95 % intervals over test images."
@@ -131,7 +140,7 @@ def _belongs(metric: Metric, key: str) -> bool:
     if key not in protocol or protocol.get("features", "trained") != "trained":
         return False
     if key == "layer":
-        return "scan" in protocol and not {"step", "noise"} & set(protocol)
+        return protocol.get("scan") == "layers" and not {"step", "noise"} & set(protocol)
     return is_number(protocol[key])
 
 

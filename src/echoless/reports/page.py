@@ -18,7 +18,15 @@ from echoless.errors import ConfigError
 from echoless.reports.blocks import accuracy_by_block
 from echoless.reports.charts import COLOURS, DRAWN
 from echoless.reports.collect import Picture, RunData, collect_all
-from echoless.reports.compare import ComparedMetric, Group, compare, groups_of, readable_settings, short_names
+from echoless.reports.compare import (
+    FEWEST_FLIPPED,
+    ComparedMetric,
+    Group,
+    compare,
+    groups_of,
+    readable_settings,
+    short_names,
+)
 from echoless.reports.facts import command, facts, headline, status
 from echoless.reports.figures import alpha_figures, training_figures
 from echoless.reports.learned import heat_maps, learned_figures
@@ -69,6 +77,7 @@ class Findings:
     title: str
     tables: Sequence[tuple[str, Sequence[Sequence[str]]]]
     conclusions: Sequence[str] = ()
+    answers: Sequence[str] = ()  # what the first table says, in words
     warnings: Sequence[str] = ()  # why the numbers of the tables are no test
     notes: Sequence[str] = ()
 
@@ -116,6 +125,7 @@ def page_values(runs: Sequence[RunData], folder: Path | None = None) -> dict[str
         "pictures": _pictures(runs),
         "maps": maps_of(runs, folder),
         "drawn_points": DRAWN,
+        "fewest_flipped": FEWEST_FLIPPED,
     }
 
 
@@ -293,9 +303,7 @@ def _comparison_row(row: ComparedMetric, how: str, groups: Sequence[Group]) -> d
             cell |= {"value": f"{factor * estimate.value:.4g}{unit}", "interval": interval}
         if difference is not None:
             cell["difference"] = f"{factor * difference.value:+.3g} {ends(difference.interval, '+')}".strip()
-            if difference.p is not None:
-                cell["pairs"] = f"paired over {difference.pairs} seeds, p = {difference.p:.3g}"
-            elif difference.images:
-                cell["pairs"] = f"paired over {difference.images:,} test images"
+            over_images = f"paired over {difference.images:,} test images" if difference.images else ""
+            cell["pairs"] = difference.over_seeds or over_images
         cells.append(cell)
     return {"name": info.title, "about": info.about, "how": how, "cells": cells}

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
+from echoless.config.best_layer import best_cell, best_layer
 from echoless.config.counts import counted
 from echoless.config.headline import RULE, comparable, evaluations, most_shared, sets_of
 from echoless.config.metrics import Metric, describe, on_same_images, without_fingerprints
 from echoless.config.training import trained_by
 from echoless.config.words import SPOKEN_OF, Words, in_words, is_spoken_of, spoken_of
 from echoless.reports.collect import RunData, printable_path
-from echoless.reports.compare import paired_interval
+from echoless.reports.compare import flatten, paired_interval
 from echoless.reports.facts import is_killed
 from echoless.reports.verdicts import TOO_SHORT, Verdict
 
@@ -25,16 +28,18 @@ def summarise(run: RunData, verdicts: Sequence[Verdict], beside: Sequence[RunDat
     if len(beside) > 1:
         results = _on_shared_sets(run, beside)
     measured_on = _measured_on(spoken_of(results), _others(run), beside)
+    verb, known = trained_by(run.config.get("recipe")), _raw_pixels_of_others(run, beside)
+    words = in_words(results, name, known, verb, paired_interval)
+    if words is not None:
+        words = replace(words, measured=measured_on, layer=_best_layer(results))
     if run.steps is None and not run.lines:
-        words = in_words(results, name, verb=trained_by(run.config.get("recipe")), differ=paired_interval)
         return words or Words("Nothing has been measured yet.", f"echoless evaluate {name}")
     if not run.complete:
         return _unfinished(run)
     warned = [f"{verdict.quantity}: {verdict.word}" for verdict in verdicts if verdict.tone == "warning"]
-    words = in_words(results, name, verb=trained_by(run.config.get("recipe")), differ=paired_interval)
     if words is not None:
         note = f" Warnings from training: {'; '.join(warned)}." if warned else ""
-        return Words(words.verdict + note, words.next, words.tone, measured_on)
+        return replace(words, verdict=words.verdict + note)
     missing = "accuracy has" if run.results else "features have"
     how = f", with warnings ({'; '.join(warned)})" if warned else _how_it_went(verdicts)
     text = f"Training is complete{how}. Its {missing} not been measured."
@@ -47,6 +52,28 @@ def _on_shared_sets(run: RunData, beside: Sequence[RunData]) -> list[Metric]:
     common = most_shared(spoken)
     shared = [] if common is None else [metric for metric in run.results if on_same_images(metric, common)]
     return shared if spoken_of(shared) is not None else run.results
+
+
+def _raw_pixels_of_others(run: RunData, beside: Sequence[RunData]) -> list[Metric]:
+    """Those of runs that are given the same pixels: a sweep measures them once."""
+    alike = [other for other in beside if other is not run and _pixels(other) == _pixels(run)]
+    return [m for other in alike for m in other.results if m.protocol.get("features") == "raw pixels"]
+
+
+def _best_layer(results: Sequence[Metric]) -> str:
+    """On the images of the accuracy that is spoken of; where those were not scanned, on others, which are named."""
+    main = spoken_of(results)
+    same = [metric for metric in results if main is not None and on_same_images(metric, main)]
+    if (said := best_layer(same, paired_interval)) or (best := best_cell(results)) is None:
+        return said
+    sets = describe(without_fingerprints(sets_of(best)))
+    return f"{best_layer(results, paired_interval)} This was measured with {sets}."
+
+
+def _pixels(run: RunData) -> dict[str, Any]:
+    """The settings that decide what an image is to the encoder, from which raw pixels are made."""
+    decisive = ("image_size", "channels", "mean", "std", "latent")
+    return {name: value for name, value in flatten(run.config).items() if name.split(".")[-1] in decisive}
 
 
 def _others(run: RunData) -> int:

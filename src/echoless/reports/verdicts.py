@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean, median, stdev
 from typing import Literal
 
+from echoless.config.counts import speed_in_words
 from echoless.config.words import LOWEST_RANK
 from echoless.reports.collect import RunData, Series
 
@@ -142,20 +143,27 @@ def effective_rank(run: RunData) -> Verdict:
 
 
 def speed(run: RunData) -> Verdict:
-    rule = "waiting for data if more than 20 % of the time is spent waiting; slower if the median of the last fifth is "
-    rule += "below 80 % of the run's; else steady"
+    rule = (
+        "waiting for data if more than 20 % of the time is spent waiting; slower if the median of the last fifth is "
+        "below 80 % of the run's; uneven if more than a tenth of the values are; else steady"
+    )
     series = run.series("images_per_second")
     values = [value for value in series.values if value > 0]
     if len(values) < FEWEST:
         return _too_short("images/s", series, rule)
-    whole, last = median(values), median(values[-len(values) // 5 :])
+    whole, last, slow = median(values), median(values[-len(values) // 5 :]), sorted(values)[len(values) // 10]
     waiting = run.series("waiting").values
     waited = median(waiting) if waiting else 0.0
-    figures = f"median {whole:.3g} images/s, {last:.3g} at the end, {100 * waited:.0f} % of the time waiting for data"
+    figures = (
+        f"median {speed_in_words(whole)}, {speed_in_words(last)} at the end, at most {speed_in_words(slow)} in a tenth "
+        f"of the run, {100 * waited:.0f} % of the time waiting for data"
+    )
     if waited > 0.2:
         return Verdict("images/s", "waiting for data", figures + ": more --workers may help", rule, "warning")
     if last < 0.8 * whole:
         return Verdict("images/s", "slower", figures, rule, "warning")
+    if slow < 0.8 * whole:
+        return Verdict("images/s", "uneven", f"{figures}: another program may have used the machine", rule)
     return Verdict("images/s", "steady", figures, rule, "good")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from echoless.config.best_layer import CELL, OF_THE_CHOICE
 from echoless.config.metrics import NAMES_OF_SETS
 from echoless.errors import RunError, UntrustedFile
 from echoless.storage.jsonfile import json_bytes, read_json, write_json
@@ -48,7 +49,9 @@ def remove_results(path: Path, aside: Path, records: Iterable[Mapping[str, Any]]
 
 
 def _key(record: Mapping[str, Any], path: Path) -> tuple[str, bytes]:
-    decisive = {name: value for name, value in record["protocol"].items() if name not in NAMES_OF_SETS}
+    protocol = record["protocol"]
+    found = CELL if protocol.get("scan") in OF_THE_CHOICE else ()
+    decisive = {name: value for name, value in protocol.items() if name not in (*NAMES_OF_SETS, *found)}
     return record["metric"], json_bytes(decisive, path)
 
 

@@ -68,6 +68,12 @@ class Quantity:
         same = all(metric.protocol.get(key) == value for key, value in self.protocol.items())
         return metric.metric == self.metric and same
 
+    def choose(self, records: Sequence[Metric]) -> Metric:
+        """Of several records that belong here the best, or the newest."""
+        if self.best is None:
+            return records[-1]
+        return (max if self.best == "max" else min)(records, key=lambda metric: metric.value)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Published:

@@ -26,6 +26,7 @@ from echoless.runtime import Progress, StopRequest, duration
 from echoless.storage import read_json_object, write_json
 from echoless.storage.atomic import clear_leftovers, explained
 from echoless.storage.lock import FileLock
+from echoless.sweeps.baselines import measured_once, without_choice
 from echoless.sweeps.dispatch import run_trials
 from echoless.sweeps.estimate import TimeEstimate, estimate_from_finished, estimate_from_first_steps
 from echoless.sweeps.executors import Executor, open_executor
@@ -94,7 +95,7 @@ def plan(options: SweepOptions) -> Experiment:
     data = str(options.data)
     if options.jobs is not None:
         require_whole("jobs", options.jobs, 1, 1024)
-    return grid(data, options) if options.paper is None else paper(options.paper, data, options)
+    return measured_once(grid(data, options) if options.paper is None else paper(options.paper, data, options))
 
 
 def _print_lines(experiment: Experiment, out: Path, starting: Starting, say: Say) -> SweepResult:
@@ -201,9 +202,9 @@ def _require_same_plan(experiment: Experiment, recorded: Mapping[str, Any], out:
 
     Printed commands leave no trace of having begun, so the plan is all that says which runs the folder is for.
     """
-    planned = {trial["name"]: trial["commands"] for trial in recorded.get("trials", ())}
+    planned = {trial["name"]: [*map(without_choice, trial["commands"])] for trial in recorded.get("trials", ())}
     for trial in experiment.trials:
-        commands = [list(words) for words in trial.commands]
+        commands = [*map(without_choice, trial.commands)]  # baselines make no other run: earlier versions had none
         if planned.get(trial.name, commands) != commands:
             raise RunError(
                 f"{out / PLAN} plans {trial.name} with other settings; nothing was printed or changed; give the same "

@@ -14,9 +14,11 @@ from echoless.config.headline import no_test
 from echoless.config.metrics import Metric, info_of
 from echoless.config.tables import aligned
 from echoless.measures import mean_interval
+from echoless.reports.compare import in_words
 from echoless.reports.page import Findings
 from echoless.runs.results import read_results
 from echoless.storage import write_bytes
+from echoless.sweeps.baselines import against_raw_pixels, baseline_lines, baselines_of, is_baseline, measured_with
 from echoless.sweeps.correlate import correlation_table, correlations
 from echoless.sweeps.experiment import Experiment, Quantity, Trial
 
@@ -58,9 +60,9 @@ def rows(experiment: Experiment, found: Mapping[str, Sequence[Metric]]) -> list[
         for key in _row_keys(experiment, trial, metrics):
             values = grouped.setdefault(key, {quantity.heading: {} for quantity in experiment.quantities})
             for quantity in experiment.quantities:
-                cell = [m.value for m in metrics if _belongs(experiment, quantity, m, dict(key))]
+                cell = [m for m in metrics if _belongs(experiment, quantity, m, dict(key))]
                 if cell:
-                    values[quantity.heading][trial.settings.get("seed")] = _one(quantity, cell)
+                    values[quantity.heading][trial.settings.get("seed")] = quantity.choose(cell).value
     return [SettingRow(dict(key), values, _published(experiment, dict(key))) for key, values in grouped.items()]
 
 
@@ -83,12 +85,6 @@ def _belongs(experiment: Experiment, quantity: Quantity, metric: Metric, columns
     return all(metric.protocol.get(key) == columns.get(key) for key in experiment.by)
 
 
-def _one(quantity: Quantity, values: Sequence[float]) -> float:
-    if quantity.best is None:
-        return values[-1]
-    return max(values) if quantity.best == "max" else min(values)
-
-
 def _published(experiment: Experiment, columns: Mapping[str, Any]) -> dict[str, float]:
     return {
         quantity.heading: figure.value
@@ -103,7 +99,7 @@ def table(experiment: Experiment, found: Mapping[str, Sequence[Metric]]) -> str:
     shown = findings(experiment, found)
     (_, first), *more = shown.tables
     (seeds, *notes) = shown.notes
-    parts = [shown.title, "", aligned(first), "", seeds]
+    parts = [shown.title, "", aligned(first), "", seeds, *shown.answers]
     for caption, lines in more:
         parts += ["", caption, "", aligned(lines), ""]
     return "\n".join([*parts, *shown.warnings, *notes])
@@ -118,16 +114,22 @@ def findings(experiment: Experiment, found: Mapping[str, Sequence[Metric]]) -> F
         header.append(quantity.heading)
         if _has_published(quantity, found_rows):
             header.append("paper")
+    known = baselines_of(experiment, found)
     lines = [header] + [_line(experiment, row, names, found_rows) for row in found_rows]
-    tables = [("", lines)]
+    tables = [("", lines + baseline_lines(known, experiment, header))]
     if differences := _differences(experiment, found_rows, names):
-        tables.append(("differences, paired by seed", differences))
+        tables.append(("differences, paired by seed; clear where the interval over seeds excludes 0", differences))
     if experiment.correlate and (correlated := correlations(experiment, found_rows)):
         pair = " and ".join(info_of(metric).heading for metric in experiment.correlate)
         tables.append((f"Pearson's correlation of {pair}, over runs", correlation_table(correlated)))
     warnings = experiment.warnings or _seen_in_training(experiment, found)
-    notes = (seeds_note(found_rows), *experiment.notes)
-    return Findings(title=experiment.title, tables=tables, warnings=warnings, notes=notes)
+    return Findings(
+        title=experiment.title,
+        tables=tables,
+        answers=against_raw_pixels(known, experiment, found),
+        warnings=warnings,
+        notes=(seeds_note(found_rows), *measured_with(found), *experiment.notes),
+    )
 
 
 def _seen_in_training(experiment: Experiment, found: Mapping[str, Sequence[Metric]]) -> tuple[str, ...]:
@@ -183,10 +185,16 @@ def _differences(experiment: Experiment, found_rows: Sequence[SettingRow], names
         shared = max((len(values) for values in gains.values()), default=0)
         if row is not baseline and shared >= 2:
             settings = [_text(row.columns.get(name, "-")) for name in names]
-            cells = [summary(quantity, gains[quantity.heading], "+") for quantity in experiment.quantities]
+            cells = [_gain(quantity, gains[quantity.heading]) for quantity in experiment.quantities]
             lines.append([*settings, _contrast(row, baseline), str(shared), *cells])
     header = [*names, "against", "seeds", *(quantity.heading for quantity in experiment.quantities)]
     return [header, *lines] if lines else []
+
+
+def _gain(quantity: Quantity, gains: Sequence[float]) -> str:
+    """`+1.2 ± 0.3, clearly higher`."""
+    verdict = "" if len(gains) < 2 else in_words(mean_interval(gains)[1:])
+    return ", ".join(filter(None, (summary(quantity, gains, "+"), verdict)))
 
 
 def _baseline(experiment: Experiment, row: SettingRow, found_rows: Sequence[SettingRow]) -> SettingRow:
@@ -218,19 +226,24 @@ def _text(value: Any) -> str:
 def write_csv(path: Path, experiment: Experiment, found: Mapping[str, Sequence[Metric]]) -> None:
     """One row for each trial and number: its settings, the value, its interval over images, its protocol as JSON.
 
-    Correlations over runs come last, without a trial.
+    Baselines and correlations over runs come last, without a trial: they belong to no setting.
     """
     settings = list(dict.fromkeys(key for trial in experiment.trials for key in trial.settings))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["trial", *settings, "metric", "value", "low", "high", "n", "protocol"])
     for trial in experiment.trials:
-        for metric in found.get(trial.name, ()):
-            low, high = metric.interval or ("", "")
-            protocol = json.dumps(metric.protocol, sort_keys=True)
-            chosen = [trial.settings.get(key, "") for key in settings]
-            writer.writerow([trial.name, *chosen, metric.metric, metric.value, low, high, metric.n, protocol])
+        chosen = [trial.settings.get(key, "") for key in settings]
+        own = [metric for metric in found.get(trial.name, ()) if not is_baseline(metric)]
+        writer.writerows([trial.name, *chosen, *_as_cells(metric)] for metric in own)
+    baselines = [metric for metrics in found.values() for metric in metrics if is_baseline(metric)]
+    writer.writerows(["", *("" for _ in settings), *_as_cells(metric)] for metric in baselines)
     for each in correlations(experiment, rows(experiment, found)):
         protocol = json.dumps({**each.columns, "between": " and ".join(experiment.correlate or ())}, sort_keys=True)
         writer.writerow(["", *("" for _ in settings), "pearson", each.value, *each.interval, each.n, protocol])
     write_bytes(path, text.getvalue().encode())
+
+
+def _as_cells(metric: Metric) -> list[Any]:
+    low, high = metric.interval or ("", "")
+    return [metric.metric, metric.value, low, high, metric.n, json.dumps(metric.protocol, sort_keys=True)]
