@@ -16,6 +16,12 @@ from echoless.runtime import Team
 from echoless.training import timing
 
 
+def test_a_step_takes_the_mean_of_those_that_were_timed():
+    """Where one of ten is another, it counts as one of ten, however few were timed."""
+    assert timing._seconds_in_the_long_run([1.0, 2.0, 6.0], 1) == 3.0
+    assert timing._seconds_in_the_long_run([32.0, 2.0, 4.0], 10) == pytest.approx((32 + 9 * 3) / 10)
+
+
 @pytest.mark.parametrize(("optimizer", "seconds"), [("soap", (92 + 9 * 1) / 10), ("adamw", 1)])
 @pytest.mark.parametrize("limit", [0, 1000], ids=["stopped at once", "all steps"])
 def test_the_renewal_of_bases_counts_as_one_step_in_ten(optimizer, seconds, limit, monkeypatch):

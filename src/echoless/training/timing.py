@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from statistics import fmean
 from typing import NamedTuple
 
 import torch
@@ -68,10 +69,17 @@ def _alone(
                 break
     finally:
         batches.close()  # type: ignore[attr-defined]
-    first, *others = (after - before for before, after in pairwise(ends))
-    seconds = first if not others else (first + (period - 1) * sum(others) / len(others)) / period
     share = min(1.0, used / computing) if team.device.type == "cpu" else 1.0
-    return Speed(images_seen / (len(ends) - 1) / seconds, share)
+    steps = [after - before for before, after in pairwise(ends)]
+    return Speed(images_seen / len(steps) / _seconds_in_the_long_run(steps, period), share)
+
+
+def _seconds_in_the_long_run(steps: Sequence[float], period: int) -> float:
+    """Of a step, where the first of these stands for one in `period` and the others for the rest."""
+    first, *others = steps
+    if period == 1 or not others:
+        return fmean(steps)
+    return (first + (period - 1) * fmean(others)) / period
 
 
 def _renew_in_second_step(optimizer: torch.optim.Optimizer) -> int:
