@@ -476,4 +476,5 @@ def test_an_image_without_a_label_is_grey_on_the_map_and_has_no_class(browser, t
         canvas.press("ArrowRight")
         canvas.press("Enter")
         assert "of its class" not in page.locator(".looked").first.inner_text()
-        assert page.locator(".looked figure.main figcaption").first.inner_text() == "" and window.said == []
+        assert page.locator(".looked figure.main figcaption").first.inner_text() == "no label"
+        assert window.said == []

@@ -149,7 +149,7 @@ def test_a_cache_of_an_earlier_version_does_not_hide_that_channels_were_converte
     for channels, converted in ((1, True), (3, False), (None, False)):
         images = open_images(data, channels=channels, say=said.append, **how)
         assert (images.file_channels, images.converted) == (3, converted), channels
-    assert said == ["channels: images of 3 are converted to 1, as the model takes"]
+    assert said == ["channels: images of 3 channels are converted to 1"]
 
 
 def test_tiles_are_converted_too(encoders, tmp_path, capsys):

@@ -641,9 +641,9 @@ _SWEEPS = (
         "sweeps/test_tabulate.py::test_numbers_of_a_step_or_of_a_scan_stay_out_of_a_table_that_does_not_ask_for_them",
     ),
     Named(
-        "sweeps/tabulate.py",
-        'return max(values) if quantity.best == "max" else min(values)',
-        "return max(values)",
+        "sweeps/experiment.py",
+        'return (max if self.best == "max" else min)(records, key=lambda metric: metric.value)',
+        "return max(records, key=lambda metric: metric.value)",
         "the best of several values is the best by the quantity's own measure",
         "sweeps/test_tabulate.py::test_of_several_numbers_the_best_by_its_own_measure_is_shown_or_the_last",
     ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,9 +65,14 @@ def by_depth(layer: Any) -> tuple[int, str]:
 
 def ticks(layers: Sequence[Any]) -> list[str]:
     """What stands below an axis over layers: `0` for block00/+mlp, as its name counts; the names of others."""
-    short = [re.sub(r"^block0*(\d)", r"\1", str(layer)) for layer in layers]
+    short = [_without_block(str(layer)) for layer in layers]
     first = [name.partition("/")[0] for name in short]
     return first if len(set(first)) == len(first) else short
+
+
+def _without_block(name: str) -> str:
+    number, slash, rest = name.removeprefix("block").partition("/")
+    return f"{int(number)}{slash}{rest}" if name.startswith("block") and number.isdecimal() else name
 
 
 def ends_of(layers: Sequence[Any]) -> str:
