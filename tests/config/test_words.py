@@ -17,7 +17,7 @@ from echoless.config.options import FinetuneOptions, PretrainOptions
 from echoless.config.words import best_of, collapsed, in_words, tuned_in_words
 from echoless.measures import accuracy_interval
 from echoless.measures.outcomes import kept
-from echoless.reports.compare import paired_interval
+from echoless.reports.gains import paired_interval
 
 
 def linear(value: float, features: str = "trained", **protocol) -> Metric:

@@ -19,7 +19,7 @@ from echoless.measures import accuracy_interval
 from echoless.measures.intervals import paired_accuracy_interval
 from echoless.measures.outcomes import kept, unpack
 from echoless.reports.collect import RunData, collect
-from echoless.reports.compare import paired_interval
+from echoless.reports.gains import paired_interval
 from echoless.reports.summary import summarise
 from echoless.runs import RunFolder
 from echoless.verbs.evaluate import evaluate

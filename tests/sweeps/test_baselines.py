@@ -14,7 +14,7 @@ from scipy import stats
 from echoless.config.metrics import Metric
 from echoless.config.options import SweepOptions
 from echoless.measures.outcomes import kept
-from echoless.reports.compare import paired_interval
+from echoless.reports.gains import paired_interval
 from echoless.reports.page import frame_values, template
 from echoless.storage import write_json
 from echoless.sweeps.baselines import baselines_of

@@ -7,11 +7,14 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 from echoless.config.metrics import Metric
 from echoless.errors import DataError
-from echoless.measures import mean_interval
+from echoless.measures import accuracy_interval, mean_interval
+from echoless.measures.outcomes import kept
+from echoless.reports.gains import verdict
 from echoless.reports.page import frame_values, template
 from echoless.storage import write_json
 from echoless.sweeps.experiment import Experiment, Published, Quantity, Trial
@@ -252,6 +255,22 @@ def test_numbers_of_a_step_or_of_a_scan_stay_out_of_a_table_that_does_not_ask_fo
 
 
 def test_a_seed_that_only_one_of_two_rows_has_is_in_no_difference():
-    ours = SettingRow({}, {"knn": {0: 0.5, 1: 0.7, 2: 0.9}}, {})
-    theirs = SettingRow({}, {"knn": {2: 0.4, 1: 0.3, 3: 0.0}}, {})
-    assert _paired(ours, theirs, "knn") == pytest.approx([0.7 - 0.3, 0.9 - 0.4])
+    ours = {seed: metric("knn", value) for seed, value in {0: 0.5, 1: 0.7, 2: 0.9}.items()}
+    theirs = {seed: metric("knn", value) for seed, value in {2: 0.4, 1: 0.3, 3: 0.0}.items()}
+    pairs = _paired(SettingRow({}, {"knn": ours}, {}), SettingRow({}, {"knn": theirs}, {}), "knn")
+    assert pairs == [(ours[1], theirs[1]), (ours[2], theirs[2])]
+
+
+def test_equal_gains_of_two_seeds_on_few_images_are_not_clear():
+    """Five of ninety images, twice: the interval over seeds had no width, and the table said "clearly lower"."""
+
+    def measured(right: int, first: int = 0) -> Metric:
+        correct_N = torch.zeros(90, dtype=torch.bool)
+        correct_N[first : first + right] = True
+        interval = accuracy_interval(correct_N, generator=torch.Generator().manual_seed(0))
+        return Metric(metric="knn", value=right / 90, n=90, interval=(interval.low, interval.high), **kept(correct_N))
+
+    pairs = [(measured(25, 20), measured(30)), (measured(29, 20), measured(34))]
+    assert [one.value - other.value for one, other in pairs] == pytest.approx([-5 / 90] * 2)
+    assert verdict(pairs) == "not clear"
+    assert verdict([(measured(5), measured(80)), (measured(6), measured(81))]) == "clearly lower"

@@ -649,8 +649,8 @@ _SWEEPS = (
     ),
     Named(
         "sweeps/tabulate.py",
-        "[value - theirs[seed] for seed, value in ours.items() if seed in theirs]",
-        "[value - other for value, other in zip(ours.values(), theirs.values())]",
+        "[(number, theirs[seed]) for seed, number in ours.items() if seed in theirs]",
+        "list(zip(ours.values(), theirs.values()))",
         "differences are paired by seed",
         "sweeps/test_tabulate.py::test_a_seed_that_only_one_of_two_rows_has_is_in_no_difference",
     ),

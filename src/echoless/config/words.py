@@ -82,7 +82,7 @@ def in_words(
     """Of the trained features against their baselines; None where neither was measured.
 
     known: what the run holds from before, among which baselines may be. verb: which verb trained the run; empty where
-    none did. differ: `reports.compare.paired_interval` pairs two numbers over their images; it needs torch, which is
+    none did. differ: `reports.gains.paired_interval` pairs two numbers over their images; it needs torch, which is
     not here.
     """
     plain, main = _plain(metrics), spoken_of(metrics)

@@ -15,7 +15,7 @@ from echoless.evaluation.encoder import raw_pixels
 from echoless.evaluation.extract import View
 from echoless.evaluation.ranks import ranks
 from echoless.models import POOLINGS
-from echoless.reports.compare import paired_interval
+from echoless.reports.gains import paired_interval
 from echoless.runtime import Progress
 
 PROTOCOL: dict[str, Any] = {"features": "trained", "scan": "layers"}

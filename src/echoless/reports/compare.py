@@ -16,10 +16,9 @@ from echoless.config.headline import comparable
 from echoless.config.metrics import NAMES_OF_SETS, Metric, info_of
 from echoless.config.words import independent
 from echoless.errors import EcholessError
-from echoless.measures.intervals import MOST_SEEDS, mean_interval, paired_accuracy_interval, sign_flip_test
-from echoless.measures.outcomes import unpack, unpack_groups
-from echoless.randomness import generator_for
+from echoless.measures.intervals import MOST_SEEDS, mean_interval, sign_flip_test
 from echoless.reports.collect import RunData
+from echoless.reports.gains import over_images, verdict
 
 # Settings that were measured: other images have others, and they say nothing more.
 _MEASURED = (
@@ -29,7 +28,6 @@ _MEASURED = (
 # Where something lies -> the hash of what lies there, which decides.
 _HASH_OF = {"data.path": "data.fingerprint", "data.labels": "data.label_fingerprint"}
 FEWEST_FLIPPED = 6  # seeds: of n differences of one sign, the sign-flip test gives 2 / 2^n, which is 0.06 with five
-_BEYOND = 500  # draws of a bootstrap that lie outside its interval, whatever the level: its ends must not be chance
 _MAY_DIFFER = ("seed", "steps_done", *NAMES_OF_SETS)  # entries of a protocol in which two comparable numbers may differ
 
 
@@ -64,14 +62,15 @@ class Difference:
     p: float | None
     pairs: int
     images: int = 0  # test images over which two single runs are paired
+    verdict: str = ""  # where it is paired by seed
 
     @property
     def over_seeds(self) -> str:
         """Where it is paired by seed the verdict, with p where so many seeds could give one below 0.05 at all."""
-        if self.p is None or self.interval is None:
+        if self.p is None:
             return ""
         p = f", p = {self.p:.3g}" if self.pairs >= FEWEST_FLIPPED else ""
-        return f"{in_words(self.interval)}, paired over {self.pairs} seeds{p}"
+        return f"{self.verdict}, paired over {self.pairs} seeds{p}"
 
 
 @dataclass(frozen=True)
@@ -245,53 +244,18 @@ def _difference(base: Mapping[Any, Metric], other: Mapping[Any, Metric]) -> Diff
         return None
     both = [seed for seed in base if seed in other]
     if len(both) >= 2:
-        gains = [other[seed].value - base[seed].value for seed in both]
+        pairs = [(other[seed], base[seed]) for seed in both]
+        gains = [one.value - another.value for one, another in pairs]
         value, low, high = mean_interval(gains)
-        return Difference(value, (low, high), sign_flip_test(gains[:MOST_SEEDS]), len(both))
-    if (paired := _paired_over_images(list(base.values()), list(other.values()))) is not None:
-        return paired
+        return Difference(value, (low, high), sign_flip_test(gains[:MOST_SEEDS]), len(both), verdict=verdict(pairs))
+    if len(base) == len(other) == 1:
+        (one,), (another,) = base.values(), other.values()
+        if (paired := over_images(one, another)) is not None:
+            return Difference(paired.value, (paired.low, paired.high), None, 1, one.n)
     ours, theirs = estimate_of(list(other.values())), estimate_of(list(base.values()))
     assert ours is not None and theirs is not None
     interval = independent(ours.value, ours.interval, theirs.value, theirs.interval)
     return Difference(ours.value - theirs.value, interval, None, len(both))
-
-
-def in_words(interval: tuple[float, float]) -> str:
-    """The verdict on a difference over seeds, the same in a terminal and on a page: clear where it excludes 0."""
-    low, high = interval
-    return "clearly higher" if low > 0 else "clearly lower" if high < 0 else "not clear"
-
-
-def paired_interval(one: Metric, other: Metric, among: int = 1) -> tuple[float, float] | None:
-    """Of one minus other, paired over their images where both keep which of them they got right.
-
-    among: how many such differences there are, of which this is the largest; the interval is then 95 % for all of them
-    (Bonferroni), and none where the images cannot be paired.
-    """
-    paired = _paired_over_images([other], [one], level=1 - 0.05 / among)
-    if paired is None and among > 1:
-        return None
-    return independent(one.value, one.interval, other.value, other.interval) if paired is None else paired.interval
-
-
-def _paired_over_images(base: Sequence[Metric], other: Sequence[Metric], level: float = 0.95) -> Difference | None:
-    """Of two single runs whose numbers have one protocol, seed included: it decides the folds, hence the order."""
-    if len(base) != 1 or len(other) != 1 or base[0].protocol.get("seed") != other[0].protocol.get("seed"):
-        return None
-    answers = [unpack(metric.right, metric.n) for metric in (*base, *other)]
-    if answers[0] is None or answers[1] is None or base[0].n != other[0].n:
-        return None
-    if base[0].groups != other[0].groups:
-        return None
-    groups_N = unpack_groups(base[0].groups, base[0].n) if base[0].groups else None
-    if base[0].groups and groups_N is None:
-        return None
-    drawn = generator_for(0, "probe", 1_000_002)
-    resamples = round(_BEYOND / (1 - level))
-    value, low, high = paired_accuracy_interval(
-        answers[0], answers[1], generator=drawn, groups_N=groups_N, level=level, resamples=resamples
-    )
-    return Difference(value, (low, high), None, 1, base[0].n)
 
 
 def best_of(name: str, estimates: Sequence[Estimate | None]) -> int | None:

@@ -17,8 +17,9 @@ from echoless.config.metrics import Metric, describe, on_same_images, without_fi
 from echoless.config.training import trained_by
 from echoless.config.words import SPOKEN_OF, Words, in_words, is_spoken_of, spoken_of
 from echoless.reports.collect import RunData, printable_path
-from echoless.reports.compare import flatten, paired_interval
+from echoless.reports.compare import flatten
 from echoless.reports.facts import is_killed
+from echoless.reports.gains import paired_interval
 from echoless.reports.verdicts import TOO_SHORT, Verdict
 
 

@@ -7,7 +7,6 @@ independent sources, and as wide as the choice of the best among several setting
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -15,12 +14,10 @@ from statistics import fmean
 from echoless.config.headline import no_test
 from echoless.config.metrics import Metric, on_same_images
 from echoless.config.words import BASELINES, SPOKEN_OF, VERBS
-from echoless.measures import mean_interval
-from echoless.reports.compare import paired_interval
+from echoless.reports.gains import over_seeds_and_images
 from echoless.sweeps.commands import Words, option_of, with_options
 from echoless.sweeps.experiment import Experiment, Quantity, Trial
 
-Interval = tuple[float, float]
 Found = Mapping[str, Sequence[Metric]]  # numbers by trial
 
 
@@ -128,7 +125,8 @@ def _of_the_best(quantity: Quantity, raw: Metric, settings: Mapping[str, list[Me
     """Whether the best is clearly above raw pixels (1) or below (-1), and the sentence that says so."""
     best = max(settings, key=lambda name: fmean(metric.value for metric in settings[name]))
     numbers = settings[best]
-    value, interval = fmean(metric.value for metric in numbers), _gain(numbers, raw, len(settings))
+    value = fmean(metric.value for metric in numbers)
+    interval = over_seeds_and_images([(metric, raw) for metric in numbers], len(settings))
     order = 0 if interval is None else 1 if interval[0] > 0 else -1 if interval[1] < 0 else 0
     over = "over seeds and test images" if len(numbers) > 1 else "over test images"
     chosen = f", corrected for the choice among {len(settings)} settings" if len(settings) > 1 else ""
@@ -138,16 +136,3 @@ def _of_the_best(quantity: Quantity, raw: Metric, settings: Mapping[str, list[Me
         f"{quantity.heading}: {what} {VERBS[order]} raw pixels: {quantity.number(value)} against "
         f"{quantity.number(raw.value)}, difference {100 * (value - raw.value):+.1f} points{ends}."
     )
-
-
-def _gain(numbers: Sequence[Metric], raw: Metric, among: int) -> Interval | None:
-    """Of the mean over seeds minus raw pixels, the highest of `among` such means."""
-    pairs = [paired_interval(metric, raw, among) or paired_interval(metric, raw) for metric in numbers]
-    ends = [pair for pair in pairs if pair is not None]
-    if len(ends) < len(numbers):
-        return None
-    low, high = fmean(end[0] for end in ends), fmean(end[1] for end in ends)  # seeds share their images: as if alike
-    if len(numbers) < 2:
-        return low, high
-    mean, least, most = mean_interval([metric.value - raw.value for metric in numbers], level=1 - 0.05 / among)
-    return mean - math.hypot(mean - low, mean - least), mean + math.hypot(high - mean, most - mean)

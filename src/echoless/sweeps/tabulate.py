@@ -14,7 +14,7 @@ from echoless.config.headline import no_test
 from echoless.config.metrics import Metric, info_of
 from echoless.config.tables import aligned
 from echoless.measures import mean_interval
-from echoless.reports.compare import in_words
+from echoless.reports.gains import Pair, verdict
 from echoless.reports.page import Findings
 from echoless.runs.results import read_results
 from echoless.storage import write_bytes
@@ -22,17 +22,22 @@ from echoless.sweeps.baselines import against_raw_pixels, baseline_lines, baseli
 from echoless.sweeps.correlate import correlation_table, correlations
 from echoless.sweeps.experiment import Experiment, Quantity, Trial
 
+_CLEAR = "differences, paired by seed; clear where the interval over seeds excludes 0, and the one over test images too"
 Columns = tuple[tuple[str, Any], ...]
-ValuesBySeed = dict[Any, float]
+NumbersBySeed = dict[Any, Metric]
 
 
 @dataclass(frozen=True)
 class SettingRow:
-    """One setting: the values of each quantity by seed, and the published values."""
+    """One setting: the numbers of each quantity by seed, and the published values."""
 
     columns: Mapping[str, Any]
-    values: Mapping[str, ValuesBySeed]  # heading of a quantity -> seed -> value
+    numbers: Mapping[str, NumbersBySeed]  # heading of a quantity -> seed -> number
     published: Mapping[str, float]
+
+    @property
+    def values(self) -> dict[str, dict[Any, float]]:
+        return {name: {seed: each.value for seed, each in found.items()} for name, found in self.numbers.items()}
 
     @property
     def seeds(self) -> int:
@@ -54,16 +59,16 @@ def collect(experiment: Experiment, out: Path) -> dict[str, list[Metric]]:
 
 def rows(experiment: Experiment, found: Mapping[str, Sequence[Metric]]) -> list[SettingRow]:
     """In the order of the trials; where the experiment has columns from the protocol, in the order they were found."""
-    grouped: dict[Columns, dict[str, ValuesBySeed]] = {}
+    grouped: dict[Columns, dict[str, NumbersBySeed]] = {}
     for trial in experiment.trials:
         metrics = found.get(trial.name, ())
         for key in _row_keys(experiment, trial, metrics):
-            values = grouped.setdefault(key, {quantity.heading: {} for quantity in experiment.quantities})
+            numbers = grouped.setdefault(key, {quantity.heading: {} for quantity in experiment.quantities})
             for quantity in experiment.quantities:
                 cell = [m for m in metrics if _belongs(experiment, quantity, m, dict(key))]
                 if cell:
-                    values[quantity.heading][trial.settings.get("seed")] = quantity.choose(cell).value
-    return [SettingRow(dict(key), values, _published(experiment, dict(key))) for key, values in grouped.items()]
+                    numbers[quantity.heading][trial.settings.get("seed")] = quantity.choose(cell)
+    return [SettingRow(dict(key), numbers, _published(experiment, dict(key))) for key, numbers in grouped.items()]
 
 
 def _row_keys(experiment: Experiment, trial: Trial, metrics: Iterable[Metric]) -> list[Columns]:
@@ -118,7 +123,7 @@ def findings(experiment: Experiment, found: Mapping[str, Sequence[Metric]]) -> F
     lines = [header] + [_line(experiment, row, names, found_rows) for row in found_rows]
     tables = [("", lines + baseline_lines(known, experiment, header))]
     if differences := _differences(experiment, found_rows, names):
-        tables.append(("differences, paired by seed; clear where the interval over seeds excludes 0", differences))
+        tables.append((_CLEAR, differences))
     if experiment.correlate and (correlated := correlations(experiment, found_rows)):
         pair = " and ".join(info_of(metric).heading for metric in experiment.correlate)
         tables.append((f"Pearson's correlation of {pair}, over runs", correlation_table(correlated)))
@@ -181,20 +186,20 @@ def _differences(experiment: Experiment, found_rows: Sequence[SettingRow], names
     lines = []
     for row in found_rows:
         baseline = _baseline(experiment, row, found_rows)
-        gains = {quantity.heading: _paired(row, baseline, quantity.heading) for quantity in experiment.quantities}
-        shared = max((len(values) for values in gains.values()), default=0)
+        pairs = {quantity.heading: _paired(row, baseline, quantity.heading) for quantity in experiment.quantities}
+        shared = max(map(len, pairs.values()), default=0)
         if row is not baseline and shared >= 2:
             settings = [_text(row.columns.get(name, "-")) for name in names]
-            cells = [_gain(quantity, gains[quantity.heading]) for quantity in experiment.quantities]
+            cells = [_gain(quantity, pairs[quantity.heading]) for quantity in experiment.quantities]
             lines.append([*settings, _contrast(row, baseline), str(shared), *cells])
     header = [*names, "against", "seeds", *(quantity.heading for quantity in experiment.quantities)]
     return [header, *lines] if lines else []
 
 
-def _gain(quantity: Quantity, gains: Sequence[float]) -> str:
+def _gain(quantity: Quantity, pairs: Sequence[Pair]) -> str:
     """`+1.2 ± 0.3, clearly higher`."""
-    verdict = "" if len(gains) < 2 else in_words(mean_interval(gains)[1:])
-    return ", ".join(filter(None, (summary(quantity, gains, "+"), verdict)))
+    gains = summary(quantity, [one.value - other.value for one, other in pairs], "+")
+    return f"{gains}, {verdict(pairs)}" if len(pairs) > 1 else gains
 
 
 def _baseline(experiment: Experiment, row: SettingRow, found_rows: Sequence[SettingRow]) -> SettingRow:
@@ -214,9 +219,9 @@ def _contrast(row: SettingRow, baseline: SettingRow) -> str:
     return ", ".join(f"{key} {_text(baseline.columns[key])}" for key in differing if key != "effective")
 
 
-def _paired(row: SettingRow, baseline: SettingRow, heading: str) -> list[float]:
-    ours, theirs = row.values[heading], baseline.values[heading]
-    return [value - theirs[seed] for seed, value in ours.items() if seed in theirs]
+def _paired(row: SettingRow, baseline: SettingRow, heading: str) -> list[Pair]:
+    ours, theirs = row.numbers[heading], baseline.numbers[heading]
+    return [(number, theirs[seed]) for seed, number in ours.items() if seed in theirs]
 
 
 def _text(value: Any) -> str:

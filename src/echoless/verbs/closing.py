@@ -12,7 +12,7 @@ from echoless.config.training import trained_by
 from echoless.config.words import in_words
 from echoless.errors import EcholessError
 from echoless.reports.collect import RunData, collect
-from echoless.reports.compare import paired_interval
+from echoless.reports.gains import paired_interval
 from echoless.runs.around import run_of
 from echoless.storage import read_json_object
 

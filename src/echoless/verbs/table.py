@@ -63,7 +63,7 @@ def _tuned(options: of.FinetuneOptions, metric: Any) -> str:
     """The number, what it says in plain words beside the frozen features, and how those are measured alike."""
     if metric is None:
         return ""
-    from echoless.reports.compare import paired_interval  # torch was loaded to train, and not before
+    from echoless.reports.gains import paired_interval  # torch was loaded to train, and not before
     from echoless.verbs.closing import known_of
     from echoless.verbs.finetune import completed
 
