@@ -71,7 +71,7 @@ sys.exit(code)
         ("serve nowhere", "nowhere does not exist; give a folder of runs"),
         ("serve file", "file is not a folder; give a folder of runs"),
         ("serve photo", "photo does not exist; did you mean 'photos'?"),
-        ("pretrain shapes --out new --time soon", "time is 'soon'; allowed: a time such as 45m, 3h, 1h30m or 2d"),
+        ("pretrain shapes --out new --time soon", "time is 'soon'; allowed: a time such as 90s, 45m, 3h, 1h30m or 2d"),
         ("evaluate run --train nowhere", "data 'nowhere' does not exist"),
         ("evaluate nowhere --train shapes", "nowhere does not exist; give a run"),
         ("embed nowhere shapes --out f.npy", "nowhere does not exist; give a run"),

@@ -77,7 +77,7 @@ def rankme(value: float, **protocol) -> Metric:
         ),
         (
             [rankme(9.0)],
-            "The trained features use about 9 directions (RankMe of 500 images), so they have not collapsed",
+            "have not collapsed. How good they are, labels alone can tell.",
             "--labels FILE.csv",
             "neutral",
         ),

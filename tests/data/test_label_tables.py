@@ -98,7 +98,10 @@ def test_a_row_of_an_image_is_no_header_whatever_its_class(photos: Path, first: 
         ("id,filename,remark", "'filename' is the path, and the column of the classes must be named label"),
         ("id,Datei,label", "'label' is the label, and the column of the images must be named path"),
         ("path,class,species", "of class and species, the one that counts must be named label"),
-        ("Nr,Datei,Art", "with more than two, name them in a first row, path and label among them"),
+        (
+            "Nr,Datei,Art",
+            "with more than two, a first row must name that of the images path and that of the classes label",
+        ),
     ],
 )
 def test_where_it_is_not_clear_what_to_rename_is_said(photos: Path, header: str, sentence: str) -> None:

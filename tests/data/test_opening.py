@@ -331,7 +331,7 @@ def test_three_columns_without_their_names_are_refused(
     file = tmp_path.parent / f"{tmp_path.name}.csv"
     file.write_text(text)
     shown = ", ".join(text.splitlines()[0].replace(";", ",").split(","))
-    with pytest.raises(DataError, match=f"has the columns {shown}; with more than two, name them in a first row"):
+    with pytest.raises(DataError, match=f"has the columns {shown}; with more than two, a first row must name"):
         open_images(tmp_path, labels=file)
 
 

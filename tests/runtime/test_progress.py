@@ -16,8 +16,8 @@ from echoless.runtime import Progress, duration
         (0, "0 s"),
         (45.4, "45 s"),
         (89, "89 s"),
-        (90, "2 min"),
-        (91, "2 min"),
+        (90, "90 s"),
+        (91, "91 s"),
         (3590, "60 min"),
         (3600, "1 h 0 min"),
         (12_000, "3 h 20 min"),
@@ -75,3 +75,14 @@ def test_a_terminal_gets_one_living_line_with_the_right_total():
         progress.show(40, "loss 0.5")
         progress.say("a line that stays [not markup]")
     assert "40/40" in stream.getvalue() and "a line that stays [not markup]" in stream.getvalue()
+
+
+def test_of_slow_units_the_time_counts_down_between_them(clock):
+    """A sweep of four runs showed 5, 6, 7 and 9 minutes left while its third run trained."""
+    progress = Progress("sweep", 4, "runs", stream=io.StringIO())
+    clock[0] += 300.0
+    assert progress.seconds_left(2) == pytest.approx(300.0)
+    clock[0] += 120.0
+    assert progress.seconds_left(2) == pytest.approx(180.0)
+    clock[0] += 500.0
+    assert progress.seconds_left(2) == 0.0

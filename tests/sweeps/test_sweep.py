@@ -290,6 +290,7 @@ def test_a_real_run_is_measured_for_its_speed_stopped_continued_and_compared(tmp
     )
     assert swept._repr_html_() == f"<pre>{escape(str(swept))}</pre>"
     assert any("1 to go: about " in line and "training alone" in line for line in said)
+    assert any(line.startswith("its model: masked autoencoder") and "M parameters" in line for line in said)
     log = (tmp_path / "s" / "logs" / "alpha_min-0.6_seed-0.txt").read_text()
     assert "resuming after step" in log or "nothing left to do" in log
     with (tmp_path / "s" / "sweep.csv").open(newline="") as file:

@@ -18,5 +18,5 @@ def parse_duration(field: str, text: str) -> float:
     """
     found = _WRITTEN.fullmatch(text.replace(" ", "").lower())
     seconds = sum(float(part) * unit for part, unit in zip(found.groups(), SECONDS.values()) if part) if found else 0.0
-    require(0 < seconds <= 365 * SECONDS["d"], field, text, "a time such as 45m, 3h, 1h30m or 2d, at most 365d")
+    require(0 < seconds <= 365 * SECONDS["d"], field, text, "a time such as 90s, 45m, 3h, 1h30m or 2d, at most 365d")
     return seconds

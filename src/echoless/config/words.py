@@ -33,6 +33,7 @@ VERBS = {1: "beats", 0: "does not clearly differ from", -1: "is worse than"}  # 
 # A protocol names no place of this machine, so that a command cannot be spelt out. The verb is named: whoever reads
 # this on a page or in the log of a sweep typed another one.
 _SAME_SETS = "with the same images and labels"
+_ANOTHER = " or take a published encoder (docs/continue.md)"
 Tone = Literal["good", "neutral", "warning"]
 Interval = tuple[float, float]
 Differ = Callable[[Metric, Metric], Interval | None]  # the 95 % interval of the first minus the second
@@ -90,7 +91,7 @@ def in_words(
     if rank is not None and (words := collapsed(rank, verb, run)) is not None:
         return words
     if main is None:
-        return None if rank is None else Words(_healthy(rank, "The trained features"), _label_advice(rank), "neutral")
+        return None if rank is None else Words(_without_labels(rank), _label_advice(rank), "neutral")
     if seen := no_test(main):
         verdict = f"{number(main)} is not a test: {seen}."
         return Words(verdict, "Give --test images that are in neither training set.", "warning")
@@ -108,7 +109,7 @@ def in_words(
 def _training(verb: str, run: str) -> str:
     """How the features may become better, as a sentence without its end."""
     if verb in _LONGER:
-        return f"Train longer ({_LONGER[verb]})"
+        return f"Train longer ({_LONGER[verb]}){_ANOTHER if verb == 'pretrain' else ''}"
     if run.startswith("timm:"):  # which --init does not take
         return "Train an encoder on your images (echoless pretrain DATA --out RUN)"
     return f"Train it on your images (echoless pretrain DATA --init {shlex.quote(run)} --out RUN)"
@@ -292,6 +293,11 @@ def _healthy(rank: Metric, which: str = "They") -> str:
         return f"{rank.n} images are too few to say whether the features collapsed."
     few = f"which is close to a collapse (below {LOWEST_RANK:g})" if rank.value < FEW else "so they have not collapsed"
     return f"{which} use about {rank.value:.3g} directions (RankMe of {rank.n:,} images), {few}."
+
+
+def _without_labels(rank: Metric) -> str:
+    healthy = _healthy(rank, "The trained features")
+    return healthy if rank.n < _FEWEST else f"{healthy} How good they are, labels alone can tell."
 
 
 def _of(metrics: Sequence[Metric], main: Metric, features: str) -> Metric | None:

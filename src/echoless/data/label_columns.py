@@ -34,8 +34,8 @@ def label_columns(file: Path, row: Sequence[str], is_image: Callable[[str], bool
         return named_columns(file, row)
     if width(row) > 2:  # by position, remarks would become classes
         raise DataError(
-            f"{_shown(file, row)}; with more than two, name them in a first row, path and label among them; a label "
-            "that holds a comma needs quotes"
+            f"{_shown(file, row)}; with more than two, a first row must name that of the images path and that of the "
+            "classes label; a label that holds a comma needs quotes"
         )
     if len(row) > 1 and is_image is not None and not is_image(row[0].strip()) and "." not in row[0]:
         return LabelColumns(0, 1, True, _guess(file, row, 0, 1))

@@ -82,8 +82,8 @@ class Duplicates:
         shares = ", ".join(f"{100 * share:.1f} % ({name})" for name, share in self.reached.items())
         return (
             f"threshold {self.threshold:.4g}, chosen with altered copies of {self.calibrated_on} images of the set. "
-            f"Copies that reach it: {shares}. Most similar other images that reach it, true copies included: "
-            f"{100 * (self.others or 0):.1f} %"
+            f"Altered copies that it finds: {shares}. Of the images as they are, {100 * (self.others or 0):.1f} % have "
+            "another one that reaches it: true copies, and false ones"
         )
 
     @property

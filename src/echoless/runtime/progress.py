@@ -30,6 +30,7 @@ class Progress:
         self._start, self._first, self._last_line = time.monotonic(), 0, 0.0
         self._shown = False
         self._last_count = -1
+        self._count, self._end = -1, 0.0  # the count of the latest estimate, and when all would be done by it
         self._bar = _rich_bar(title, total, self.stream) if self.stream.isatty() else None
 
     def __enter__(self) -> Progress:
@@ -47,7 +48,7 @@ class Progress:
 
     def begin(self, done: int) -> None:
         """Start the clock at this count, so that work of an earlier process is not credited to this one."""
-        self._start, self._first = time.monotonic(), done
+        self._start, self._first, self._count = time.monotonic(), done, -1
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=done)
 
@@ -74,9 +75,13 @@ class Progress:
             print(text, file=self.stream, flush=True)
 
     def seconds_left(self, done: int) -> float | None:
+        """Estimated when the count last changed, and counting down since: of slow units it must not grow meanwhile."""
         if done <= self._first:
             return None
-        return (time.monotonic() - self._start) / (done - self._first) * (self.total - done)
+        now = time.monotonic()
+        if done != self._count:
+            self._count, self._end = done, now + (now - self._start) / (done - self._first) * (self.total - done)
+        return max(0.0, self._end - now)
 
 
 def _rich_bar(title: str, total: int, stream: IO[str]) -> Bar:
@@ -93,7 +98,7 @@ def _rich_bar(title: str, total: int, stream: IO[str]) -> Bar:
 def duration(seconds: float) -> str:
     """`45 s`, `12 min`, `3 h 20 min`, `2 d 4 h`."""
     minutes, hours, days = seconds / 60, seconds / 3600, seconds / 86400
-    if minutes < 1.5:
+    if minutes < 2:
         return f"{seconds:.0f} s"
     if hours < 1:
         return f"{minutes:.0f} min"

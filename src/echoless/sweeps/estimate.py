@@ -8,7 +8,7 @@ from pathlib import Path
 
 from echoless.errors import EcholessError
 from echoless.runs import RunFolder
-from echoless.runs.about import session_count, speed_of
+from echoless.runs.about import sentences, session_count, speed_of
 from echoless.runtime import StopRequest, duration
 from echoless.sweeps.executors.on_local import LocalExecutor
 from echoless.sweeps.experiment import Trial
@@ -72,6 +72,8 @@ def estimate_from_first_steps(
     speed = images_per_second()
     if not speed:
         return None
+    if model := sentences(_read_about(run)).get("model"):  # what `auto` has chosen, before hours go into it
+        say(f"its model: {model}")
     config = run.read_config()
     seconds = config["steps"] * config["batch_size"] / speed
     origin = "training alone, from a few steps of the largest; measuring comes on top"

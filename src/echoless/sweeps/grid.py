@@ -44,7 +44,8 @@ def grid(data: str, options: SweepOptions) -> Experiment:
             )
             trials.setdefault(trial.name, trial)
     ordered = sorted(trials.values(), key=lambda trial: trial.settings["seed"])
-    title = f"{' x '.join(varied)} on {data}, recipe {recipe}"
+    fixed = [f", {name} {values[0]}" for name, values in choices.items() if name not in varied]
+    title = f"{' x '.join(varied)} on {data}, recipe {recipe}{''.join(fixed)}"
     columns = [YIELDS[name][0] for name in dict.fromkeys(metrics) if YIELDS[name]]
     quantities = tuple(Quantity(metric=metric) for metric in columns)
     contrast = tuple(name for name in SHORTCUTS if len(choices.get(name, ())) > 1) or tuple(varied)
