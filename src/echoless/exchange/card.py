@@ -86,7 +86,8 @@ def other_images(source: ExportedEncoder, written: Written) -> str:
         return text.rstrip()
     return (
         f"{text.rstrip()} Photographs of phones are turned upright by their EXIF data, which other libraries leave to "
-        f"you: {upright(source)}."
+        f"you: {upright(source)}. Files of 16 bit are scaled to 8 bit: divide their values by 257 first, because "
+        "Pillow's convert makes all above 255 white."
     )
 
 
