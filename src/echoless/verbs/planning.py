@@ -113,7 +113,7 @@ def _few(options: PretrainOptions, facts: DataFacts) -> tuple[str, ...]:
         return ()
     return (
         f"plan: {counted(facts.count, 'image')} are few to train an encoder from nothing: of photographs, a published "
-        "one has better features, as it is or continued with --init FOLDER (docs/continue.md)",
+        "one probably has better features, as it is or continued with --init FOLDER (docs/continue.md)",
     )
 
 
